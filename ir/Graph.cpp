@@ -1,0 +1,347 @@
+#include "ir/Graph.h"
+#include "ir/Op.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include <cstring>
+
+using namespace zcc;
+using llvm::StringRef;
+
+// ---- Attrs
+
+int64_t Attrs::i(const std::string &n, int64_t otherwise) const {
+  const Attr *a = find(n);
+  return a && std::holds_alternative<int64_t>(*a) ? std::get<int64_t>(*a) : otherwise;
+}
+
+double Attrs::f(const std::string &n, double otherwise) const {
+  const Attr *a = find(n);
+  if (!a)
+    return otherwise;
+  if (auto *d = std::get_if<double>(a))
+    return *d;
+  if (auto *i = std::get_if<int64_t>(a))
+    return double(*i);
+  return otherwise;
+}
+
+std::string Attrs::s(const std::string &n, StringRef otherwise) const {
+  const Attr *a = find(n);
+  return a && std::holds_alternative<std::string>(*a) ? std::get<std::string>(*a)
+                                                      : otherwise.str();
+}
+
+std::vector<int64_t> Attrs::ints(const std::string &n) const {
+  const Attr *a = find(n);
+  return a && std::holds_alternative<std::vector<int64_t>>(*a) ? std::get<std::vector<int64_t>>(*a)
+                                                               : std::vector<int64_t>();
+}
+
+std::vector<double> Attrs::floats(const std::string &n) const {
+  const Attr *a = find(n);
+  if (a && std::holds_alternative<std::vector<double>>(*a))
+    return std::get<std::vector<double>>(*a);
+  std::vector<double> out; // "[1, 2]" reads as integers
+  for (int64_t v : ints(n))
+    out.push_back(double(v));
+  return out;
+}
+
+// ---- values and nodes
+
+void Value::replaceAllUsesWith(Value *v) {
+  if (v == this)
+    return;
+  std::vector<Use> old = uses;
+  for (const Use &u : old)
+    u.node->setOperand(u.index, v);
+  Module *m = nullptr;
+  if (def && def->parent())
+    m = def->parent()->module;
+  else if (v->def && v->def->parent())
+    m = v->def->parent()->module;
+  if (!m)
+    return;
+  for (auto &f : m->functions)
+    for (Value *&r : f->results)
+      if (r == this)
+        r = v;
+}
+
+Node::~Node() { dropOperands(); }
+
+static void dropUse(Value *v, Node *n, unsigned i) {
+  if (!v)
+    return;
+  for (auto u = v->uses.begin(); u != v->uses.end(); ++u)
+    if (u->node == n && u->index == i) {
+      v->uses.erase(u);
+      return;
+    }
+}
+
+void Node::setOperand(unsigned i, Value *v) {
+  while (operands_.size() <= i)
+    operands_.push_back(nullptr);
+  dropUse(operands_[i], this, i);
+  operands_[i] = v;
+  if (v)
+    v->uses.push_back({this, i});
+}
+
+void Node::addOperand(Value *v) {
+  operands_.push_back(nullptr);
+  setOperand(operands_.size() - 1, v);
+}
+
+void Node::dropOperands() {
+  for (unsigned i = 0; i < operands_.size(); ++i)
+    dropUse(operands_[i], this, i);
+  operands_.clear();
+}
+
+bool Node::hasUses() const {
+  return llvm::any_of(results, [](auto &r) { return r->hasUses(); });
+}
+
+Node *Node::next() const {
+  auto i = std::next(self_);
+  return i == parent_->nodes.end() ? nullptr : i->get();
+}
+
+Node *Node::prev() const {
+  return self_ == parent_->nodes.begin() ? nullptr : std::prev(self_)->get();
+}
+
+void Node::moveBefore(Node *other) {
+  if (other == this)
+    return;
+  parent_->nodes.splice(other ? other->self_ : parent_->nodes.end(), parent_->nodes, self_);
+}
+
+void Node::erase() {
+  assert(!hasUses() && "erasing a node that is used");
+  dropOperands();
+  parent_->nodes.erase(self_);
+}
+
+// ---- functions
+
+Function::~Function() {
+  for (auto &n : nodes)
+    n->dropOperands();
+}
+
+Value *Function::addArg(StringRef n, Type t) {
+  args.push_back(std::make_unique<Value>(Value::Argument, unique(n), std::move(t)));
+  args.back()->index = args.size() - 1;
+  return args.back().get();
+}
+
+Node *Function::insert(std::unique_ptr<Node> n, Node *before) {
+  auto at = before ? before->self_ : nodes.end();
+  n->parent_ = this;
+  auto i = nodes.insert(at, std::move(n));
+  (*i)->self_ = i;
+  return i->get();
+}
+
+std::string Function::unique(StringRef base) {
+  std::string n = base.empty() ? "v" : base.str();
+  bool numbered = base.empty();
+  unsigned &count = names_[n];
+  while (true) {
+    std::string s = count == 0 && !numbered ? n : n + (numbered ? "" : ".") + std::to_string(count);
+    ++count;
+    if (s != n && names_.count(s))
+      continue;
+    if (module && module->global(s))
+      continue;
+    if (s != n)
+      names_[s] = 1;
+    return s;
+  }
+}
+
+Value *Function::arg(StringRef n) const {
+  for (auto &a : args)
+    if (a->name == n)
+      return a.get();
+  return nullptr;
+}
+
+// ---- modules
+
+Module::~Module() {
+  for (auto &f : functions)
+    for (auto &n : f->nodes)
+      n->dropOperands();
+}
+
+GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init init) {
+  std::string unique = n.str();
+  for (unsigned i = 1; byName_.count(unique); ++i)
+    unique = (n + "." + llvm::Twine(i)).str();
+  globals.push_back(
+      std::make_unique<GlobalValue>(role, unique, std::move(t), std::move(init)));
+  byName_[unique] = globals.back().get();
+  return globals.back().get();
+}
+
+GlobalValue *Module::global(StringRef n) const { return byName_.lookup(n); }
+
+Function *Module::function(StringRef n) const {
+  for (auto &f : functions)
+    if (f->name == n)
+      return f.get();
+  return nullptr;
+}
+
+Function *Module::addFunction(StringRef n) {
+  functions.push_back(std::make_unique<Function>());
+  functions.back()->name = n.str();
+  functions.back()->module = this;
+  return functions.back().get();
+}
+
+void Module::eraseGlobal(GlobalValue *g) {
+  assert(!g->hasUses() && "erasing a global that is used");
+  byName_.erase(g->name);
+  llvm::erase_if(globals, [&](auto &x) { return x.get() == g; });
+}
+
+void Module::eraseFunction(Function *f) {
+  llvm::erase_if(functions, [&](auto &x) { return x.get() == f; });
+}
+
+GlobalValue *Module::addConst(StringRef n, Type t, StringRef bytes) {
+  for (auto &g : globals)
+    if (g->role == GlobalValue::Const && g->init.kind == Init::File && g->init.file.empty() &&
+        g->type == t && StringRef(constData).substr(g->init.offset, g->init.bytes) == bytes)
+      return g.get();
+  Init i;
+  i.kind = Init::File;
+  constData.resize((constData.size() + 63) / 64 * 64); // aligned, so that it can be mapped
+  i.offset = constData.size();
+  i.bytes = bytes.size();
+  constData += bytes;
+  return addGlobal(GlobalValue::Const, n, std::move(t), i);
+}
+
+static std::string splatBytes(const Type &t, double v) {
+  // Only what passes make: floats and integers by value.
+  std::string s;
+  auto fill = [&](auto x) {
+    s.resize(t.count() * sizeof x);
+    for (int64_t i = 0; i < t.count(); ++i)
+      memcpy(s.data() + i * sizeof x, &x, sizeof x);
+  };
+  switch (t.elem) {
+  case Elem::F32: fill(float(v)); break;
+  case Elem::F64: fill(v); break;
+  case Elem::I64: case Elem::U64: fill(int64_t(v)); break;
+  case Elem::I32: case Elem::U32: fill(int32_t(v)); break;
+  case Elem::I16: case Elem::U16: fill(int16_t(v)); break;
+  case Elem::I8: case Elem::U8: case Elem::Bool: fill(int8_t(v)); break;
+  case Elem::BF16: { // round to nearest even
+    float f = float(v);
+    uint32_t b;
+    memcpy(&b, &f, 4);
+    fill(uint16_t((b + 0x7fff + (b >> 16 & 1)) >> 16));
+    break;
+  }
+  case Elem::F16: fill(_Float16(v)); break;
+  }
+  return s;
+}
+
+llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit) const {
+  if (g.init.kind == Init::Zero || g.init.kind == Init::Splat)
+    return splatBytes(g.type, g.init.kind == Init::Zero ? 0 : g.init.a);
+  if (g.init.kind != Init::File)
+    return errorAt(g.loc, "'" + g.name + "' has no data");
+  if (g.init.bytes > limit)
+    return errorAt(g.loc, "'" + g.name + "' is too large to read here");
+  std::string raw;
+  if (g.init.file.empty()) {
+    if (g.init.offset + g.init.bytes > int64_t(constData.size()))
+      return errorAt(g.loc, "'" + g.name + "' lies outside the constant data");
+    raw = constData.substr(g.init.offset, g.init.bytes);
+  } else {
+    llvm::SmallString<128> path(g.init.file);
+    if (llvm::sys::path::is_relative(path) && !folder.empty()) {
+      path = folder;
+      llvm::sys::path::append(path, g.init.file);
+    }
+    auto buf = llvm::MemoryBuffer::getFileSlice(path, g.init.bytes, g.init.offset);
+    if (!buf)
+      return error("cannot read '" + path.str() + "': " + buf.getError().message());
+    raw = (*buf)->getBuffer().str();
+    if (int64_t(raw.size()) != g.init.bytes)
+      return error("'" + path.str() + "' is too short for '" + g.name + "'");
+  }
+  if (g.init.encoding != "transposed")
+    return raw;
+  int64_t e = elemBytes(g.type.elem), rows = g.type.dims[g.type.ndim() - 2],
+          cols = g.type.dims.back(), mats = g.type.count() / (rows * cols);
+  std::string out(raw.size(), 0);
+  for (int64_t m = 0; m < mats; ++m)
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c)
+        memcpy(&out[((m * rows + r) * cols + c) * e], &raw[((m * cols + c) * rows + r) * e], e);
+  return out;
+}
+
+std::unique_ptr<Module> Module::clone() const {
+  auto m = std::make_unique<Module>();
+  m->name = name;
+  m->ranks = ranks;
+  m->properties = properties;
+  m->constData = constData;
+  m->constPath = constPath;
+  m->attrs = attrs;
+  m->folder = folder;
+  llvm::DenseMap<const Value *, Value *> map;
+  for (auto &g : globals) {
+    GlobalValue *c = m->addGlobal(g->role, g->name, g->type, g->init);
+    c->trained = g->trained;
+    c->exported = g->exported;
+    c->attrs = g->attrs;
+    c->onnxName = g->onnxName;
+    c->loc = g->loc;
+    map[g.get()] = c;
+  }
+  for (auto &f : functions) {
+    Function *c = m->addFunction(f->name);
+    c->isKernel = f->isKernel;
+    c->resultNames = f->resultNames;
+    for (auto &a : f->args)
+      map[a.get()] = c->addArg(a->name, a->type);
+    for (auto &n : f->nodes) {
+      auto k = std::make_unique<Node>(n->op, n->loc);
+      k->attrs = n->attrs;
+      Node *node = c->insert(std::move(k));
+      for (Value *o : n->operands())
+        node->addOperand(o ? map.lookup(o) : nullptr);
+      for (auto &r : n->results) {
+        node->results.push_back(
+            std::make_unique<Value>(Value::Result, c->unique(r->name), r->type));
+        node->results.back()->def = node;
+        node->results.back()->index = r->index;
+        map[r.get()] = node->results.back().get();
+      }
+    }
+    for (Value *r : f->results)
+      c->results.push_back(map.lookup(r));
+  }
+  return m;
+}
+
+bool zcc::comesBefore(const Node *a, const Node *b) {
+  for (const Node *n = a->next(); n; n = n->next())
+    if (n == b)
+      return true;
+  return false;
+}

@@ -1,0 +1,221 @@
+// The module: globals (params, states, constants), kernels and functions of straight-line nodes in SSA form.
+#pragma once
+
+#include "ir/Diag.h"
+#include "ir/Type.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/Error.h"
+#include <list>
+#include <map>
+#include <memory>
+#include <variant>
+
+namespace zcc {
+
+struct OpDef;
+class Node;
+class Function;
+class Module;
+
+// ---- attributes
+
+using Attr = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
+
+/// Attributes by name, in name order, so that text and hashes do not depend on insertion.
+class Attrs {
+  std::map<std::string, Attr> map_;
+
+public:
+  Attrs() = default;
+  Attrs(std::initializer_list<std::pair<const std::string, Attr>> l) : map_(l) {}
+  bool has(const std::string &n) const { return map_.count(n); }
+  void set(const std::string &n, Attr a) { map_[n] = std::move(a); }
+  void erase(const std::string &n) { map_.erase(n); }
+  const Attr *find(const std::string &n) const {
+    auto i = map_.find(n);
+    return i == map_.end() ? nullptr : &i->second;
+  }
+  int64_t i(const std::string &n, int64_t otherwise = 0) const;
+  double f(const std::string &n, double otherwise = 0) const; ///< integers count as numbers too
+  std::string s(const std::string &n, llvm::StringRef otherwise = "") const;
+  std::vector<int64_t> ints(const std::string &n) const;      ///< empty if absent
+  std::vector<double> floats(const std::string &n) const;     ///< empty if absent
+  auto begin() const { return map_.begin(); }
+  auto end() const { return map_.end(); }
+  bool empty() const { return map_.empty(); }
+  bool operator==(const Attrs &o) const { return map_ == o.map_; }
+};
+
+// ---- values
+
+/// A result of a node, an argument of a function, or a global. Uses are kept by Node.
+class Value {
+public:
+  enum Kind { Result, Argument, Global };
+  struct Use {
+    Node *node;
+    unsigned index;
+  };
+
+  Value(Kind k, std::string n, Type t) : kind(k), name(std::move(n)), type(std::move(t)) {}
+  virtual ~Value() = default;
+
+  const Kind kind;
+  std::string name; ///< without '%'
+  Type type;
+  Node *def = nullptr;      ///< for a Result
+  unsigned index = 0;       ///< number of the result or argument
+  std::vector<Use> uses;    ///< by nodes of all functions; function results are not uses
+
+  bool hasUses() const { return !uses.empty(); }
+  bool isGlobal() const { return kind == Global; }
+  /// Makes every node that uses this value use `v` instead, and every function result too.
+  void replaceAllUsesWith(Value *v);
+};
+
+/// How a global gets its first value.
+struct Init {
+  enum Kind { Zero, Splat, File, Uniform, Normal, Copy } kind = Zero;
+  double a = 0, b = 0;   ///< Splat: a. Uniform: [a, b). Normal: mean a, standard deviation b
+  std::string file;      ///< File: path relative to the model's folder; empty: the module's constant data
+  int64_t offset = 0, bytes = 0;
+  /// File: how the bytes encode the tensor: "raw" (little-endian, row-major), or "transposed" (raw with the
+  /// last two axes swapped).
+  std::string encoding = "raw";
+  std::string from;      ///< Copy: the global it starts equal to (a master weight)
+};
+
+/// `param`: trained or frozen weights. `state`: lives over steps, not a weight (moments, running statistics).
+/// `const`: never written.
+class GlobalValue : public Value {
+public:
+  enum Role { Param, State, Const };
+  GlobalValue(Role r, std::string n, Type t, Init i)
+      : Value(Global, std::move(n), std::move(t)), role(r), init(std::move(i)) {}
+  Role role;
+  Init init;
+  bool trained = false;  ///< Param only; printed as the attribute `trained`
+  bool exported = false; ///< written by --export under `onnxName`: weights, running statistics
+  Attrs attrs;           ///< what passes and the plan note about it (weight_decay, lr_scale, of...)
+  std::string onnxName;  ///< the initializer's name in the model; empty for what passes add
+  Loc loc;
+};
+
+// ---- nodes
+
+class Node {
+public:
+  const OpDef *op;
+  Attrs attrs;
+  Loc loc;
+  std::vector<std::unique_ptr<Value>> results;
+
+  Node(const OpDef *o, Loc l) : op(o), loc(std::move(l)) {}
+  ~Node();
+  Node(const Node &) = delete;
+
+  Function *parent() const { return parent_; }
+  unsigned numOperands() const { return operands_.size(); }
+  /// An optional operand that is left out is nullptr.
+  Value *operand(unsigned i) const { return i < operands_.size() ? operands_[i] : nullptr; }
+  llvm::ArrayRef<Value *> operands() const { return operands_; }
+  void setOperand(unsigned i, Value *v);
+  void addOperand(Value *v);
+  void dropOperands();
+  Value *result(unsigned i = 0) const { return results[i].get(); }
+  bool hasUses() const;
+
+  /// Next and previous node of the function, or nullptr.
+  Node *next() const;
+  Node *prev() const;
+  /// Moves this node before `other`, within its function.
+  void moveBefore(Node *other);
+  /// Unlinks and deletes; no result may have uses.
+  void erase();
+
+private:
+  friend class Function;
+  std::vector<Value *> operands_;
+  Function *parent_ = nullptr;
+  std::list<std::unique_ptr<Node>>::iterator self_;
+};
+
+// ---- functions, kernels, modules
+
+class Function {
+public:
+  std::string name; ///< without '@'
+  Module *module = nullptr;
+  std::vector<std::unique_ptr<Value>> args;
+  std::vector<Value *> results;
+  std::vector<std::string> resultNames; ///< the outputs' names in the model; may be shorter than results
+  bool isKernel = false;                ///< `kernel @k`: the body of a fused operator
+
+  using List = std::list<std::unique_ptr<Node>>;
+  List nodes;
+
+  ~Function();
+  Value *addArg(llvm::StringRef name, Type t);
+  /// Inserts a new node before `before` (at the end if null).
+  Node *insert(std::unique_ptr<Node> n, Node *before = nullptr);
+  Node *first() const { return nodes.empty() ? nullptr : nodes.front().get(); }
+  Node *last() const { return nodes.empty() ? nullptr : nodes.back().get(); }
+  /// A name that no value of this function or global has: `base`, or `base.1`, ...; registers it.
+  std::string unique(llvm::StringRef base);
+  Value *arg(llvm::StringRef name) const;
+
+private:
+  llvm::StringMap<unsigned> names_;
+};
+
+/// Facts that passes establish; printed in the module's head, so a dump obeys the same contracts.
+enum class Property : uint32_t {
+  Differentiated = 1 << 0, Optimized = 1 << 1, Partitioned = 1 << 2, Gathered = 1 << 3, Reduced = 1 << 4,
+  Fused = 1 << 5, Scheduled = 1 << 6, Planned = 1 << 7,
+};
+
+class Module {
+public:
+  std::string name = "model";
+  int ranks = 1;
+  uint32_t properties = 0;
+  std::vector<std::unique_ptr<GlobalValue>> globals;
+  std::vector<std::unique_ptr<Function>> functions; ///< kernels too, in order of definition
+  /// Bytes of constants that are in no file of the model (folded ones); Init::File with an empty path points here.
+  std::string constData;
+  /// The file that constData is written to when the module is printed or compiled.
+  std::string constPath;
+  /// Module attributes: the plan, and what the emitter must know (arena bytes per space, ...).
+  Attrs attrs;
+  /// Folder that Init::file paths are relative to.
+  std::string folder;
+
+  bool has(Property p) const { return properties & uint32_t(p); }
+  void add(Property p) { properties |= uint32_t(p); }
+
+  GlobalValue *addGlobal(GlobalValue::Role role, llvm::StringRef name, Type t, Init init);
+  GlobalValue *global(llvm::StringRef name) const;
+  Function *function(llvm::StringRef name) const;
+  Function *addFunction(llvm::StringRef name);
+  void eraseGlobal(GlobalValue *g);
+  void eraseFunction(Function *f);
+  /// Adds a constant with these bytes (row-major, little-endian) to constData, or returns an equal one.
+  GlobalValue *addConst(llvm::StringRef name, Type t, llvm::StringRef bytes);
+  /// The bytes of a global that is a constant or comes from a file or splat; reads files at most `limit` bytes large.
+  llvm::Expected<std::string> bytesOf(const GlobalValue &g, int64_t limit = INT64_MAX) const;
+  std::unique_ptr<Module> clone() const;
+
+  Module() = default;
+  Module(const Module &) = delete;
+  ~Module();
+
+private:
+  friend class Function;
+  llvm::StringMap<GlobalValue *> byName_;
+};
+
+/// Topological sanity for passes: whether `a` comes before `b` in the same function. Linear time.
+bool comesBefore(const Node *a, const Node *b);
+
+} // namespace zcc

@@ -1,0 +1,106 @@
+// One operator = one record. Ops.def is the closed list; the records are in ops/FAMILY.cpp.
+#pragma once
+
+#include "ir/Graph.h"
+#include <array>
+#include <functional>
+
+namespace zcc {
+
+class Builder;
+struct Tensor; // ir/Interpreter.h
+
+/// An operand's name and what it may be.
+struct OperandDef {
+  const char *name;
+  enum Flags { None = 0, Optional = 1, Variadic = 2, AnyElem = 4 } flags = None;
+};
+
+/// An attribute: kind is one of "int", "float", "str", "ints", "floats"; `otherwise` is printed nowhere.
+struct AttrDef {
+  const char *name;
+  const char *kind;
+  const char *otherwise; ///< default as text; nullptr: required
+};
+
+enum class Precision { Follow, Compute, F32 };
+
+/// Types of the results from the operands' types (nullptr for an operand left out) and attributes.
+using InferFn = llvm::Expected<llvm::SmallVector<Type, 2>> (*)(llvm::ArrayRef<const Type *>,
+                                                               const Attrs &);
+/// Adds nodes that compute the gradient of each operand; `dy[i]` is the gradient of result i or nullptr. Returns one
+/// value per operand, nullptr where there is none. Broadcast operands get the broadcast shape: Differentiate.cpp sums.
+using GradFn = llvm::SmallVector<Value *, 4> (*)(Builder &, Node &, llvm::ArrayRef<Value *> dy);
+/// The node as primitive operators; returns one value per result.
+using ExpandFn = llvm::SmallVector<Value *, 2> (*)(Builder &, Node &);
+/// Naive evaluation: operands in, results preallocated.
+using EvalFn = llvm::Error (*)(Node &, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out);
+/// Floating-point operations of one execution.
+using FlopsFn = double (*)(const Node &);
+
+struct OpDef {
+  const char *name = nullptr;    ///< mnemonic in .zir
+  const char *summary = nullptr; ///< one line, for --help-ops
+  const char *onnx = nullptr;    ///< ONNX operator imported one-to-one (same operands, no attributes but ours)
+  std::array<OperandDef, 8> operands{};
+  std::array<AttrDef, 12> attrs{};
+  int results = 1;               ///< number of results; -1 if it depends on attributes or types
+
+  InferFn infer = nullptr;       ///< required unless `scalar`
+
+  /// Exactly one way to compute it:
+  const char *scalar = nullptr;  ///< expression over the operands' names (ir/Scalar.h); elementwise with numpy's broadcast
+  ExpandFn expand = nullptr;     ///< a body of primitives
+  bool view = false;             ///< only strides change (ir/View.h says how)
+  bool reduction = false;        ///< reduce_*: generated loops
+  const char *kernel = nullptr;  ///< runtime symbols zccrt_cpu_NAME and zccrt_gpu_NAME
+  bool structural = false;       ///< start, wait, release, assign...: the emitter knows it
+
+  /// Exactly one of:
+  const char *grad = nullptr;    ///< one scalar expression per operand, separated by ';', over operands, `y` and `dy`; "0": none
+  GradFn gradFn = nullptr;
+  const char *noGrad = nullptr;  ///< the reason there is none
+
+  /// Element of an elementwise result: 0 the operands' (all equal), 'b' bool, 't' attribute "to", '1' the second operand's
+  char resultElem = 0;
+  EvalFn eval = nullptr;         ///< required unless `scalar`
+  uint32_t writes = 0;           ///< bit i: operand i is updated in place
+  bool ordered = false;          ///< collectives, start and wait: neither dropped nor reordered against each other
+  bool random = false;           ///< draws from Philox
+  Precision precision = Precision::Follow;
+  FlopsFn flops = nullptr;       ///< default: one per element of the result
+
+  bool isElementwise() const { return scalar != nullptr; }
+  bool isPure() const { return !writes && !ordered; }
+  unsigned numOperandDefs() const;
+};
+
+/// Stops the build when a record is incomplete.
+consteval OpDef defineOp(OpDef d) {
+  if (!d.name || !d.summary)
+    throw "an operator needs a name and a summary";
+  if ((d.scalar != nullptr) + (d.expand != nullptr) + d.view + d.reduction + (d.kernel != nullptr) +
+          d.structural != 1)
+    throw "exactly one of scalar, expand, view, reduction, kernel, structural";
+  if ((d.grad != nullptr) + (d.gradFn != nullptr) + (d.noGrad != nullptr) != 1)
+    throw "exactly one of grad, gradFn, noGrad";
+  if (!d.scalar && !d.infer)
+    throw "infer is required unless scalar";
+  return d;
+}
+
+namespace ops {
+#define ZCC_OP(NAME) extern const OpDef NAME;
+#include "ir/Ops.def"
+#undef ZCC_OP
+} // namespace ops
+
+/// All records, in the order of Ops.def.
+llvm::ArrayRef<const OpDef *> allOps();
+const OpDef *findOp(llvm::StringRef name);
+/// Result types by the record: `infer`, or broadcasting for elementwise operators.
+llvm::Expected<llvm::SmallVector<Type, 2>> inferTypes(const OpDef &op,
+                                                      llvm::ArrayRef<const Type *> operands,
+                                                      const Attrs &attrs);
+
+} // namespace zcc

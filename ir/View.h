@@ -1,0 +1,24 @@
+// Strided views: where the elements of a view operator's result lie in the dense buffer it looks into.
+#pragma once
+
+#include "ir/Graph.h"
+
+namespace zcc {
+
+/// Element (i0, i1, ...) of `value` is element `offset + sum(i * stride)` of the dense buffer of `base`, a value that
+/// owns memory. A broadcast axis has stride 0.
+struct View {
+  Value *base = nullptr;
+  int64_t offset = 0;
+  Dims dims, strides; ///< in elements
+  bool isDense() const { return offset == 0 && strides == denseStrides(dims); }
+};
+
+/// Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of strides that cannot be
+/// expressed (torch.view would refuse) has no view: it must read a `copy`; nullopt then.
+std::optional<View> viewOf(Value *v);
+/// The strides of `v` seen with other dims, as torch.view: nullopt if they do not exist.
+std::optional<Dims> reshapeStrides(llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides,
+                                   llvm::ArrayRef<int64_t> newDims);
+
+} // namespace zcc

@@ -1,0 +1,48 @@
+// A pass is one function and one line in Passes.def.
+#pragma once
+
+#include "ir/Graph.h"
+
+namespace zcc {
+
+/// What the user asked for; set by the driver from its options and by zcc-opt from the same ones.
+struct Options {
+  int ranks = 1, threads = 0, gradAccum = 1, zero = 0;
+  std::string optimizer = "adamw"; ///< adamw adam sgd; the others are refused until they exist
+  double lr = -1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = -1, momentum = 0; ///< -1: PyTorch's default
+  bool nesterov = false;
+  double clipGradNorm = 0;          ///< 0: no clipping
+  struct ParamGroup {
+    std::string regex;
+    double weightDecay = -1, lrScale = 1; ///< -1: as the rest
+  };
+  std::vector<ParamGroup> groups;   ///< first match wins
+  bool inference = false;           ///< --loss=none
+  bool overlap = true;
+  int64_t reduceBucketElements = 0; ///< 0: derived
+};
+
+struct PassContext {
+  const Options &options;
+  std::vector<std::string> remarks; ///< shown by --plan
+};
+
+/// Returns whether it changed the module.
+using PassFn = llvm::Expected<bool> (*)(Module &, PassContext &);
+
+struct PassDef {
+  const char *name;
+  PassFn run;
+  uint32_t needs, provides; ///< bits of Property
+  const char *summary;
+};
+
+#define ZCC_PASS(NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY)                                         \
+  llvm::Expected<bool> FUNCTION(Module &, PassContext &);
+#include "passes/Passes.def"
+#undef ZCC_PASS
+
+llvm::ArrayRef<PassDef> allPasses();
+const PassDef *findPass(llvm::StringRef name);
+
+} // namespace zcc
