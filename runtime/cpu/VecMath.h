@@ -1,0 +1,286 @@
+// Elementary functions on float with branch-free bodies, so that plain loops over them vectorise (GCC and Clang, -O2 or -O3 with
+// -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own kernels include this same file: a function gives
+// the same bits wherever, however wide and by whichever loop it is called. For that the file must be compiled with
+// -ffp-contract=off; every fused multiply-add is written out. Largest errors against exact results, in units in the last
+// place (KernelTestVecMath checks them): exp, expm1, log, log1p, tanh, erf, sigmoid below 2; sin, cos, tan, pow 1.
+// Self-contained on purpose. The double versions are libm's.
+#pragma once
+
+#include <stdint.h>
+
+#define ZCCVM static inline __attribute__((always_inline))
+
+ZCCVM int32_t vbits(float x) { return __builtin_bit_cast(int32_t, x); }
+ZCCVM int64_t vbits(double x) { return __builtin_bit_cast(int64_t, x); }
+ZCCVM float vfloat(int32_t b) { return __builtin_bit_cast(float, b); }
+ZCCVM double vdouble(int64_t b) { return __builtin_bit_cast(double, b); }
+ZCCVM float vabs(float x) { return vfloat(vbits(x) & 0x7fffffff); }
+ZCCVM double vabs(double x) { return __builtin_fabs(x); }
+/// |mag| with the sign of `sign`.
+ZCCVM float vcopysign(float mag, float sign) {
+  return vfloat((vbits(mag) & 0x7fffffff) | (vbits(sign) & (int32_t)0x80000000));
+}
+
+/// Adding and subtracting these rounds to the nearest integer, ties to even; the sum's low bits are that integer.
+/// |x| must be below 2^22 and 2^51.
+constexpr float kVRound = 12582912.0f;
+constexpr double kVRoundD = 6755399441055744.0;
+
+/// exp(r) - 1 for |r| <= ln(2) / 2.
+ZCCVM float vexpm1Reduced(float r) {
+  float p = 0.000198911245858f;
+  p = __builtin_fmaf(p, r, 0.001393377044716f);
+  p = __builtin_fmaf(p, r, 0.008333310804807f);
+  p = __builtin_fmaf(p, r, 0.041666463838651f);
+  p = __builtin_fmaf(p, r, 0.166666666817442f);
+  p = __builtin_fmaf(p, r, 0.5f);
+  return __builtin_fmaf(p, r * r, r);
+}
+
+/// x - n ln(2).
+ZCCVM float vreduceLn2(float x, float n) {
+  float r = __builtin_fmaf(n, -0.693145751953125f, x); // 14 bits of ln(2): the product is exact
+  return __builtin_fmaf(n, -1.428606765330187e-06f, r);
+}
+
+/// Overflows to inf, underflows through the denormal numbers to 0.
+ZCCVM float vexp(float x) {
+  float c = x > 89.0f ? 89.0f : x;
+  c = c < -105.0f ? -105.0f : c;
+  float shifted = __builtin_fmaf(c, 1.4426950408889634f, kVRound);
+  float r = vreduceLn2(c, shifted - kVRound);
+  float p = vexpm1Reduced(r) + 1.0f;
+  // 2^n in two factors, because n reaches 128 and -151.
+  int32_t n = vbits(shifted) - vbits(kVRound);
+  int32_t half = n >> 1;
+  return p * vfloat((half + 127) << 23) * vfloat((n - half + 127) << 23);
+}
+
+ZCCVM float vexpm1(float x) {
+  float c = x > 89.0f ? 89.0f : x;
+  c = c < -18.0f ? -18.0f : c;
+  float shifted = __builtin_fmaf(c, 1.4426950408889634f, kVRound);
+  float r = vreduceLn2(c, shifted - kVRound);
+  // Half of 2^n, because n reaches 128.
+  float half = vfloat((vbits(shifted) - vbits(kVRound) + 126) << 23);
+  float y = 2.0f * __builtin_fmaf(half, vexpm1Reduced(r), half - 0.5f);
+  return x == 0.0f ? x : y;
+}
+
+/// log(1 + f) + e ln(2) for 1 + f in [sqrt(1/2), sqrt(2)].
+ZCCVM float vlogReduced(float f, float e) {
+  float p = -0.0620150011902f;
+  p = __builtin_fmaf(p, f, 0.105308647389f);
+  p = __builtin_fmaf(p, f, -0.106461916382f);
+  p = __builtin_fmaf(p, f, 0.110377833591f);
+  p = __builtin_fmaf(p, f, -0.124507433209f);
+  p = __builtin_fmaf(p, f, 0.142865245478f);
+  p = __builtin_fmaf(p, f, -0.166680015231f);
+  p = __builtin_fmaf(p, f, 0.200000100397f);
+  p = __builtin_fmaf(p, f, -0.249999902750f);
+  p = __builtin_fmaf(p, f, 0.333333332812f);
+  float f2 = f * f;
+  float small = __builtin_fmaf(e, 1.428606765330187e-06f, p * (f2 * f));
+  small = __builtin_fmaf(f2, -0.5f, small);
+  return __builtin_fmaf(e, 0.693145751953125f, small + f);
+}
+
+/// What a logarithm of `x` is beyond the positive numbers.
+ZCCVM float vlogSpecial(float x, float y) {
+  y = x == __builtin_inff() ? x : y;
+  y = x == 0.0f ? -__builtin_inff() : y;
+  return x >= 0.0f ? y : __builtin_nanf("");
+}
+
+ZCCVM float vlog(float x) {
+  bool tiny = x < 1.17549435e-38f;
+  float scaled = x * 8388608.0f;
+  int32_t b = vbits(tiny ? scaled : x) - 0x3f3504f3; // sqrt(1/2)
+  float e = (float)((b >> 23) - (tiny ? 23 : 0));
+  float f = vfloat((b & 0x7fffff) + 0x3f3504f3) - 1.0f;
+  return vlogSpecial(x, vlogReduced(f, e));
+}
+
+ZCCVM float vlog1p(float x) {
+  float u = x + 1.0f;
+  int32_t b = vbits(u) - 0x3f3504f3;
+  int32_t e = b >> 23;
+  // What rounding 1 + x lost, in the scale of the reduced argument.
+  float lost = u < 16777216.0f ? x - (u - 1.0f) : 0.0f;
+  float scale = vfloat((127 - (e > 126 ? 126 : e)) << 23);
+  float f = (vfloat((b & 0x7fffff) + 0x3f3504f3) - 1.0f) + lost * scale;
+  float y = vlogSpecial(u, vlogReduced(f, (float)e));
+  return x == 0.0f ? x : y;
+}
+
+ZCCVM float vtanh(float x) {
+  float a = vabs(x);
+  float z = x * x;
+  float q = 0.00226950168416f;
+  q = __builtin_fmaf(q, z, -0.00832318705828f);
+  q = __builtin_fmaf(q, z, 0.0217625029074f);
+  q = __builtin_fmaf(q, z, -0.0539584616274f);
+  q = __builtin_fmaf(q, z, 0.133333001462f);
+  q = __builtin_fmaf(q, z, -0.333333331494f);
+  float small = __builtin_fmaf(q * z, x, x);
+  float large = 1.0f - 2.0f / (vexp(a > 10.0f ? 20.0f : a + a) + 1.0f);
+  float y = a < 0.625f ? small : vcopysign(large, x);
+  return x == x ? y : x;
+}
+
+ZCCVM float vsigmoid(float x) {
+  float e = vexp(-vabs(x));
+  return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+}
+
+ZCCVM float verf(float x) {
+  float a = vabs(x);
+  float z = x * x;
+  float s = 8.38707455686e-05f;
+  s = __builtin_fmaf(s, z, -0.000814708111746f);
+  s = __builtin_fmaf(s, z, 0.00520145632643f);
+  s = __builtin_fmaf(s, z, -0.0268595881161f);
+  s = __builtin_fmaf(s, z, 0.112836993512f);
+  s = __builtin_fmaf(s, z, -0.376126340234f);
+  s = __builtin_fmaf(s, z, 0.128379166673f);
+  float small = __builtin_fmaf(s, x, x);
+  // log(erfc(t)) on [0.92, 4]; erf(4) rounds to 1.
+  float t = a > 4.0f ? 4.0f : a;
+  float h = -5.14856737466e-08f;
+  h = __builtin_fmaf(h, t, 2.75470286197e-06f);
+  h = __builtin_fmaf(h, t, -5.65466689783e-05f);
+  h = __builtin_fmaf(h, t, 0.000652536340578f);
+  h = __builtin_fmaf(h, t, -0.00494387776141f);
+  h = __builtin_fmaf(h, t, 0.0268133548056f);
+  h = __builtin_fmaf(h, t, -0.110615989779f);
+  h = __builtin_fmaf(h, t, -0.631373907300f);
+  h = __builtin_fmaf(h, t, -1.13044669489f);
+  h = __builtin_fmaf(h, t, 0.000362899332552f);
+  float y = a < 0.92f ? small : vcopysign(1.0f - vexp(h), x);
+  return x == x ? y : x;
+}
+
+/// x modulo pi / 2 into [-pi/4, pi/4], and the quadrant in the low bits of *quadrant. Exact enough for |x| < 2^45.
+ZCCVM double vreducePi(float x, int32_t *quadrant) {
+  double d = (double)x;
+  double shifted = __builtin_fma(d, 0.63661977236758134308, kVRoundD);
+  double n = shifted - kVRoundD;
+  *quadrant = (int32_t)vbits(shifted);
+  double r = __builtin_fma(n, -1.5707963267948965580, d);
+  return __builtin_fma(n, -6.1232339957367658861e-17, r);
+}
+
+ZCCVM double vsinReduced(double r) {
+  double z = r * r;
+  double s = -2.48056362418347626e-8;
+  s = __builtin_fma(s, z, 2.75559909295653186e-6);
+  s = __builtin_fma(s, z, -0.000198412669169859656);
+  s = __builtin_fma(s, z, 0.00833333333107922308);
+  s = __builtin_fma(s, z, -0.166666666666638859);
+  return __builtin_fma(s * z, r, r);
+}
+
+ZCCVM double vcosReduced(double r) {
+  double z = r * r;
+  double c = 2.07006004834331177e-9;
+  c = __builtin_fma(c, z, -2.75563696955730062e-7);
+  c = __builtin_fma(c, z, 0.0000248015852109905159);
+  c = __builtin_fma(c, z, -0.00138888888872773429);
+  c = __builtin_fma(c, z, 0.0416666666666646786);
+  return __builtin_fma(c * z, z, __builtin_fma(z, -0.5, 1.0));
+}
+
+ZCCVM float vsin(float x) {
+  int32_t q;
+  double r = vreducePi(x, &q);
+  float y = (float)(q & 1 ? vcosReduced(r) : vsinReduced(r));
+  y = vfloat(vbits(y) ^ ((q & 2) << 30));
+  return x == 0.0f ? x : y;
+}
+
+ZCCVM float vcos(float x) {
+  int32_t q;
+  double r = vreducePi(x, &q);
+  float y = (float)(q & 1 ? vsinReduced(r) : vcosReduced(r));
+  return vfloat(vbits(y) ^ (((q + 1) & 2) << 30));
+}
+
+ZCCVM float vtan(float x) {
+  int32_t q;
+  double r = vreducePi(x, &q);
+  double s = vsinReduced(r), c = vcosReduced(r);
+  float y = (float)(q & 1 ? -c / s : s / c);
+  return x == 0.0f ? x : y;
+}
+
+/// log(x) for finite x > 0 to 1e-14, and exp(x) for |x| < 700 to 1e-13: what the power needs.
+ZCCVM double vlogWide(double x) {
+  int64_t b = vbits(x) - 0x3fe6a09e667f3bcd; // sqrt(1/2)
+  // The exponent as a double without a 64-bit conversion, which AVX2 has not.
+  double e = vdouble(((b >> 52) + 1024) | 0x4330000000000000) - (4503599627370496.0 + 1024.0);
+  double m = vdouble((b & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
+  double s = (m - 1.0) / (m + 1.0);
+  double z = s * s;
+  double p = 0.168376599706804883;
+  p = __builtin_fma(p, z, 0.181219344312152144);
+  p = __builtin_fma(p, z, 0.222234345475179067);
+  p = __builtin_fma(p, z, 0.285714160211076716);
+  p = __builtin_fma(p, z, 0.400000000617416152);
+  p = __builtin_fma(p, z, 0.66666666666552918);
+  p = __builtin_fma(p, z, 2.0);
+  return __builtin_fma(e, 0.693147180559945309, p * s);
+}
+ZCCVM double vexpWide(double x) {
+  double shifted = __builtin_fma(x, 1.44269504088896341, kVRoundD);
+  double n = shifted - kVRoundD;
+  double r = __builtin_fma(n, -0.693147180559945309, x);
+  double p = 0.0000248763134547993684;
+  p = __builtin_fma(p, r, 0.00019916016440604504);
+  p = __builtin_fma(p, r, 0.00138888214081394526);
+  p = __builtin_fma(p, r, 0.00833326582831350026);
+  p = __builtin_fma(p, r, 0.0416666668923070036);
+  p = __builtin_fma(p, r, 0.166666668923964941);
+  p = __builtin_fma(p, r, 0.499999999997963114);
+  p = __builtin_fma(p, r, 0.999999999979622781);
+  p = __builtin_fma(p, r, 1.0);
+  return p * vdouble((vbits(shifted) - vbits(kVRoundD) + 1023) << 52);
+}
+
+/// C's pow, its special cases included.
+ZCCVM float vpow(float x, float y) {
+  float a = vabs(x);
+  float ay = vabs(y);
+  double t = (double)y * vlogWide((double)a);
+  t = t > 200.0 ? 200.0 : t;
+  t = t < -200.0 ? -200.0 : t;
+  float r = (float)vexpWide(t);
+  const float inf = __builtin_inff();
+  // Whether y is an integer, and an odd one: above 2^24 every float is even.
+  float rounded = (ay + 8388608.0f) - 8388608.0f;
+  bool integer = ay >= 8388608.0f || rounded == ay;
+  float halved = ay * 0.5f;
+  bool odd = integer && ay < 16777216.0f && !(halved >= 8388608.0f || (halved + 8388608.0f) - 8388608.0f == halved);
+  bool up = y > 0.0f;
+  r = a == 0.0f ? (up ? 0.0f : inf) : r;
+  r = a == inf ? (up ? inf : 0.0f) : r;
+  r = ay == inf ? (a == 1.0f ? 1.0f : ((a > 1.0f) == up ? inf : 0.0f)) : r;
+  r = x < 0.0f && !integer && a != inf ? __builtin_nanf("") : r;
+  r = (vbits(x) < 0 && odd) ? -r : r;
+  r = x != x || y != y ? x + y : r;
+  return x == 1.0f || y == 0.0f ? 1.0f : r;
+}
+
+ZCCVM double vexp(double x) { return __builtin_exp(x); }
+ZCCVM double vexpm1(double x) { return __builtin_expm1(x); }
+ZCCVM double vlog(double x) { return __builtin_log(x); }
+ZCCVM double vlog1p(double x) { return __builtin_log1p(x); }
+ZCCVM double vtanh(double x) { return __builtin_tanh(x); }
+ZCCVM double verf(double x) { return __builtin_erf(x); }
+ZCCVM double vsin(double x) { return __builtin_sin(x); }
+ZCCVM double vcos(double x) { return __builtin_cos(x); }
+ZCCVM double vtan(double x) { return __builtin_tan(x); }
+ZCCVM double vpow(double x, double y) { return __builtin_pow(x, y); }
+ZCCVM double vsigmoid(double x) {
+  double e = __builtin_exp(-__builtin_fabs(x));
+  return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
+}
