@@ -54,6 +54,9 @@ struct OpDef {
   bool view = false;             ///< only strides change (ir/View.h says how)
   bool reduction = false;        ///< reduce_*: generated loops
   const char *kernel = nullptr;  ///< runtime symbols zccrt_cpu_NAME and zccrt_gpu_NAME
+  /// Which operands a kernel takes as strided views, a letter each: 'm' a matrix with one of its last two axes contiguous,
+  /// 'r' rows with the last axis contiguous, '-' dense (also when the string is short).
+  const char *strided = nullptr;
   bool structural = false;       ///< start, wait, release, assign...: the emitter knows it
 
   /// Exactly one of:
