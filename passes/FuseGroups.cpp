@@ -1,0 +1,413 @@
+#include "passes/FuseGroups.h"
+#include "ir/Op.h"
+#include "ir/Scalar.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/SetVector.h"
+#include <algorithm>
+
+using namespace zcc;
+
+// A kernel's code should stay within the instruction cache, and its pointers within reason.
+constexpr size_t kMostNodes = 128, kMostInputs = 32;
+
+static Value *throughReshapes(Value *v) {
+  while (v->def && v->def->op == &ops::reshape)
+    v = v->def->operand(0);
+  return v;
+}
+
+// ---- one group
+
+bool FuseGroup::contains(const Node *n) const { return llvm::is_contained(nodes, n); }
+
+/// Reshapes that lead from members to members, without order.
+static llvm::SmallPtrSet<Node *, 8> innerReshapes(const std::vector<Node *> &nodes) {
+  llvm::SmallPtrSet<const Node *, 32> members(nodes.begin(), nodes.end());
+  llvm::SmallPtrSet<Node *, 8> out;
+  for (Node *n : nodes)
+    for (Value *v : n->operands()) {
+      if (!v || !v->def || v->def->op != &ops::reshape)
+        continue;
+      Value *root = throughReshapes(v);
+      if (!root->def || !members.count(root->def))
+        continue;
+      for (Value *w = v; w != root; w = w->def->operand(0))
+        out.insert(w->def);
+    }
+  return out;
+}
+
+/// Members and inner reshapes, each after what it reads.
+static std::vector<Node *> withInner(const std::vector<Node *> &nodes) {
+  auto inner = innerReshapes(nodes);
+  if (inner.empty())
+    return nodes;
+  std::vector<Node *> out;
+  llvm::SmallPtrSet<Node *, 8> placed;
+  for (Node *n : nodes) {
+    for (Value *v : n->operands()) {
+      std::vector<Node *> chain;
+      for (; v && v->def && inner.count(v->def); v = v->def->operand(0))
+        chain.push_back(v->def);
+      for (Node *r : llvm::reverse(chain))
+        if (placed.insert(r).second)
+          out.push_back(r);
+    }
+    out.push_back(n);
+  }
+  return out;
+}
+
+std::vector<Node *> FuseGroup::withReshapes() const { return withInner(nodes); }
+
+std::vector<Value *> FuseGroup::outputs() const {
+  auto inner = innerReshapes(nodes);
+  llvm::SmallPtrSet<const Node *, 32> members(nodes.begin(), nodes.end());
+  // A value is read outside if a chain of reshapes from it ends outside.
+  std::function<bool(const Value *)> readOutside = [&](const Value *v) {
+    for (auto &u : v->uses) {
+      if (members.count(u.node))
+        continue;
+      if (!inner.count(u.node) || readOutside(u.node->result()))
+        return true;
+    }
+    for (Value *r : nodes[0]->parent()->results)
+      if (r == v)
+        return true;
+    return false;
+  };
+  std::vector<Value *> out;
+  for (Node *n : nodes)
+    if (readOutside(n->result()))
+      out.push_back(n->result());
+  return out;
+}
+
+std::vector<Value *> FuseGroup::inputs() const {
+  auto inner = innerReshapes(nodes);
+  llvm::SmallPtrSet<const Node *, 32> members(nodes.begin(), nodes.end());
+  llvm::SetVector<Value *, std::vector<Value *>> out;
+  for (Node *n : nodes)
+    for (Value *v : n->operands())
+      if (v && !(v->def && (members.count(v->def) || inner.count(v->def))))
+        out.insert(v);
+  return out.takeVector();
+}
+
+// ---- all groups
+
+FuseGroups::FuseGroups(Function &fn) : f(fn) {
+  unsigned i = 0;
+  for (auto &n : f.nodes) {
+    index[n.get()] = i++;
+    single(n.get());
+  }
+  addMemoryDependences();
+}
+
+FuseGroup *FuseGroups::single(Node *n) {
+  groups.push_back(std::make_unique<FuseGroup>());
+  FuseGroup *g = groups.back().get();
+  g->nodes = {n};
+  g->isKernel = isGenerated(*n) && n->op != &ops::reshape;
+  if (g->isKernel)
+    g->shape = kernelShape(g->nodes);
+  g->position = sequence.size();
+  sequence.push_back(g);
+  groupOf[n] = g;
+  return g;
+}
+
+/// What is written in place comes after its earlier readers and before its later ones; ordered nodes keep their
+/// order. The producer of what is assigned is kept behind the readers too, so that it may write in place.
+void FuseGroups::addMemoryDependences() {
+  llvm::DenseMap<const Value *, std::vector<Node *>> readers;
+  llvm::DenseMap<const Value *, Node *> writer;
+  Node *lastOrdered = nullptr;
+  for (auto &p : f.nodes) {
+    Node *n = p.get();
+    if (n->op->ordered) {
+      if (lastOrdered)
+        after[n].push_back(lastOrdered);
+      lastOrdered = n;
+    }
+    for (unsigned i = 0; i < n->numOperands(); ++i) {
+      Value *v = n->operand(i);
+      if (!v)
+        continue;
+      if (Node *w = writer.lookup(v))
+        after[n].push_back(w);
+      if (!(n->op->writes >> i & 1)) {
+        if (v->isGlobal())
+          readers[v].push_back(n);
+        continue;
+      }
+      Value *source = n->op == &ops::assign ? throughReshapes(n->operand(1)) : nullptr;
+      for (Node *r : readers[v]) {
+        if (r != n)
+          after[n].push_back(r);
+        if (source && source->def && r != source->def && index[r] < index[source->def])
+          after[source->def].push_back(r);
+      }
+      readers[v].clear();
+      writer[v] = n;
+    }
+  }
+}
+
+/// Groups that must come before `g`. A reshape between members is inside, also when others read it.
+void FuseGroups::dependences(const FuseGroup &g, llvm::SmallVectorImpl<FuseGroup *> &out) const {
+  for (Node *n : g.nodes) {
+    for (Value *v : n->operands()) {
+      if (!v || !v->def)
+        continue;
+      Value *root = throughReshapes(v);
+      if (g.isKernel && root->def && groupOf.lookup(root->def) == &g)
+        continue;
+      out.push_back(groupOf.lookup(v->def));
+    }
+    auto a = after.find(n);
+    if (a != after.end())
+      for (Node *d : a->second)
+        out.push_back(groupOf.lookup(d));
+  }
+}
+
+/// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
+bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
+  if (a == b || !a->isKernel || !b->isKernel || a->nodes.size() + b->nodes.size() > kMostNodes)
+    return false;
+  if (a->position > b->position)
+    std::swap(a, b);
+  FuseGroup both;
+  both.isKernel = true;
+  std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(),
+             std::back_inserter(both.nodes),
+             [&](Node *x, Node *y) { return index[x] < index[y]; });
+  both.shape = kernelShape(both.withReshapes());
+  if (!both.shape || both.inputs().size() > kMostInputs)
+    return false;
+
+  // What lies between them in the order either depends on `a`, then it moves behind, or does not.
+  llvm::SmallPtrSet<FuseGroup *, 16> behind;
+  behind.insert(a);
+  std::vector<FuseGroup *> ahead, moved;
+  llvm::SmallVector<FuseGroup *, 16> deps;
+  for (size_t p = a->position + 1; p < b->position; ++p) {
+    FuseGroup *g = sequence[p];
+    deps.clear();
+    dependences(*g, deps);
+    bool depends = llvm::any_of(deps, [&](FuseGroup *d) { return behind.count(d); });
+    if (depends)
+      behind.insert(g);
+    (depends ? moved : ahead).push_back(g);
+  }
+  behind.erase(a);
+  llvm::SmallPtrSet<const Node *, 32> members(both.nodes.begin(), both.nodes.end());
+  for (Node *n : b->nodes) {
+    for (Value *v : n->operands()) {
+      if (!v || !v->def)
+        continue;
+      Value *root = throughReshapes(v);
+      if (!(root->def && members.count(root->def)) && behind.count(groupOf.lookup(v->def)))
+        return false;
+    }
+    auto x = after.find(n);
+    if (x != after.end())
+      for (Node *d : x->second)
+        if (behind.count(groupOf.lookup(d)))
+          return false;
+  }
+
+  size_t p = a->position;
+  for (FuseGroup *g : ahead)
+    sequence[g->position = p++] = g;
+  a->nodes = std::move(both.nodes);
+  a->shape = std::move(both.shape);
+  for (Node *n : b->nodes)
+    groupOf[n] = a;
+  b->nodes.clear();
+  b->isKernel = false;
+  sequence[a->position = p++] = a;
+  for (FuseGroup *g : moved)
+    sequence[g->position = p++] = g;
+  sequence[b->position = p] = b; // empty
+  return true;
+}
+
+void FuseGroups::grow() {
+  std::vector<Node *> all;
+  for (auto &n : f.nodes)
+    all.push_back(n.get());
+  for (Node *n : all) {
+    if (!groupOf[n]->isKernel)
+      continue;
+    // Larger producers first: joining them saves the most.
+    std::vector<FuseGroup *> producers;
+    for (Value *v : n->operands()) {
+      Value *root = v ? throughReshapes(v) : nullptr;
+      if (root && root->def && groupOf[root->def]->isKernel)
+        producers.push_back(groupOf[root->def]);
+    }
+    llvm::stable_sort(producers, [](FuseGroup *x, FuseGroup *y) {
+      return x->shape->count() > y->shape->count();
+    });
+    for (FuseGroup *p : producers)
+      if (p->isKernel)
+        join(p, groupOf[n]);
+  }
+}
+
+void FuseGroups::joinSiblings() {
+  std::vector<FuseGroup *> all = sequence;
+  for (FuseGroup *g : all) {
+    if (!g->isKernel || g->shape->form == KernelShape::Pointwise)
+      continue;
+    bool again = true;
+    while (again) {
+      again = false;
+      for (Value *v : g->inputs()) {
+        if (v->type.count() != g->shape->count())
+          continue;
+        for (auto &u : v->uses) {
+          if (u.node->parent() != &f)
+            continue;
+          FuseGroup *o = groupOf.lookup(u.node);
+          if (!o || o == g || !o->isKernel || o->shape->form != g->shape->form ||
+              o->shape->count() != g->shape->count())
+            continue;
+          if (o->position < g->position ? join(o, g) : join(g, o)) {
+            g = groupOf.lookup(u.node);
+            again = true;
+            break;
+          }
+        }
+        if (again)
+          break;
+      }
+    }
+  }
+}
+
+// ---- recomputation
+
+/// Operators whose cost is that of a load.
+static bool isCheap(const Node &n) {
+  static const OpDef *const kCheap[] = {&ops::add, &ops::sub,  &ops::mul, &ops::neg, &ops::max, &ops::min,
+                                        &ops::relu, &ops::cast, &ops::select, &ops::gt, &ops::ge, &ops::lt,
+                                        &ops::le,   &ops::eq,   &ops::ne};
+  return llvm::is_contained(kCheap, n.op);
+}
+
+/// Clones the cone of `v` within its group into each reader, if all of them can take it.
+bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
+  constexpr size_t kMostCone = 6;
+  FuseGroup *home = groupOf.lookup(v->def);
+  llvm::SetVector<Node *> cone;
+  llvm::SetVector<Value *> leaves;
+  std::function<bool(Value *)> visit = [&](Value *x) {
+    Node *d = x->def;
+    if (!d || groupOf.lookup(d) != home || home->shape->extents.lookup(d) != Extent::Full) {
+      leaves.insert(x);
+      return true;
+    }
+    if (!isCheap(*d) || cone.size() >= kMostCone)
+      return false;
+    for (Value *o : d->operands())
+      if (o && !visit(o))
+        return false;
+    cone.insert(d);
+    return true;
+  };
+  if (!visit(v))
+    return false;
+  for (FuseGroup *r : readers) {
+    std::vector<Value *> in = r->inputs();
+    int extra = 0;
+    for (Value *l : leaves) {
+      if (l->def && l->def->op == &ops::reshape && groupOf.lookup(throughReshapes(l)->def) == home)
+        return false; // an inner reshape: its source would have to be stored in its place
+      if (l->type.count() == home->shape->count() && !llvm::is_contained(in, l))
+        ++extra;
+    }
+    if (extra > 1)
+      return false;
+  }
+  // The clones stand right before the first reader's first member, with its index: order within a group is by index.
+  for (FuseGroup *r : readers) {
+    Node *first = r->nodes.front();
+    llvm::DenseMap<Value *, Value *> map;
+    std::vector<Node *> clones;
+    for (Node *c : cone) {
+      auto k = std::make_unique<Node>(c->op, c->loc);
+      k->attrs = c->attrs;
+      Node *n = f.insert(std::move(k), first);
+      for (Value *o : c->operands())
+        n->addOperand(o ? (map.count(o) ? map[o] : o) : nullptr);
+      n->results.push_back(std::make_unique<Value>(Value::Result, f.unique(c->result()->name),
+                                                   c->result()->type));
+      n->results[0]->def = n;
+      map[c->result()] = n->result();
+      index[n] = index[first];
+      clones.push_back(n);
+    }
+    std::vector<Node *> members = clones;
+    members.insert(members.end(), r->nodes.begin(), r->nodes.end());
+    std::vector<std::pair<Node *, unsigned>> changed;
+    for (Node *n : r->nodes)
+      for (unsigned i = 0; i < n->numOperands(); ++i)
+        if (n->operand(i) == v) {
+          n->setOperand(i, map[v]);
+          changed.push_back({n, i});
+        }
+    FuseGroup trial;
+    trial.nodes = members;
+    auto shape = kernelShape(trial.withReshapes());
+    if (!shape) {
+      for (auto [n, i] : changed)
+        n->setOperand(i, v);
+      for (Node *n : llvm::reverse(clones))
+        n->erase();
+      return false;
+    }
+    for (Node *n : clones)
+      groupOf[n] = r;
+    r->nodes = members;
+    r->shape = shape;
+  }
+  return true;
+}
+
+void FuseGroups::recomputeCheap() {
+  for (FuseGroup *g : std::vector<FuseGroup *>(sequence)) {
+    if (!g->isKernel)
+      continue;
+    for (Value *v : g->outputs()) {
+      if (g->shape->extents.lookup(v->def) != Extent::Full)
+        continue;
+      // Only where every reader outside is a kernel: otherwise it is stored anyway.
+      llvm::SetVector<FuseGroup *, std::vector<FuseGroup *>> readers;
+      bool all = !llvm::is_contained(f.results, v);
+      for (auto &u : v->uses) {
+        FuseGroup *r = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+        all &= r && r->isKernel;
+        if (r && r != g)
+          readers.insert(r);
+      }
+      if (all && !readers.empty())
+        recomputeInto(v, readers.takeVector());
+    }
+  }
+}
+
+std::vector<FuseGroup *> FuseGroups::order() {
+  std::vector<FuseGroup *> out;
+  for (FuseGroup *g : sequence) {
+    if (g->nodes.empty())
+      continue;
+    for (Node *n : g->nodes)
+      n->moveBefore(nullptr);
+    out.push_back(g);
+  }
+  return out;
+}
