@@ -65,16 +65,33 @@ typedef struct {
 extern const zccrt_kernel_def zccrt_cpu_kernels[];
 extern const int zccrt_cpu_kernel_count;
 
-/* ---- collectives: started and waited, in the program's order; each blocks or not as Comm decides */
-void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem);
-void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count_per_rank, int elem);
-void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count_per_rank, int elem);
+/* Ends the job with exit status 1: one message with the rank, the step and the ONNX node (NULL or "": none). */
+__attribute__((noreturn, format(printf, 2, 3)))
+void zccrt_fail(const char *node, const char *format, ...);
+
+/* ---- collectives: started and waited, in the program's order; each blocks or not as Comm decides.
+ * Offsets are those of the arena; neither buffer is touched between start and wait. out may be in itself (or, of a gather, in
+ * may be this rank's piece of out), else they do not overlap. 0 <= slot < zccrt_program.slots, free again after its wait.
+ * A tensor of count elements lies on the ranks in pieces of ceil(count / ranks), the last ones shorter or empty; a piece's
+ * buffer has room for that many, and what a reduce_scatter does not fill there it sets to zero.
+ * Sums are taken in rank order, rank 0 + rank 1 + ..., bf16 and f16 in f32; mean != 0 divides the sum by the number of ranks
+ * before it is rounded. With one rank a sum or a gather is a copy. */
+/* in[count] -> out[count] */
+void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem, int mean);
+/* in[piece] -> out[count] */
+void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem);
+/* in[count] -> out[piece] */
+void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem, int mean);
 void zccrt_wait(int slot);
 
 /* ---- the program record */
 
 typedef enum { ZCCRT_INIT_ZERO, ZCCRT_INIT_SPLAT, ZCCRT_INIT_FILE, ZCCRT_INIT_UNIFORM, ZCCRT_INIT_NORMAL,
                ZCCRT_INIT_COPY } zccrt_init;
+
+/* What --tokens puts into an integer input of shape [.., T]. AUTO goes by the name: "label" or "target" in it, or an
+ * `ignore` value, means NEXT, else IDS. SAME is for a model that shifts its labels itself. */
+typedef enum { ZCCRT_TOKENS_AUTO, ZCCRT_TOKENS_IDS, ZCCRT_TOKENS_NEXT, ZCCRT_TOKENS_SAME, ZCCRT_TOKENS_NONE } zccrt_tokens;
 
 /* Where a global lies and how it starts. */
 typedef struct {
@@ -88,10 +105,10 @@ typedef struct {
   int32_t file;                   /* index into files; -1: OUT.weights */
   int64_t file_offset, file_bytes;
   int32_t transposed;             /* the file holds it with its last two axes swapped */
-  int32_t copy_of;                /* index into globals */
+  int32_t copy_of;                /* index into globals; at the same offset it is only another name of that one (tied) */
   int32_t role;                   /* 0 param, 1 state, 2 const */
   int32_t trained;
-  uint64_t hash;                  /* of the file's bytes of this tensor: xxh64-like, see Hash.h; 0: not checked */
+  uint64_t hash;                  /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
 } zccrt_global;
 
 typedef struct {
@@ -100,6 +117,7 @@ typedef struct {
   int64_t lo, hi;                 /* integers: allowed range [lo, hi) (labels, token ids), also `ignore`; lo >= hi: unchecked */
   int64_t ignore;                 /* allowed besides, INT64_MIN: none */
   const char *node;               /* the ONNX node that sets the range, for the message */
+  zccrt_tokens tokens;
 } zccrt_io;
 
 /* The exported ONNX file is the concatenation of these: literal bytes, then the bytes of a global (-1: none). */
@@ -125,7 +143,7 @@ typedef struct {
   const zccrt_io *inputs;       int32_t ninputs;
   const zccrt_io *outputs;      int32_t noutputs;  /* of @eval: the loss first if has_loss */
   int32_t has_loss;
-  int64_t loss;                   /* arena offsets of scalars, -1: absent: loss of @micro (f32) */
+  int64_t loss;                   /* arena offset of @micro's loss (f32), -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm; /* i64, i64, i64, f32, f32 */
   double base_lr;
   const zccrt_piece *onnx;      int32_t npieces;   /* --export=.onnx in inference form */
