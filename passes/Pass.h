@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/Graph.h"
+#include <functional>
 
 namespace zcc {
 
@@ -25,6 +26,8 @@ struct Options {
 struct PassContext {
   const Options &options;
   std::vector<std::string> remarks; ///< shown by --plan
+  /// Bytes of workspace that the code of a node needs (libraries, generated kernels); set by what knows the target.
+  std::function<int64_t(const Node &)> workspaceBytes;
 };
 
 /// Returns whether it changed the module.

@@ -1,0 +1,292 @@
+#include "passes/Liveness.h"
+#include "ir/Op.h"
+#include <algorithm>
+
+using namespace zcc;
+
+// ---- where values lie
+
+bool zcc::ownsMemory(const Node &n) {
+  const OpDef *op = n.op;
+  return !op->view && op != &ops::wait && op != &ops::addend && op != &ops::constant &&
+         op != &ops::assign && op != &ops::release;
+}
+
+std::optional<View> zcc::storageOf(Value *v) {
+  std::optional<View> view = viewOf(v);
+  while (view && view->base->def &&
+         (view->base->def->op == &ops::wait || view->base->def->op == &ops::addend)) {
+    std::optional<View> below = viewOf(view->base->def->operand(0));
+    if (!below || below->strides != denseStrides(below->dims))
+      return std::nullopt;
+    view->base = below->base;
+    view->offset += below->offset;
+  }
+  return view;
+}
+
+std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
+  std::vector<std::pair<unsigned, unsigned>> pairs;
+  std::vector<int64_t> flat = n.attrs.ints("inplace");
+  for (size_t i = 0; i + 1 < flat.size(); i += 2)
+    pairs.push_back({unsigned(flat[i]), unsigned(flat[i + 1])});
+  bool isScatter = n.op == &ops::scatter_add || n.op == &ops::scatter_elements ||
+                   n.op == &ops::scatter_nd;
+  bool isAllReduce = n.op == &ops::all_reduce ||
+                     (n.op == &ops::start && n.attrs.s("op") == ops::all_reduce.name);
+  if (isScatter || isAllReduce)
+    pairs.push_back({0, 0});
+  return pairs;
+}
+
+std::string zcc::argOffsetsAttr(const Function &f) { return f.name + "_args"; }
+
+int64_t zcc::plannedOffset(const Function &f, Value *v) {
+  std::optional<View> s = storageOf(v);
+  if (!s)
+    return -1;
+  int64_t base = -1;
+  Value *b = s->base;
+  if (b->kind == Value::Global) {
+    base = static_cast<GlobalValue *>(b)->attrs.i("offset", -1);
+  } else if (b->kind == Value::Argument) {
+    std::vector<int64_t> offsets = f.module->attrs.ints(argOffsetsAttr(f));
+    if (b->index < offsets.size())
+      base = offsets[b->index];
+  } else {
+    std::vector<int64_t> offsets = b->def->attrs.ints("offsets");
+    if (b->index < offsets.size())
+      base = offsets[b->index];
+  }
+  return base < 0 ? -1 : base + s->offset * elemBytes(b->type.elem);
+}
+
+// ---- lifetimes
+
+/// Views of a global are taken when they are read, so one taken before an assignment must not be read after it.
+static llvm::Error checkViewsOfGlobals(const Liveness &l) {
+  for (auto &[global, nodes] : l.writes)
+    for (const Node *write : nodes) {
+      int at = l.number.lookup(write);
+      auto reads = l.reads.find(global);
+      if (reads == l.reads.end())
+        continue;
+      for (auto &[reader, when] : reads->second) {
+        if (!reader || when <= at)
+          continue;
+        for (Value *v : reader->operands()) {
+          if (!v || !v->def)
+            continue;
+          auto s = storageOf(v);
+          if (s && s->base == global && l.number.lookup(v->def) < at)
+            return errorAt(reader->loc, "'%" + v->name + "' is a view of '%" + global->name +
+                                            "' from before it is assigned");
+        }
+      }
+    }
+  return llvm::Error::success();
+}
+
+llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
+  Liveness l;
+  int count = 0;
+  for (auto &n : f.nodes)
+    l.number[n.get()] = count++;
+  for (auto &a : f.args)
+    l.values[a.get()] = {-1, -1};
+
+  auto read = [&](Value *v, const Node *n, int when) -> llvm::Error {
+    if (v->def && v->def->op == &ops::constant)
+      return llvm::Error::success();
+    std::optional<View> s = storageOf(v);
+    if (!s) {
+      std::string what = "'%" + v->name + "' is a view without constant strides";
+      return n ? errorAt(n->loc, what) : error("@" + f.name + ": " + what);
+    }
+    auto i = l.values.find(s->base);
+    if (i != l.values.end())
+      i->second.last = std::max(i->second.last, when);
+    l.reads[s->base].push_back({n, when});
+    return llvm::Error::success();
+  };
+
+  for (auto &n : f.nodes) {
+    int at = l.number[n.get()];
+    if (ownsMemory(*n))
+      for (auto &r : n->results)
+        l.values[r.get()] = {at, at};
+    if (n->op->view)
+      continue; // reads happen where the view is read
+    int until = at;
+    if (n->op == &ops::start)
+      for (const Value::Use &u : n->result()->uses)
+        until = std::max(until, l.number.lookup(u.node));
+    for (unsigned i = 0; i < n->numOperands(); ++i) {
+      if (n->op == &ops::assign && i == 0) {
+        l.writes[n->operand(0)].push_back(n.get());
+        continue;
+      }
+      if (Value *v = n->operand(i))
+        if (auto e = read(v, n.get(), until))
+          return e;
+    }
+  }
+  for (Value *v : f.results)
+    if (auto e = read(v, nullptr, count))
+      return e;
+  if (auto e = checkViewsOfGlobals(l))
+    return e;
+  return l;
+}
+
+std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l) {
+  // Values written over one another share bytes, so what counts is the union of ranges at each node.
+  struct Range {
+    int64_t begin, end;
+    Lifetime life;
+  };
+  std::vector<Range> ranges;
+  int64_t below = f.module->attrs.i("persistent_bytes");
+  auto add = [&](int64_t offset, int64_t bytes, Lifetime life) {
+    if (offset >= below)
+      ranges.push_back({offset, offset + bytes, life});
+  };
+  for (auto &[v, life] : l.values)
+    add(plannedOffset(f, v), v->type.localBytes(), life);
+  for (auto &n : f.nodes)
+    if (n->attrs.has("scratch")) {
+      int at = l.number.lookup(n.get());
+      add(n->attrs.i("scratch"), n->attrs.i("scratch_bytes"), {at, at});
+    }
+  llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
+  std::vector<int64_t> live(f.nodes.size() + 1), end(f.nodes.size() + 1, 0);
+  for (const Range &r : ranges)
+    for (int i = std::max(r.life.first, 0); i <= r.life.last && i < int(live.size()); ++i) {
+      live[i] += std::max<int64_t>(0, r.end - std::max(r.begin, end[i]));
+      end[i] = std::max(end[i], r.end);
+    }
+  return live;
+}
+
+// ---- rule V7
+
+namespace {
+struct Placed {
+  const Value *value;   ///< nullptr: workspace of `node`
+  const Node *node;
+  int64_t begin, end;
+  Lifetime life;
+  std::string name() const {
+    return value ? "'%" + value->name + "'" : "the workspace of " + describe(node->loc);
+  }
+};
+} // namespace
+
+bool zcc::isLastReader(const Liveness &l, const Value *v, const Node &n) {
+  auto reads = l.reads.find(v);
+  int at = l.number.lookup(&n);
+  return reads != l.reads.end() &&
+         llvm::all_of(reads->second, [&](auto &r) { return r.first == &n || r.second < at; });
+}
+
+bool zcc::readsInPlaceOnly(const Node &n, unsigned result, const Value *v) {
+  auto pairs = inplacePairs(n);
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    auto s = n.operand(i) ? storageOf(n.operand(i)) : std::nullopt;
+    if (s && s->base == v &&
+        !(s->isDense() && llvm::is_contained(pairs, std::make_pair(result, i))))
+      return false;
+  }
+  return true;
+}
+
+/// Whether `later` is written over `earlier` by the node that reads `earlier` last.
+static bool isHandedOver(const Liveness &l, const Placed &earlier, const Placed &later) {
+  return earlier.value && later.value && later.value->def && earlier.begin == later.begin &&
+         isLastReader(l, earlier.value, *later.value->def) &&
+         readsInPlaceOnly(*later.value->def, later.value->index, earlier.value);
+}
+
+/// A value in a global's own memory must be what is assigned to it, with no reader of the old value in between.
+static llvm::Error checkInGlobal(const Liveness &l, const Placed &p, const Placed &global) {
+  auto writes = l.writes.find(global.value);
+  const Node *write = nullptr;
+  if (writes != l.writes.end())
+    for (const Node *n : writes->second)
+      if (auto s = storageOf(n->operand(1)); s && s->base == p.value)
+        write = n;
+  if (!write || p.begin != global.begin || writes->second.size() != 1)
+    return errorAt(p.node->loc, "[V7] " + p.name() + " overlaps global " + global.name());
+  if (!readsInPlaceOnly(*p.node, p.value->index, global.value))
+    return errorAt(p.node->loc, "[V7] " + p.name() + " overwrites global " + global.name() +
+                                    " while it is read");
+  auto reads = l.reads.find(global.value);
+  if (reads == l.reads.end())
+    return llvm::Error::success();
+  for (auto &[n, when] : reads->second)
+    if (n && when > p.life.first && l.number.lookup(n) < l.number.lookup(write))
+      return errorAt(n->loc, "[V7] reads global " + global.name() + ", already overwritten by " +
+                                 p.name());
+  return llvm::Error::success();
+}
+
+static llvm::Error verifyFunction(const Module &m, const Function &f) {
+  auto liveness = computeLiveness(f);
+  if (!liveness)
+    return liveness.takeError();
+  const Liveness &l = *liveness;
+  std::vector<Placed> globals, values;
+  for (auto &g : m.globals) {
+    int64_t o = g->attrs.i("offset", -1);
+    if (o < 0)
+      return errorAt(g->loc, "[V7] global '%" + g->name + "' has no offset");
+    globals.push_back({g.get(), nullptr, o, o + g->type.localBytes(), {}});
+  }
+  for (auto &[v, life] : l.values) {
+    int64_t o = plannedOffset(f, v);
+    if (o < 0)
+      return error("[V7] '%" + v->name + "' of @" + f.name + " has no offset");
+    values.push_back({v, v->def, o, o + v->type.localBytes(), life});
+  }
+  for (auto &n : f.nodes)
+    if (n->attrs.has("scratch")) {
+      int at = l.number.lookup(n.get());
+      int64_t o = n->attrs.i("scratch");
+      values.push_back({nullptr, n.get(), o, o + n->attrs.i("scratch_bytes"), {at, at}});
+    }
+
+  auto byBegin = [](const Placed &a, const Placed &b) { return a.begin < b.begin; };
+  llvm::sort(globals, byBegin);
+  llvm::stable_sort(values, byBegin);
+  for (size_t i = 0; i + 1 < globals.size(); ++i)
+    if (globals[i].end > globals[i + 1].begin)
+      return error("[V7] globals " + globals[i].name() + " and " + globals[i + 1].name() +
+                   " overlap");
+  int64_t arena = m.attrs.i("arena_bytes");
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Placed &p = values[i];
+    if (p.end > arena)
+      return error("[V7] " + p.name() + " lies outside the arena");
+    for (const Placed &g : globals)
+      if (p.begin < g.end && g.begin < p.end)
+        if (auto e = checkInGlobal(l, p, g))
+          return e;
+    for (size_t j = i + 1; j < values.size() && values[j].begin < p.end; ++j) {
+      const Placed &q = values[j];
+      if (!p.life.overlaps(q.life) || isHandedOver(l, p, q) || isHandedOver(l, q, p))
+        continue;
+      return errorAt(p.node ? p.node->loc : q.node ? q.node->loc : Loc(),
+                     "[V7] " + p.name() + " and " + q.name() + " are live at once at offset " +
+                         llvm::Twine(q.begin));
+    }
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error zcc::verifyPlan(const Module &m) {
+  for (auto &f : m.functions)
+    if (!f->isKernel)
+      if (auto e = verifyFunction(m, *f))
+        return e;
+  return llvm::Error::success();
+}
