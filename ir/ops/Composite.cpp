@@ -1,0 +1,233 @@
+// Operators over rows that are spelled out in primitives when kernels are made: softmax and cross-entropy. Kept whole
+// until then because the gradients from their results are shorter than those of the spelled-out forms.
+#include "ir/ops/Rules.h"
+#include <cmath>
+
+using namespace zcc;
+using namespace zcc::rules;
+using llvm::ArrayRef;
+using Expansion = llvm::SmallVector<Value *, 2>;
+
+static std::vector<int64_t> vec(ArrayRef<int64_t> a) { return a.vec(); }
+
+// ---- softmax, log_softmax
+
+static TypesOr inferSoftmax(Operands t, const Attrs &a) {
+  if (auto e = sameFloats(t))
+    return e;
+  auto axis = axisOf(*t[0], a);
+  if (!axis)
+    return axis.takeError();
+  return Types{*t[0]};
+}
+
+/// Calls f(row's values, row's results) for each row along `axis`, copying in and out.
+template <typename F> static void forRows(const Tensor &x, Tensor &y, int64_t axis, F f) {
+  AroundAxis s(x.type.dims, axis);
+  std::vector<double> in(s.extent), out(s.extent);
+  for (int64_t o = 0; o < s.outer; ++o)
+    for (int64_t i = 0; i < s.inner; ++i) {
+      for (int64_t e = 0; e < s.extent; ++e)
+        in[e] = x.f[(o * s.extent + e) * s.inner + i];
+      f(in, out);
+      for (int64_t e = 0; e < s.extent; ++e)
+        y.f[(o * s.extent + e) * s.inner + i] = out[e];
+    }
+}
+
+/// log(sum(exp(v))), stable; -infinity if all are.
+static double logSumExp(ArrayRef<double> v) {
+  double m = -INFINITY, s = 0;
+  for (double x : v)
+    m = std::isnan(x) || x > m ? x : m;
+  if (std::isinf(m))
+    return m;
+  for (double x : v)
+    s += std::exp(x - m);
+  return m + std::log(s);
+}
+
+static llvm::Error evalSoftmax(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  forRows(*in[0], *out[0], n.attrs.i("axis"), [](auto &x, auto &y) {
+    double lse = logSumExp(x);
+    for (size_t e = 0; e < x.size(); ++e)
+      y[e] = std::exp(x[e] - lse);
+  });
+  return llvm::Error::success();
+}
+
+static llvm::Error evalLogSoftmax(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  forRows(*in[0], *out[0], n.attrs.i("axis"), [](auto &x, auto &y) {
+    double lse = logSumExp(x);
+    for (size_t e = 0; e < x.size(); ++e)
+      y[e] = x[e] - lse;
+  });
+  return llvm::Error::success();
+}
+
+static Expansion expandSoftmax(Builder &b, Node &n) {
+  Value *x = n.operand(0);
+  Attrs axes = {{"axes", vec(n.attrs.i("axis"))}};
+  Value *e = b.make(ops::exp, {b.make(ops::sub, {x, b.make(ops::reduce_max, {x}, axes)})});
+  return {b.make(ops::div, {e, b.make(ops::reduce_sum, {e}, axes)})};
+}
+
+static Expansion expandLogSoftmax(Builder &b, Node &n) {
+  Value *x = n.operand(0);
+  Attrs axes = {{"axes", vec(n.attrs.i("axis"))}};
+  Value *s = b.make(ops::sub, {x, b.make(ops::reduce_max, {x}, axes)});
+  Value *sum = b.make(ops::reduce_sum, {b.make(ops::exp, {s})}, axes);
+  return {b.make(ops::sub, {s, b.make(ops::log, {sum})})};
+}
+
+static Values gradSoftmax(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Value *y = n.result();
+  Value *s = b.reduceSum(b.make(ops::mul, {dy[0], y}), n.attrs.i("axis"));
+  return {b.make(ops::mul, {y, b.make(ops::sub, {dy[0], s})})};
+}
+
+static Values gradLogSoftmax(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Value *p = b.make(ops::exp, {n.result()});
+  Value *s = b.reduceSum(dy[0], n.attrs.i("axis"));
+  return {b.make(ops::sub, {dy[0], b.make(ops::mul, {p, s})})};
+}
+
+constexpr OpDef zcc::ops::softmax = defineOp({
+    .name = "softmax",
+    .summary = "exp(x) over its sum along an axis",
+    .operands = {{{"x"}}},
+    .attrs = {{{"axis", "int", nullptr}}},
+    .infer = inferSoftmax,
+    .expand = expandSoftmax,
+    .gradFn = gradSoftmax,
+    .eval = evalSoftmax,
+    .precision = Precision::F32,
+});
+
+constexpr OpDef zcc::ops::log_softmax = defineOp({
+    .name = "log_softmax",
+    .summary = "logarithm of the softmax along an axis",
+    .operands = {{{"x"}}},
+    .attrs = {{{"axis", "int", nullptr}}},
+    .infer = inferSoftmax,
+    .expand = expandLogSoftmax,
+    .gradFn = gradLogSoftmax,
+    .eval = evalLogSoftmax,
+    .precision = Precision::F32,
+});
+
+// ---- cross_entropy
+
+static TypesOr inferCrossEntropy(Operands t, const Attrs &) {
+  const Type &x = *t[0], &labels = *t[1], *weight = t.size() > 2 ? t[2] : nullptr;
+  if (!isFloat(x.elem) || x.ndim() != 2)
+    return error("logits must be floating point [N, classes], got " + x.str());
+  if (labels.elem != Elem::I64 || labels.dims != Dims{x.dims[0]})
+    return error("labels must be i64[" + llvm::Twine(x.dims[0]) + "], got " + labels.str());
+  if (weight && (weight->elem != x.elem || weight->dims != Dims{x.dims[1]}))
+    return error("the class weights are " + weight->str() + ", logits are " + x.str());
+  Elem e = x.elem == Elem::F64 ? Elem::F64 : Elem::F32;
+  return Types{Type(e, {x.dims[0]}), Type(e, {x.dims[0], 1})};
+}
+
+static bool isIgnored(const Attrs &a, int64_t label) {
+  return a.i("has_ignore", 1) && label == a.i("ignore", -100);
+}
+
+static llvm::Error evalCrossEntropy(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  const Tensor &x = *in[0], &labels = *in[1], *weight = in.size() > 2 ? in[2] : nullptr;
+  int64_t rows = x.type.dims[0], classes = x.type.dims[1];
+  for (int64_t r = 0; r < rows; ++r) {
+    ArrayRef<double> row = ArrayRef(x.f).slice(r * classes, classes);
+    int64_t label = labels.i[r];
+    bool ignored = isIgnored(n.attrs, label);
+    if (!ignored && (label < 0 || label >= classes))
+      return errorAt(n.loc, "label " + llvm::Twine(label) + " is not a class of " + x.type.str());
+    double lse = logSumExp(row);
+    out[1]->f[r] = lse;
+    out[0]->f[r] = ignored ? 0 : (weight ? weight->f[label] : 1) * (lse - row[label]);
+  }
+  return llvm::Error::success();
+}
+
+namespace {
+/// What cross_entropy's body and gradient have in common, as columns [N, 1] and matrices [N, C].
+struct LabelRows {
+  Value *x;      ///< logits in the element of the loss
+  Value *hit;    ///< [N, C]: whether this is the label's class
+  Value *valid;  ///< [N, 1]: whether the row is not ignored; nullptr: all are
+  Value *weight; ///< [N, 1]: weight of the label's class; nullptr: 1
+};
+} // namespace
+
+static LabelRows labelRows(Builder &b, Node &n) {
+  Value *logits = n.operand(0), *labels = n.operand(1), *weight = n.operand(2);
+  int64_t rows = logits->type.dims[0], classes = logits->type.dims[1];
+  Elem e = n.result()->type.elem;
+  LabelRows l{b.cast(logits, e), nullptr, nullptr, nullptr};
+  Value *label = b.reshape(labels, {rows, 1});
+  l.hit = b.make(ops::eq, {counter(b, {1, classes}, /*axis=*/1), label});
+  if (n.attrs.i("has_ignore", 1)) {
+    Value *ignore = b.scalar(double(n.attrs.i("ignore", -100)), Elem::I64);
+    l.valid = b.make(ops::ne, {label, ignore});
+  }
+  if (weight)
+    l.weight = b.reduceSum(
+        b.make(ops::select, {l.hit, b.cast(weight, e), b.scalar(0, e)}), /*axes=*/1);
+  return l;
+}
+
+static Value *orZero(Builder &b, Value *valid, Value *v) {
+  return valid ? b.make(ops::select, {valid, v, b.scalar(0, v->type.elem)}) : v;
+}
+
+static Expansion expandCrossEntropy(Builder &b, Node &n) {
+  LabelRows l = labelRows(b, n);
+  Value *max = b.make(ops::reduce_max, {l.x}, {{"axes", vec(1)}});
+  Value *sum = b.reduceSum(b.make(ops::exp, {b.make(ops::sub, {l.x, max})}), /*axes=*/1);
+  Value *lse = b.make(ops::add, {b.make(ops::log, {sum}), max});
+  Value *picked = b.reduceSum(
+      b.make(ops::select, {l.hit, l.x, b.scalar(0, l.x->type.elem)}), /*axes=*/1);
+  Value *loss = b.make(ops::sub, {lse, picked});
+  if (l.weight)
+    loss = b.make(ops::mul, {loss, l.weight});
+  return {b.reshape(orZero(b, l.valid, loss), n.result()->type.dims), lse};
+}
+
+/// dx = (exp(x - lse) - onehot) * dy * weight of the label, 0 in ignored rows.
+static Values gradCrossEntropy(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  LabelRows l = labelRows(b, n);
+  Value *lse = n.result(1), *dx = nullptr, *dWeight = nullptr;
+  Elem e = l.x->type.elem;
+  Value *p = b.make(ops::exp, {b.make(ops::sub, {l.x, lse})});
+  if (dy[0]) {
+    Value *row = orZero(b, l.valid, b.reshape(dy[0], lse->type.dims));
+    Value *weighted = l.weight ? b.make(ops::mul, {row, l.weight}) : row;
+    Value *less = b.make(ops::sub, {p, b.scalar(1, e)});
+    dx = b.make(ops::mul, {b.make(ops::select, {l.hit, less, p}), weighted});
+    if (Value *weight = n.operand(2)) {
+      Value *each = b.make(ops::mul, {b.make(ops::sub, {lse, l.x}), row});
+      Value *own = b.make(ops::select, {l.hit, each, b.scalar(0, e)});
+      dWeight = b.cast(own, weight->type.elem);
+    }
+  }
+  if (dy[1])
+    dx = plus(b, dx, b.make(ops::mul, {p, dy[1]}));
+  return {dx ? b.cast(dx, n.operand(0)->type.elem) : nullptr, nullptr, dWeight};
+}
+
+constexpr OpDef zcc::ops::cross_entropy = defineOp({
+    .name = "cross_entropy",
+    .summary = "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
+               "log of the sum",
+    .operands = {{{"logits"},
+                  {"labels", OperandDef::AnyElem},
+                  {"weight", OperandDef::Optional}}},
+    .attrs = {{{"ignore", "int", "-100"}, {"has_ignore", "int", "1"}}},
+    .results = 2,
+    .infer = inferCrossEntropy,
+    .expand = expandCrossEntropy,
+    .gradFn = gradCrossEntropy,
+    .eval = evalCrossEntropy,
+    .precision = Precision::F32,
+});

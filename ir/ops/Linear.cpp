@@ -1,0 +1,305 @@
+// Matrix products and convolutions: library kernels with gradients in terms of each other.
+#include "ir/ops/Window.h"
+
+using namespace zcc;
+using namespace zcc::rules;
+using llvm::ArrayRef;
+
+// ---- matmul
+
+static TypesOr inferMatmul(Operands t, const Attrs &) {
+  const Type &a = *t[0], &b = *t[1];
+  if (auto e = sameFloats(t))
+    return e;
+  if (a.ndim() < 2 || b.ndim() < 2)
+    return error("operands need two axes at least: " + both(a, b));
+  if (a.dims.back() != b.dims[b.ndim() - 2])
+    return error("inner dimensions differ, " + llvm::Twine(a.dims.back()) + " and " +
+                 llvm::Twine(b.dims[b.ndim() - 2]));
+  auto dims = broadcastDims(ArrayRef(a.dims).drop_back(2), ArrayRef(b.dims).drop_back(2));
+  if (!dims)
+    return error("batch dimensions do not broadcast: " + both(a, b));
+  dims->push_back(a.dims[a.ndim() - 2]);
+  dims->push_back(b.dims.back());
+  return Types{Type(a.elem, *dims)};
+}
+
+static llvm::Error evalMatmul(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  const Tensor &a = *in[0], &b = *in[1];
+  Tensor &y = *out[0];
+  unsigned nd = y.type.ndim();
+  int64_t m = y.type.dims[nd - 2], cols = y.type.dims[nd - 1], inner = a.type.dims.back();
+  Dims batch(y.type.dims.begin(), y.type.dims.end() - 2), at(nd - 2, 0);
+  auto offset = [&](const Tensor &t, int64_t matrix) { // of the matrix at `at`, broadcast
+    int64_t o = 0, lead = t.type.ndim() - 2;
+    for (int64_t i = 0; i < lead; ++i) {
+      int64_t d = t.type.dims[i];
+      o = o * d + (d == 1 ? 0 : at[batch.size() - lead + i]);
+    }
+    return o * matrix;
+  };
+  if (y.count() == 0)
+    return llvm::Error::success();
+  int64_t yo = 0;
+  do {
+    int64_t ao = offset(a, m * inner), bo = offset(b, inner * cols);
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < cols; ++j) {
+        double s = 0;
+        for (int64_t k = 0; k < inner; ++k)
+          s += a.f[ao + i * inner + k] * b.f[bo + k * cols + j];
+        y.f[yo++] = s;
+      }
+  } while (step(at, batch));
+  return llvm::Error::success();
+}
+
+/// Whether all axes but the last two are 1 or absent.
+static bool isOneMatrix(const Type &t) { return elementCount(ArrayRef(t.dims).drop_back(2)) == 1; }
+
+static Values gradMatmul(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Value *x = n.operand(0), *w = n.operand(1), *g = dy[0];
+  Value *dx = b.make(ops::matmul, {g, b.swapLast(w)});
+  if (!isOneMatrix(w->type) || x->type.ndim() == 2)
+    return {dx, b.make(ops::matmul, {b.swapLast(x), g})};
+  // One product over all rows at once; a batched product would be summed over the batch afterwards.
+  auto asRows = [&](Value *v) {
+    ArrayRef<int64_t> d = v->type.dims;
+    return b.reshape(v, {elementCount(d.drop_back()), d.back()});
+  };
+  Value *dw = b.make(ops::matmul, {b.swapLast(asRows(x)), asRows(g)});
+  return {dx, b.reshape(dw, w->type.dims)};
+}
+
+static double flopsMatmul(const Node &n) {
+  return 2.0 * double(n.result()->type.count()) * double(n.operand(0)->type.dims.back());
+}
+
+constexpr OpDef zcc::ops::matmul = defineOp({
+    .name = "matmul",
+    .summary = "matrix product over the last two axes; the others broadcast",
+    .onnx = "MatMul",
+    .operands = {{{"a"}, {"b"}}},
+    .infer = inferMatmul,
+    .kernel = "matmul",
+    .gradFn = gradMatmul,
+    .eval = evalMatmul,
+    .precision = Precision::Compute,
+    .flops = flopsMatmul,
+});
+
+// ---- conv
+
+namespace {
+/// A convolution y = x * w seen from any of its three operators.
+struct Conv {
+  Window window;
+  int64_t batch, channels, filters, group;
+  Dims in, out; // spatial
+  Dims result() const {
+    Dims d = {batch, filters};
+    d.append(out.begin(), out.end());
+    return d;
+  }
+};
+} // namespace
+
+/// From x's and w's dims.
+static llvm::Expected<Conv> convOf(ArrayRef<int64_t> x, ArrayRef<int64_t> w, const Attrs &a) {
+  if (x.size() < 3 || x.size() != w.size())
+    return error("convolution needs [N, C, spatial...] and [M, C/group, kernel...], got " +
+                 llvm::Twine(x.size()) + " and " + llvm::Twine(w.size()) + " axes");
+  auto window = Window::from(a, w.drop_front(2));
+  if (!window)
+    return window.takeError();
+  Conv c{std::move(*window), x[0], x[1], w[0], a.i("group", 1), Dims(x.drop_front(2)), {}};
+  if (c.group < 1 || c.channels != w[1] * c.group || c.filters % c.group)
+    return error("channels do not fit: the input has " + llvm::Twine(c.channels) +
+                 ", the weight is for " + llvm::Twine(w[1]) + " per group and " +
+                 llvm::Twine(c.filters) + " filters in " + llvm::Twine(c.group) + " groups");
+  auto out = c.window.outputs(c.in);
+  if (!out)
+    return out.takeError();
+  c.out = *out;
+  return c;
+}
+
+static TypesOr inferConv(Operands t, const Attrs &a) {
+  if (auto e = sameFloats(t))
+    return e;
+  auto c = convOf(t[0]->dims, t[1]->dims, a);
+  if (!c)
+    return c.takeError();
+  if (t.size() > 2 && t[2] && t[2]->dims != Dims{c->filters})
+    return error("the bias is " + t[2]->str() + ", the convolution has " +
+                 llvm::Twine(c->filters) + " filters");
+  return Types{Type(t[0]->elem, c->result())};
+}
+
+static TypesOr inferConvGradInput(Operands t, const Attrs &a) {
+  if (auto e = sameFloats(t))
+    return e;
+  std::vector<int64_t> dims = a.ints("dims");
+  auto c = convOf(dims, t[1]->dims, a);
+  if (!c)
+    return c.takeError();
+  if (t[0]->dims != c->result())
+    return error("a convolution of these dims gives " + Type(t[0]->elem, c->result()).str() +
+                 ", operand 'dy' is " + t[0]->str());
+  return Types{Type(t[0]->elem, dims)};
+}
+
+static TypesOr inferConvGradWeight(Operands t, const Attrs &a) {
+  if (auto e = sameFloats(t))
+    return e;
+  std::vector<int64_t> dims = a.ints("dims");
+  auto c = convOf(t[0]->dims, dims, a);
+  if (!c)
+    return c.takeError();
+  if (t[1]->dims != c->result())
+    return error("a convolution of these dims gives " + Type(t[0]->elem, c->result()).str() +
+                 ", operand 'dy' is " + t[1]->str());
+  return Types{Type(t[0]->elem, dims)};
+}
+
+/// Calls f(element of x, element of w, element of y) for each product of the convolution.
+template <typename F> static void forProducts(const Conv &c, F f) {
+  int64_t xPlane = elementCount(c.in), yPlane = elementCount(c.out);
+  int64_t taps = elementCount(c.window.kernel);
+  int64_t inPer = c.channels / c.group, outPer = c.filters / c.group;
+  forTaps(c.window, c.out, c.in, [&](int64_t o, int64_t k, int64_t i) {
+    for (int64_t b = 0; b < c.batch; ++b)
+      for (int64_t m = 0; m < c.filters; ++m)
+        for (int64_t ch = 0; ch < inPer; ++ch)
+          f((b * c.channels + m / outPer * inPer + ch) * xPlane + i, (m * inPer + ch) * taps + k,
+            (b * c.filters + m) * yPlane + o);
+  });
+}
+
+static llvm::Error evalConv(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  const Tensor &x = *in[0], &w = *in[1];
+  Tensor &y = *out[0];
+  Conv c = llvm::cantFail(convOf(x.type.dims, w.type.dims, n.attrs));
+  std::fill(y.f.begin(), y.f.end(), 0.0);
+  int64_t plane = elementCount(c.out);
+  if (in.size() > 2 && in[2])
+    for (int64_t e = 0; e < y.count(); ++e)
+      y.f[e] = in[2]->f[e / plane % c.filters];
+  forProducts(c, [&](int64_t i, int64_t k, int64_t o) { y.f[o] += x.f[i] * w.f[k]; });
+  return llvm::Error::success();
+}
+
+static llvm::Error evalConvGradInput(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  const Tensor &dy = *in[0], &w = *in[1];
+  Tensor &dx = *out[0];
+  Conv c = llvm::cantFail(convOf(dx.type.dims, w.type.dims, n.attrs));
+  std::fill(dx.f.begin(), dx.f.end(), 0.0);
+  forProducts(c, [&](int64_t i, int64_t k, int64_t o) { dx.f[i] += dy.f[o] * w.f[k]; });
+  return llvm::Error::success();
+}
+
+static llvm::Error evalConvGradWeight(Node &n, ArrayRef<const Tensor *> in,
+                                      ArrayRef<Tensor *> out) {
+  const Tensor &x = *in[0], &dy = *in[1];
+  Tensor &dw = *out[0];
+  Conv c = llvm::cantFail(convOf(x.type.dims, dw.type.dims, n.attrs));
+  std::fill(dw.f.begin(), dw.f.end(), 0.0);
+  forProducts(c, [&](int64_t i, int64_t k, int64_t o) { dw.f[k] += x.f[i] * dy.f[o]; });
+  return llvm::Error::success();
+}
+
+static Attrs withoutDims(Attrs a) {
+  a.erase("dims");
+  return a;
+}
+
+static Values gradConv(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Value *x = n.operand(0), *w = n.operand(1), *g = dy[0], *dbias = nullptr;
+  if (Value *bias = n.operand(2)) {
+    Dims axes = axisRange(2, g->type.ndim());
+    axes.insert(axes.begin(), 0);
+    dbias = b.reshape(b.reduceSum(g, axes), bias->type.dims);
+  }
+  return {b.make(ops::conv_grad_input, {g, w}, withDims(n.attrs, x->type)),
+          b.make(ops::conv_grad_weight, {x, g}, withDims(n.attrs, w->type)), dbias};
+}
+
+// The three are one trilinear form <conv(x, w), dy>, so each gradient is one of the other two.
+static Values gradConvGradInput(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Value *g = dy[0], *w = n.operand(1);
+  return {b.make(ops::conv, {g, w}, withoutDims(n.attrs)),
+          b.make(ops::conv_grad_weight, {g, n.operand(0)}, withDims(n.attrs, w->type))};
+}
+
+static Values gradConvGradWeight(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Value *g = dy[0], *x = n.operand(0);
+  return {b.make(ops::conv_grad_input, {n.operand(1), g}, withDims(n.attrs, x->type)),
+          b.make(ops::conv, {x, g}, withoutDims(n.attrs))};
+}
+
+/// Two per filter weight and output position, with dims of y and w.
+static double convFlops(const Type &y, const Type &w) {
+  return 2.0 * double(y.count()) * double(w.count() / w.dims[0]);
+}
+static double flopsConv(const Node &n) {
+  return convFlops(n.result()->type, n.operand(1)->type);
+}
+static double flopsConvGradInput(const Node &n) {
+  return convFlops(n.operand(0)->type, n.operand(1)->type);
+}
+static double flopsConvGradWeight(const Node &n) {
+  return convFlops(n.operand(1)->type, n.result()->type);
+}
+
+constexpr OpDef zcc::ops::conv = defineOp({
+    .name = "conv",
+    .summary = "convolution of [N, C, spatial...] with [M, C/group, kernel...]",
+    .operands = {{{"x"}, {"w"}, {"bias", OperandDef::Optional}}},
+    .attrs = {{{"strides", "ints", "1"},
+               {"pads_lo", "ints", "0"},
+               {"pads_hi", "ints", "0"},
+               {"dilations", "ints", "1"},
+               {"group", "int", "1"}}},
+    .infer = inferConv,
+    .kernel = "conv",
+    .gradFn = gradConv,
+    .eval = evalConv,
+    .precision = Precision::Compute,
+    .flops = flopsConv,
+});
+
+constexpr OpDef zcc::ops::conv_grad_input = defineOp({
+    .name = "conv_grad_input",
+    .summary = "gradient of conv's input, also the transposed convolution; dims: those of the input",
+    .operands = {{{"dy"}, {"w"}}},
+    .attrs = {{{"dims", "ints", nullptr},
+               {"strides", "ints", "1"},
+               {"pads_lo", "ints", "0"},
+               {"pads_hi", "ints", "0"},
+               {"dilations", "ints", "1"},
+               {"group", "int", "1"}}},
+    .infer = inferConvGradInput,
+    .kernel = "conv_grad_input",
+    .gradFn = gradConvGradInput,
+    .eval = evalConvGradInput,
+    .precision = Precision::Compute,
+    .flops = flopsConvGradInput,
+});
+
+constexpr OpDef zcc::ops::conv_grad_weight = defineOp({
+    .name = "conv_grad_weight",
+    .summary = "gradient of conv's weight; dims: those of the weight",
+    .operands = {{{"x"}, {"dy"}}},
+    .attrs = {{{"dims", "ints", nullptr},
+               {"strides", "ints", "1"},
+               {"pads_lo", "ints", "0"},
+               {"pads_hi", "ints", "0"},
+               {"dilations", "ints", "1"},
+               {"group", "int", "1"}}},
+    .infer = inferConvGradWeight,
+    .kernel = "conv_grad_weight",
+    .gradFn = gradConvGradWeight,
+    .eval = evalConvGradWeight,
+    .precision = Precision::Compute,
+    .flops = flopsConvGradWeight,
+});
