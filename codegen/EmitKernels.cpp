@@ -1,0 +1,90 @@
+#include "codegen/EmitKernels.h"
+#include "codegen/LoopEmitter.h"
+#include "codegen/ScalarCode.h"
+#include "ir/Op.h"
+#include "ir/View.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace zcc;
+
+static std::string strideKey(llvm::ArrayRef<Dims> strides, const Function &kernel) {
+  std::string s;
+  for (unsigned i = 0; i < strides.size(); ++i) {
+    s += ';';
+    if (strides[i] == denseStrides(kernel.args[i]->type.dims))
+      continue;
+    for (int64_t x : strides[i])
+      s += std::to_string(x) + ",";
+  }
+  return s;
+}
+
+llvm::Expected<std::string>
+KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) {
+  std::string name = fused.attrs.s("kernel");
+  const Function *k = module.function(name);
+  if (!k)
+    return errorAt(fused.loc, "no kernel '" + name + "'");
+  std::vector<Dims> strides;
+  for (Value *v : fused.operands()) {
+    auto view = viewOf(v);
+    if (!view)
+      return errorAt(fused.loc, "operand '" + v->name + "' of a kernel is no view of memory");
+    strides.push_back(view->strides);
+  }
+  std::string &symbol = symbols[name + strideKey(strides, *k)];
+  bool hasScratch = LoopEmitter::scratchBytes(*k) > 0;
+  if (symbol.empty()) {
+    // The same kernel over other strides gets a number of its own.
+    unsigned variants = 0;
+    for (auto &s : symbols)
+      variants += s.getKey().split(';').first == name;
+    symbol = variants > 1 ? name + "_" + std::to_string(variants - 1) : name;
+    std::string params, casts, what;
+    auto add = [&](const std::string &p, Elem e, bool isConst) {
+      std::string type = storageType(e);
+      params += (params.empty() ? "char *" : ", char *") + p + "_";
+      casts += "  " + std::string(isConst ? "const " : "") + type + " *const " + p + " = (" +
+               type + " *)" + p + "_;\n";
+    };
+    for (unsigned i = 0; i < k->args.size(); ++i)
+      add("a" + std::to_string(i), k->args[i]->type.elem, true);
+    for (unsigned i = 0; i < k->results.size(); ++i)
+      add("r" + std::to_string(i), k->results[i]->type.elem, false);
+    if (hasScratch)
+      params += ", char *scratch";
+    for (auto &n : k->nodes)
+      if (n->op->isElementwise() || n->op->reduction)
+        what += std::string(" ") + n->op->name;
+    heads += "void " + symbol + "(" + params + ");\n";
+    text += "//" + what + "\nvoid " + symbol + "(" + params + ") {\n" + casts +
+            LoopEmitter(*k, strides, threads).body() + "}\n\n";
+  }
+  std::string c = symbol + "(";
+  bool first = true;
+  auto add = [&](const std::string &a) {
+    c += (first ? "" : ", ") + a;
+    first = false;
+  };
+  for (Value *v : fused.operands())
+    add(pointer(v));
+  for (auto &r : fused.results)
+    add(pointer(r.get()));
+  if (hasScratch)
+    add("A + " + std::to_string(fused.attrs.i("scratch")));
+  return c + ")";
+}
+
+int64_t KernelEmitter::scratchBytes(const Node &fused) {
+  const Function *k = fused.parent()->module->function(fused.attrs.s("kernel"));
+  return k ? LoopEmitter::scratchBytes(*k) : 0;
+}
+
+std::string KernelEmitter::source() const {
+  return "// Kernels of " + module.name +
+         ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
+         "#include \"runtime/cpu/KernelMath.h\"\n\n" +
+         heads + "\n" + text;
+}
+
+std::string KernelEmitter::declarations() const { return heads; }

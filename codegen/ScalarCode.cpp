@@ -1,0 +1,169 @@
+#include "codegen/ScalarCode.h"
+#include "ir/Op.h"
+#include "ir/Scalar.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+#include <cmath>
+
+using namespace zcc;
+
+namespace {
+struct ElemCode {
+  const char *compute, *storage, *load, *store, *round; ///< functions; empty: as it is
+};
+} // namespace
+
+static ElemCode codeOf(Elem e) {
+  switch (e) {
+  case Elem::F32: return {"float", "float", "", "", ""};
+  case Elem::F64: return {"double", "double", "", "", ""};
+  case Elem::F16: return {"float", "_Float16", "z_f16", "z_to_f16", "z_round_f16"};
+  case Elem::BF16: return {"float", "uint16_t", "z_bf16", "z_to_bf16", "z_round_bf16"};
+  case Elem::I64: return {"int64_t", "int64_t", "", "", ""};
+  case Elem::I32: return {"int32_t", "int32_t", "", "", ""};
+  case Elem::I16: return {"int16_t", "int16_t", "", "", ""};
+  case Elem::I8: return {"int8_t", "int8_t", "", "", ""};
+  case Elem::U64: return {"uint64_t", "uint64_t", "", "", ""};
+  case Elem::U32: return {"uint32_t", "uint32_t", "", "", ""};
+  case Elem::U16: return {"uint16_t", "uint16_t", "", "", ""};
+  case Elem::U8: return {"uint8_t", "uint8_t", "", "", ""};
+  case Elem::Bool: return {"bool", "bool", "", "", ""};
+  }
+  llvm_unreachable("an element of no kind");
+}
+
+static std::string wrap(const char *function, const std::string &v) {
+  return *function ? std::string(function) + "(" + v + ")" : v;
+}
+
+std::string zcc::computeType(Elem e) { return codeOf(e).compute; }
+std::string zcc::storageType(Elem e) { return codeOf(e).storage; }
+std::string zcc::loadCode(Elem e, const std::string &p) { return wrap(codeOf(e).load, p); }
+std::string zcc::storeCode(Elem e, const std::string &v) { return wrap(codeOf(e).store, v); }
+std::string zcc::roundCode(Elem e, const std::string &v) { return wrap(codeOf(e).round, v); }
+
+static std::string number(double v, const std::string &type) {
+  if (std::isnan(v))
+    return type + "(__builtin_nan(\"\"))";
+  if (std::isinf(v))
+    return type + (v < 0 ? "(-__builtin_inf())" : "(__builtin_inf())");
+  std::string s;
+  llvm::raw_string_ostream os(s);
+  os << llvm::format("%.17g", v);
+  return type + "(" + s + ")";
+}
+
+std::string zcc::literal(const Value &c) {
+  const Attr *a = c.def->attrs.find("value");
+  std::string type = computeType(c.type.elem);
+  if (auto *i = std::get_if<std::vector<int64_t>>(a))
+    return isFloat(c.type.elem) ? number(double((*i)[0]), type)
+                                : type + "(" + std::to_string((*i)[0]) + "LL)";
+  if (auto *i = std::get_if<int64_t>(a))
+    return isFloat(c.type.elem) ? number(double(*i), type)
+                                : type + "(" + std::to_string(*i) + "LL)";
+  double v = std::holds_alternative<double>(*a) ? std::get<double>(*a)
+                                                : std::get<std::vector<double>>(*a)[0];
+  return roundCode(c.type.elem, number(v, type));
+}
+
+using Names = llvm::ArrayRef<std::pair<llvm::StringRef, std::string>>;
+
+static std::string print(const Scalar &s, Names names, const std::string &type, bool isInt) {
+  auto arg = [&](unsigned i) { return print(*s.args[i], names, type, isInt); };
+  switch (s.kind) {
+  case Scalar::Name:
+    for (auto &[n, v] : names)
+      if (s.text == n)
+        return v;
+    llvm_unreachable("a scalar expression names something that is no operand");
+  case Scalar::Number:
+    return number(s.number, type);
+  case Scalar::Unary:
+    return s.text + "(" + arg(0) + ")";
+  case Scalar::Binary:
+    if (isInt && s.text == "/")
+      return "z_div(" + arg(0) + ", " + arg(1) + ")";
+    // Bitwise forms of the logical operators: both sides are pure, and loops of them vectorise.
+    if (s.text == "&&" || s.text == "||")
+      return "(" + arg(0) + (s.text == "&&" ? " & " : " | ") + arg(1) + ")";
+    return "(" + arg(0) + " " + s.text + " " + arg(1) + ")";
+  case Scalar::Ternary:
+    return "(" + arg(0) + " ? " + arg(1) + " : " + arg(2) + ")";
+  case Scalar::Call: {
+    std::string out = "z_" + s.text + "(";
+    for (unsigned i = 0; i < s.args.size(); ++i)
+      out += (i ? ", " : "") + arg(i);
+    return out + ")";
+  }
+  }
+  llvm_unreachable("a scalar of no kind");
+}
+
+std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands) {
+  Elem to = n.result()->type.elem, from = n.operand(0)->type.elem;
+  std::string type = computeType(to);
+  if (n.op == &ops::cast) {
+    if (to == Elem::Bool)
+      return "(" + operands[0] + " != 0)";
+    return roundCode(to, "(" + type + ")(" + operands[0] + ")");
+  }
+  // Numbers take the operands' type: a comparison's result is a bool.
+  Elem in = from;
+  for (Value *v : n.operands())
+    if (v && v->type.elem != Elem::Bool) {
+      in = v->type.elem;
+      break;
+    }
+  auto s = parseScalar(n.op->scalar);
+  if (!s)
+    llvm::report_fatal_error(s.takeError());
+  llvm::SmallVector<std::pair<llvm::StringRef, std::string>, 4> names;
+  for (unsigned i = 0; i < operands.size(); ++i)
+    names.push_back({n.op->operands[i].name, operands[i]});
+  std::string v = print(**s, names, computeType(in), isInteger(in));
+  // Narrow integers are promoted by C++ and wrap when they come back.
+  if (isInteger(to))
+    return "(" + type + ")" + v;
+  return roundCode(to, v);
+}
+
+std::string zcc::identityCode(const Node &n) {
+  Elem e = n.result()->type.elem;
+  std::string type = computeType(e);
+  if (n.op == &ops::reduce_sum)
+    return type + "(0)";
+  if (n.op == &ops::reduce_prod)
+    return type + "(1)";
+  bool isMax = n.op == &ops::reduce_max;
+  if (isFloat(e))
+    return type + (isMax ? "(-__builtin_inf())" : "(__builtin_inf())");
+  if (e == Elem::Bool)
+    return isMax ? "false" : "true";
+  bool isSigned = e == Elem::I64 || e == Elem::I32 || e == Elem::I16 || e == Elem::I8;
+  int bits = int(elemBytes(e)) * 8 - isSigned;
+  std::string most = "(" + type + ")(~0ULL >> " + std::to_string(64 - bits) + ")";
+  if (!isMax)
+    return most;
+  return isSigned ? "(" + type + ")(-" + most + " - 1)" : type + "(0)";
+}
+
+std::string zcc::combineCode(const Node &n, const std::string &a, const std::string &b) {
+  if (n.op == &ops::reduce_sum)
+    return a + " + " + b;
+  if (n.op == &ops::reduce_prod)
+    return a + " * " + b;
+  return (n.op == &ops::reduce_max ? "z_max(" : "z_min(") + a + ", " + b + ")";
+}
+
+bool zcc::isDear(const OpDef &op) {
+  if (op.isElementwise()) {
+    llvm::StringRef s = op.scalar;
+    for (llvm::StringRef f : {"exp", "log", "tanh", "erf", "sin", "cos", "tan", "pow", "sigmoid", "mod"})
+      if (s.contains(f))
+        return true;
+  }
+  return false;
+}

@@ -1,0 +1,78 @@
+// What emitted kernels call: the functions of scalar expressions for every element, and 16-bit loads and stores.
+// Included by generated code, so it stays small and includes little.
+#pragma once
+
+#include "runtime/cpu/VecMath.h"
+
+#define ZCCKM static inline __attribute__((always_inline))
+
+// ---- 16-bit floats are stored as their bits and computed in float
+ZCCKM float z_bf16(uint16_t b) { return vfloat(int32_t(uint32_t(b) << 16)); }
+ZCCKM uint16_t z_to_bf16(float f) { // to nearest, ties to even; NaN stays NaN
+  uint32_t b = uint32_t(vbits(f));
+  uint32_t r = (b + 0x7fff + (b >> 16 & 1)) >> 16;
+  return uint16_t(f == f ? r : 0x7fc0);
+}
+ZCCKM float z_round_bf16(float f) { return z_bf16(z_to_bf16(f)); }
+ZCCKM float z_f16(_Float16 h) { return float(h); }
+ZCCKM _Float16 z_to_f16(float f) { return _Float16(f); }
+ZCCKM float z_round_f16(float f) { return float(_Float16(f)); }
+
+// ---- functions; max and min propagate NaN, as PyTorch's do
+template <typename T> ZCCKM T z_max(T a, T b) { return (a > b) | (a != a) ? a : b; }
+template <typename T> ZCCKM T z_min(T a, T b) { return (a < b) | (a != a) ? a : b; }
+template <typename T> ZCCKM T z_abs(T a) { return a < 0 ? T(-a) : a; }
+ZCCKM float z_abs(float a) { return vabs(a); }
+ZCCKM double z_abs(double a) { return vabs(a); }
+template <typename T> ZCCKM T z_sign(T a) { return a != a ? a : T((a > T(0)) - (a < T(0))); }
+template <typename T> ZCCKM bool z_isnan(T a) { return a != a; }
+ZCCKM bool z_isinf(float a) { return (vbits(a) & 0x7fffffff) == 0x7f800000; }
+ZCCKM bool z_isinf(double a) { return __builtin_fabs(a) == __builtin_inf(); }
+ZCCKM float z_floor(float a) { return __builtin_floorf(a); }
+ZCCKM double z_floor(double a) { return __builtin_floor(a); }
+ZCCKM float z_ceil(float a) { return __builtin_ceilf(a); }
+ZCCKM double z_ceil(double a) { return __builtin_ceil(a); }
+ZCCKM float z_round(float a) { return __builtin_rintf(a); }
+ZCCKM double z_round(double a) { return __builtin_rint(a); }
+ZCCKM float z_sqrt(float a) { return __builtin_sqrtf(a); }
+ZCCKM double z_sqrt(double a) { return __builtin_sqrt(a); }
+ZCCKM float z_rsqrt(float a) { return 1.0f / __builtin_sqrtf(a); }
+ZCCKM double z_rsqrt(double a) { return 1.0 / __builtin_sqrt(a); }
+ZCCKM float z_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+ZCCKM double z_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+#define Z_VECTOR(NAME)                                                                             \
+  ZCCKM float z_##NAME(float a) { return v##NAME(a); }                                             \
+  ZCCKM double z_##NAME(double a) { return v##NAME(a); }
+Z_VECTOR(exp) Z_VECTOR(expm1) Z_VECTOR(log) Z_VECTOR(log1p) Z_VECTOR(tanh) Z_VECTOR(sigmoid)
+Z_VECTOR(erf) Z_VECTOR(sin) Z_VECTOR(cos) Z_VECTOR(tan)
+#undef Z_VECTOR
+#define Z_LIBM(NAME)                                                                               \
+  ZCCKM float z_##NAME(float a) { return __builtin_##NAME##f(a); }                                 \
+  ZCCKM double z_##NAME(double a) { return __builtin_##NAME(a); }
+Z_LIBM(asin) Z_LIBM(acos) Z_LIBM(atan) Z_LIBM(sinh) Z_LIBM(cosh) Z_LIBM(asinh) Z_LIBM(acosh)
+Z_LIBM(atanh)
+#undef Z_LIBM
+ZCCKM float z_pow(float a, float b) { return vpow(a, b); }
+ZCCKM double z_pow(double a, double b) { return vpow(a, b); }
+template <typename T> ZCCKM T z_pow(T a, T b) { // integers, by squaring
+  T r = 1;
+  if (b < 0)
+    return a == 1 ? T(1) : a == T(-1) ? (b & 1 ? T(-1) : T(1)) : T(0);
+  for (; b; b >>= 1, a *= a)
+    if (b & 1)
+      r *= a;
+  return r;
+}
+/// C's remainder, and Python's, which has the divisor's sign.
+ZCCKM float z_fmod(float a, float b) { return __builtin_fmodf(a, b); }
+ZCCKM double z_fmod(double a, double b) { return __builtin_fmod(a, b); }
+template <typename T> ZCCKM T z_fmod(T a, T b) { return b == 0 ? T(0) : T(a % b); }
+template <typename T> ZCCKM T z_mod(T a, T b) {
+  T r = z_fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
+}
+/// Integer division as C's, with 0 for a division by zero, which is undefined there.
+template <typename T> ZCCKM T z_div(T a, T b) { return b == 0 ? T(0) : T(a / b); }
+ZCCKM float z_div(float a, float b) { return a / b; }
+ZCCKM double z_div(double a, double b) { return a / b; }
