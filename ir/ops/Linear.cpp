@@ -82,6 +82,7 @@ constexpr OpDef zcc::ops::matmul = defineOp({
     .operands = {{{"a"}, {"b"}}},
     .infer = inferMatmul,
     .kernel = "matmul",
+    .strided = "mm",
     .gradFn = gradMatmul,
     .eval = evalMatmul,
     .precision = Precision::Compute,
