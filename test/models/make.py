@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Makes the fixtures of this folder: small models as PyTorch exports them, their data, and PyTorch's own losses.
+
+    python3 make.py [NAME...]        needs torch, onnx, numpy
+
+NAME/VARIANT.onnx   dyn (dynamo, the default), noopt (dynamo, optimize=False), ts (TorchScript, training mode)
+NAME/data.npz       two batches along the first axis
+NAME/ref.json       losses of 10 steps over the two batches in turn, for SGD with momentum and AdamW
+chargpt.onnx        the quick start's model: a graph without weights, for --init=pytorch
+"""
+import json, os, sys, warnings
+import numpy as np
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.ln1(x)).split(c, dim=2)
+        q, k, v = (z.view(b, t, self.heads, c // self.heads).transpose(1, 2) for z in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.ln2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab, length, width, heads, layers):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocab, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.ln, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+
+    def forward(self, tokens, labels):
+        x = self.tok(tokens) + self.pos(torch.arange(tokens.shape[1], device=tokens.device))
+        for b in self.blocks:
+            x = b(x)
+        logits = self.head(self.ln(x))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+class Classifier(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x, labels):
+        return F.cross_entropy(self.net(x), labels)
+
+
+def mlp():
+    r = np.random.default_rng(1)
+    net = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 7))
+    return Classifier(net), dict(x=r.standard_normal((16, 20), dtype=np.float32), labels=r.integers(0, 7, 16))
+
+
+def gpt():
+    r = np.random.default_rng(2)
+    t = r.integers(0, 61, (8, 13))
+    m = GPT(61, 12, 24, 3, 2)
+    m.head.weight = m.tok.weight
+    return m, dict(tokens=t[:, :-1].copy(), labels=t[:, 1:].copy())
+
+
+def convnet():
+    r = np.random.default_rng(3)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+                        nn.Conv2d(8, 12, 3, stride=2, padding=1), nn.BatchNorm2d(12), nn.ReLU(),
+                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5))
+    return Classifier(net), dict(x=r.standard_normal((12, 3, 12, 12), dtype=np.float32), labels=r.integers(0, 5, 12))
+
+
+MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet)
+
+
+def batches(data):
+    n = next(iter(data.values())).shape[0] // 2
+    return [tuple(torch.from_numpy(v[i * n:(i + 1) * n]) for v in data.values()) for i in range(2)]
+
+
+def losses(name, kind):
+    torch.manual_seed(0)
+    m, data = MODELS[name]()
+    m.train()
+    opt = (torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) if kind == "sgd"
+           else torch.optim.AdamW(m.parameters(), lr=1e-3, weight_decay=0.01))
+    out = []
+    for step in range(10):
+        loss = m(*batches(data)[step % 2])
+        out.append(loss.item())
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    return out
+
+
+def strip(path):
+    """Stack traces hold paths of the machine that exported; one stays for the tests, made anonymous."""
+    import onnx
+    m = onnx.load(path, load_external_data=False)
+    for g in [m.graph] + list(m.functions):
+        for n in g.node:
+            for p in list(n.metadata_props):
+                if p.key == "pkg.torch.onnx.stack_trace":
+                    last = [l.strip() for l in p.value.splitlines() if l.strip()][-2:]
+                    if len(last) == 2 and HERE in last[0]:
+                        p.value = last[0].replace(HERE + "/", "") + "\n" + last[1]
+                    else:
+                        n.metadata_props.remove(p)
+                elif p.key == "pkg.torch.onnx.class_hierarchy":
+                    n.metadata_props.remove(p)
+    onnx.save(m, path)
+
+
+def export(m, args, names, path, kind):
+    m.train()
+    if kind == "ts":
+        torch.onnx.export(m, args, path, dynamo=False, input_names=names, output_names=["loss"],
+                          training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+    else:
+        torch.onnx.export(m, args, path, dynamo=True, input_names=names, output_names=["loss"], verbose=False,
+                          optimize=kind == "dyn", external_data=False)
+    strip(path)
+
+
+def make(name):
+    folder = os.path.join(HERE, name)
+    os.makedirs(folder, exist_ok=True)
+    for kind in ("dyn", "noopt", "ts"):
+        torch.manual_seed(0)
+        m, data = MODELS[name]()
+        export(m, batches(data)[0], list(data), os.path.join(folder, kind + ".onnx"), kind)
+    np.savez(os.path.join(folder, "data.npz"), **data)
+    json.dump(dict(losses={k: losses(name, k) for k in ("sgd", "adamw")}),
+              open(os.path.join(folder, "ref.json"), "w"), indent=0)
+
+
+def chargpt():
+    """1 M parameters over bytes; weights are in no file."""
+    torch.manual_seed(0)
+    m = GPT(256, 128, 128, 4, 5).train()
+    t = torch.zeros((16, 128), dtype=torch.int64)
+    path = os.path.join(HERE, "chargpt.onnx")
+    torch.onnx.export(m, (t, t), path, dynamo=True, input_names=["tokens", "labels"], output_names=["loss"],
+                      verbose=False, optimize=False, external_data=True)
+    os.remove(path + ".data")
+    strip(path)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for name in sys.argv[1:] or list(MODELS) + ["chargpt"]:
+        chargpt() if name == "chargpt" else make(name)
+        print(name)
