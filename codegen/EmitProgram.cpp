@@ -1,0 +1,310 @@
+#include "codegen/EmitProgram.h"
+#include "codegen/EmitKernels.h"
+#include "codegen/EmitTables.h"
+#include "ir/Op.h"
+#include "passes/Liveness.h"
+#include "runtime/Hash.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace zcc;
+using llvm::formatv;
+using llvm::StringRef;
+
+namespace {
+class ProgramEmitter {
+  const Module &m;
+  const ProgramInfo &info;
+  KernelEmitter kernels;
+  CallTable calls;
+  EmittedProgram out;
+  std::string functions;
+  std::vector<bool> slotTaken; ///< collectives under way at the node being printed
+  llvm::DenseMap<const Node *, unsigned> slotOf;
+
+public:
+  ProgramEmitter(const Module &mod, const ProgramInfo &i)
+      : m(mod), info(i), kernels(mod, i.options->threads) {}
+  llvm::Expected<EmittedProgram> emit();
+
+private:
+  llvm::Error emitFunction(const Function &f);
+  llvm::Expected<std::string> statement(const Function &f, const Node &n);
+  llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op,
+                                         unsigned slot);
+  std::string record() const;
+  unsigned takeSlot();
+};
+} // namespace
+
+constexpr double kDefaultLr = 1e-3; // PyTorch's, of each optimizer that there is
+
+/// "A + 4096": the address of element 0.
+static std::string address(int64_t offset) { return "A + " + std::to_string(offset); }
+
+/// What a node means, for the reader: "%y = matmul %x, %w  /fc1/MatMul".
+static std::string comment(const Node &n) {
+  std::string s;
+  for (auto &r : n.results)
+    s += (s.empty() ? "%" : ", %") + r->name;
+  if (!s.empty())
+    s += " = ";
+  s += n.op->name;
+  for (Value *v : n.operands())
+    s += (v == n.operand(0) ? " " : ", ") + (v ? "%" + v->name : "-");
+  if (n.loc && !n.loc->nodes.empty())
+    s += "   " + n.loc->nodes[0];
+  for (char &c : s)
+    if (c == '\n' || c == '\\')
+      c = ' ';
+  return s;
+}
+
+// ---- statements
+
+unsigned ProgramEmitter::takeSlot() {
+  auto free = llvm::find(slotTaken, false);
+  unsigned slot = free - slotTaken.begin();
+  if (free == slotTaken.end())
+    slotTaken.push_back(true);
+  else
+    *free = true;
+  return slot;
+}
+
+llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n,
+                                                       StringRef op, unsigned slot) {
+  bool isGather = op == ops::all_gather.name;
+  bool isKnown = isGather || op == ops::all_reduce.name || op == ops::reduce_scatter.name;
+  if (!isKnown)
+    return errorAt(n.loc, "'" + op + "' cannot be started");
+  const Type &t = n.operand(0)->type;
+  auto s = storageOf(n.operand(0));
+  if (!s || s->strides != denseStrides(s->dims))
+    return errorAt(n.loc, "a collective reads the strided view '%" + n.operand(0)->name + "'");
+  std::string text =
+      formatv("zccrt_{0}_start(A, {1}, {2}, {3}, {4}, ZCCRT_{5}", op, slot,
+              plannedOffset(f, n.operand(0)), plannedOffset(f, n.result()), t.count(),
+              elemName(t.elem).upper());
+  if (!isGather)
+    text += n.attrs.i("mean", 1) ? ", 1" : ", 0";
+  return text + ");";
+}
+
+/// The C++ of one node; empty where nothing is to be done.
+llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const Node &n) {
+  const OpDef *op = n.op;
+  if (op->view || op == &ops::constant || op == &ops::release || op == &ops::addend)
+    return "";
+  if (op == &ops::fused) {
+    auto pointer = [&](const Value *v) {
+      return address(plannedOffset(f, const_cast<Value *>(v)));
+    };
+    auto call = kernels.call(n, pointer);
+    if (!call)
+      return call.takeError();
+    return *call + ";";
+  }
+  if (op->kernel) {
+    auto call = KernelCall::make(f, n, info.options->threads);
+    if (!call)
+      return call.takeError();
+    if ((*call)->workspace() > (*call)->call.scratch_bytes)
+      return errorAt(n.loc, "the plan has no workspace for this operator");
+    return "cpu_" + std::string(op->kernel) + "(A, calls + " + std::to_string(calls.add(**call)) +
+           ");";
+  }
+  if (op == &ops::assign) {
+    Value *to = n.operand(0), *from = n.operand(1);
+    int64_t at = plannedOffset(f, to), source = plannedOffset(f, from);
+    auto s = storageOf(from);
+    if (!s || s->strides != denseStrides(s->dims))
+      return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
+    if (at == source)
+      return "";
+    return "memcpy(" + address(at) + ", " + address(source) + ", " +
+           std::to_string(to->type.localBytes()) + ");";
+  }
+  if (op == &ops::start) {
+    unsigned slot = takeSlot();
+    slotOf[&n] = slot;
+    return collective(f, n, n.attrs.s("op"), slot);
+  }
+  if (op == &ops::wait) {
+    const Node *started = n.operand(0)->def;
+    if (!started || !slotOf.count(started))
+      return errorAt(n.loc, "'%" + n.operand(0)->name + "' was not started here");
+    unsigned slot = slotOf.lookup(started);
+    slotTaken[slot] = false;
+    return "zccrt_wait(" + std::to_string(slot) + ");";
+  }
+  if (op == &ops::all_reduce || op == &ops::all_gather || op == &ops::reduce_scatter) {
+    unsigned slot = takeSlot();
+    slotTaken[slot] = false;
+    auto text = collective(f, n, op->name, slot);
+    if (!text)
+      return text.takeError();
+    return *text + " zccrt_wait(" + std::to_string(slot) + ");";
+  }
+  return errorAt(n.loc, "operator '" + StringRef(op->name) + "' is not lowered");
+}
+
+// ---- functions
+
+namespace {
+enum class Phase { Forward, Backward, Update };
+} // namespace
+
+/// Forward is what the results of the function need; an update is what only assignments and updates read.
+static llvm::DenseMap<const Node *, Phase> phasesOf(const Function &f) {
+  llvm::DenseMap<const Node *, Phase> phases;
+  llvm::SmallPtrSet<const Node *, 32> forward;
+  for (Value *v : f.results)
+    if (v->def)
+      forward.insert(v->def);
+  for (auto i = f.nodes.rbegin(); i != f.nodes.rend(); ++i) {
+    const Node *n = i->get();
+    if (forward.contains(n)) {
+      phases[n] = Phase::Forward;
+      for (Value *v : n->operands())
+        if (v && v->def)
+          forward.insert(v->def);
+      continue;
+    }
+    bool onlyUpdates = true;
+    for (auto &r : n->results)
+      for (const Value::Use &u : r->uses)
+        onlyUpdates &= u.node->op == &ops::assign;
+    phases[n] = onlyUpdates ? Phase::Update : Phase::Backward;
+  }
+  return phases;
+}
+
+llvm::Error ProgramEmitter::emitFunction(const Function &f) {
+  llvm::raw_string_ostream os(functions);
+  os << "static void " << f.name << "(char *A) {\n";
+  auto phases = phasesOf(f);
+  std::string section;
+  for (auto &n : f.nodes) {
+    auto text = statement(f, *n);
+    if (!text)
+      return text.takeError();
+    if (text->empty() && n->op != &ops::assign)
+      continue;
+    Phase phase = phases.lookup(n.get());
+    std::string scope = n->loc ? n->loc->scope : "";
+    std::string head = phase == Phase::Update    ? "update"
+                       : phase == Phase::Forward ? "forward"
+                                                 : "backward";
+    if (!scope.empty() && phase != Phase::Update)
+      head += ": " + scope;
+    if (head != section)
+      os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
+    section = head;
+    os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n)
+       << (text->empty() ? "   (written in place)" : "") << '\n';
+  }
+  os << "}\n\n";
+  return llvm::Error::success();
+}
+
+// ---- the record
+
+static int64_t globalOffset(const Module &m, StringRef name) {
+  const GlobalValue *g = m.global(name);
+  return g ? g->attrs.i("offset", -1) : -1;
+}
+
+std::string ProgramEmitter::record() const {
+  const Options &o = *info.options;
+  const Function *micro = m.function("micro");
+  int64_t loss = micro && !micro->results.empty() ? plannedOffset(*micro, micro->results[0]) : -1;
+  std::string s = "extern \"C\" const zccrt_program zccrt_the_program = {\n";
+  auto field = [&](StringRef name, const llvm::Twine &value) {
+    s += "    ." + name.str() + " = " + value.str() + ",\n";
+  };
+  auto number = [&](StringRef name, int64_t v) { field(name, llvm::Twine(v)); };
+  auto table = [&](StringRef name, StringRef countName, const llvm::Twine &count) {
+    field(name, name);
+    field(countName, count);
+  };
+  auto function = [&](StringRef name, StringRef of) {
+    field(name, m.function(of) ? of : "nullptr");
+  };
+  field("abi", "ZCCRT_ABI");
+  field("model", quoted(m.name));
+  field("compile_line", quoted(info.compileLine));
+  field("hash", "programHash");
+  field("isa", quoted(info.isa));
+  number("ranks", m.ranks);
+  number("threads", o.threads);
+  number("grad_accum", o.gradAccum);
+  number("zero", o.zero);
+  field("arena_bytes", "{" + std::to_string(m.attrs.i("arena_bytes")) + ", 0, 0}");
+  number("library_bytes", info.libraryBytes);
+  table("globals", "nglobals", "nglobals");
+  table("files", "nfiles", "nfiles");
+  number("weights_bytes", out.weights.size());
+  table("inputs", "ninputs", "ninputs");
+  table("outputs", "noutputs", "noutputs");
+  number("has_loss", loss >= 0);
+  number("loss", loss);
+  for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm"})
+    number(scalar, globalOffset(m, scalar));
+  field("base_lr", formatv("{0:e17}", o.lr < 0 ? kDefaultLr : o.lr).str());
+  table("onnx", "npieces", std::to_string(info.onnx.size()));
+  table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
+  field("schedule", quoted("constant"));
+  field("prepare", "prepare");
+  function("micro_fn", "micro");
+  function("update", "update");
+  function("eval", "eval");
+  field("plan_json", "planJson");
+  number("slots", slotTaken.size());
+  return s + "};\n";
+}
+
+llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
+  for (auto &f : m.functions)
+    if (!f->isKernel)
+      if (auto e = emitFunction(*f))
+        return e;
+
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << "// " << m.name << ": " << info.compileLine << '\n'
+     << "// A is the arena of " << m.attrs.i("arena_bytes") << " bytes; numbers behind it are offsets in bytes.\n"
+     << "#include \"runtime/zccrt.h\"\n#include <string.h>\n\n"
+     << "// ---- generated kernels\n\n" << kernels.declarations() << '\n';
+  if (auto e = printGlobals(m, info, os, out.weights))
+    return e;
+  if (auto e = printInputsAndOutputs(m, os))
+    return e;
+  os << "// ---- the files that --export writes\n\n"
+        R"(asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin \"literals.bin\"\n.byte 0\n.text");
+)"
+        "extern \"C\" const char zcc_literals[];\n";
+  printPieces("onnx", info.onnx, m, os, out.literals);
+  printPieces("onnx_train", info.onnxTrain, m, os, out.literals);
+  os << '\n';
+  if (!calls.empty())
+    calls.print(os);
+  os << functions;
+  calls.printPrepare(os);
+  os << "static const char planJson[] = " << quoted(info.planJson) << ";\n\n";
+
+  out.kernels = kernels.source();
+  uint64_t hash = zccrt::hashBytes(text.data(), text.size()) +
+                  3 * zccrt::hashBytes(out.kernels.data(), out.kernels.size()) +
+                  5 * zccrt::hashBytes(out.literals.data(), out.literals.size());
+  os << formatv("static const uint64_t programHash = {0:x}u;\n", hash) << record();
+  out.program = std::move(text);
+  return std::move(out);
+}
+
+llvm::Expected<EmittedProgram> zcc::emitProgram(const Module &m, const ProgramInfo &info) {
+  if (!m.has(Property::Planned))
+    return error("a module is emitted after plan-memory");
+  return ProgramEmitter(m, info).emit();
+}

@@ -1,0 +1,40 @@
+// A planned module as readable C++: tables first, then one function per function of the IR with one call per node.
+// Of the module's attributes it reads the plan (arena_bytes, the offsets) and what the frontend found about integer
+// inputs: `range.INPUT` = [lo, hi, ignore] (both ends allowed; ignore = lo: none) and `range_node.INPUT`.
+#pragma once
+
+#include "ir/Graph.h"
+#include "passes/Pass.h"
+
+namespace zcc {
+
+/// A part of the exported ONNX file: bytes, then the value of a global (nullptr: none).
+struct ExportPart {
+  std::string bytes;
+  const GlobalValue *global = nullptr;
+  bool transposed = false; ///< write the global with its last two axes swapped
+};
+
+/// What a program needs to know besides its module.
+struct ProgramInfo {
+  const Options *options = nullptr; ///< threads is resolved: above 0
+  std::string compileLine;          ///< the zcc command without --ranks
+  std::string isa;                  ///< features of the CPU that the code needs, separated by blanks
+  std::string planJson;
+  int64_t libraryBytes = 0;
+  std::string outputFolder;         ///< weights files below it are named relative to it
+  std::vector<ExportPart> onnx, onnxTrain;
+};
+
+/// The sources of a program, and the data beside them.
+struct EmittedProgram {
+  std::string program; ///< tables and schedule, for -O1; reads "literals.bin" from its folder
+  std::string kernels; ///< generated kernels, for -O3
+  std::string literals;
+  std::string weights; ///< contents of OUT.weights; empty: there is none
+};
+
+/// Errors: what a kernel cannot take, a weights file that cannot be read.
+llvm::Expected<EmittedProgram> emitProgram(const Module &m, const ProgramInfo &info);
+
+} // namespace zcc

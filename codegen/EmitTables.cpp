@@ -1,0 +1,330 @@
+#include "codegen/EmitTables.h"
+#include "passes/Liveness.h"
+#include "runtime/Hash.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/MathExtras.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include <cmath>
+
+using namespace zcc;
+using llvm::formatv;
+using llvm::StringRef;
+
+// ---- text of single things
+
+std::string zcc::quoted(StringRef text) {
+  std::string s = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\')
+      (s += '\\') += c;
+    else if (c == '\n')
+      s += "\\n";
+    else if (c < 32 || c == 127 || c == '?') // '?': no trigraphs
+      s += formatv("\\{0}{1}{2}", c >> 6, c >> 3 & 7, c & 7);
+    else
+      s += c;
+  }
+  return s + '"';
+}
+
+static std::string numberText(double v) {
+  if (v == INFINITY)
+    return "__builtin_inf()";
+  if (v == -INFINITY)
+    return "-__builtin_inf()";
+  if (v != v)
+    return "__builtin_nan(\"\")";
+  char b[40];
+  snprintf(b, sizeof b, "%.17g", v);
+  return b;
+}
+
+template <typename T> static std::string listText(llvm::ArrayRef<T> v) {
+  std::string s;
+  for (const T &x : v) {
+    if (!s.empty())
+      s += ", ";
+    if constexpr (std::is_same_v<T, double>)
+      s += numberText(x);
+    else
+      s += std::to_string(x);
+  }
+  return s;
+}
+
+/// The enumerator of zccrt_elem.
+static std::string elemText(int elem) { return "ZCCRT_" + elemName(Elem(elem)).upper(); }
+
+std::string zcc::tensorText(const zccrt_tensor &t) {
+  if (t.offset < 0)
+    return "{-1}";
+  return formatv("{{{0}, {1}, {2}, {{{3}}, {{{4}}}", t.offset, elemText(t.elem), t.ndim,
+                 listText(llvm::ArrayRef(t.dims, t.ndim)),
+                 listText(llvm::ArrayRef(t.strides, t.ndim)));
+}
+
+// ---- library calls
+
+std::string CallTable::intsText(llvm::ArrayRef<int64_t> v) {
+  std::string text = listText(v);
+  auto [i, isNew] = knownInts.try_emplace(text, ints);
+  if (isNew) {
+    intPool += "  " + text + ",\n";
+    ints += v.size();
+  }
+  return "ints + " + std::to_string(i->second);
+}
+
+unsigned CallTable::add(const KernelCall &c) {
+  std::string list;
+  for (const zccrt_attr &a : c.attrs) {
+    std::string floatText = "0", intText = "0";
+    if (a.ints && a.n)
+      intText = intsText(llvm::ArrayRef(a.ints, a.n));
+    if (a.floats && a.n) {
+      floatText = "floats + " + std::to_string(floats);
+      floatPool += "  " + listText(llvm::ArrayRef(a.floats, a.n)) + ",\n";
+      floats += a.n;
+    }
+    list += formatv("  {{{0}, {1}, {2}, {3}, {4}},\n", quoted(a.name), a.n, intText, floatText,
+                    a.str ? quoted(a.str) : "0");
+  }
+  auto [known, isNew] = knownAttrs.try_emplace(list, attrs);
+  if (isNew) {
+    attrPool += list;
+    attrs += c.attrs.size();
+  }
+  unsigned kernel = kernels.try_emplace(c.kernel->name, kernels.size()).first->second;
+  unsigned n = calls.size();
+  calls.push_back(formatv("  {{{0}, {1}, tensors + {2}, {3}, {4}, attrs + {5}, {6}, {7}, {8}, {9}, "
+                          "cache + {10}},\n",
+                          quoted(c.call.name), quoted(c.call.node), tensors, c.call.nin,
+                          c.call.nout, known->second, c.call.nattrs, c.call.scratch,
+                          c.call.scratch_bytes, c.call.threads, n));
+  kernelOf.push_back(kernel);
+  for (const zccrt_tensor &t : c.tensors)
+    tensorPool += "  " + tensorText(t) + ",\n";
+  tensors += c.tensors.size();
+  return n;
+}
+
+void CallTable::print(llvm::raw_ostream &os) const {
+  os << "// ---- library calls: offset, element, axes, dims, strides of operands, then results\n\n";
+  auto table = [&](StringRef type, StringRef name, StringRef body) {
+    os << "static const " << type << ' ' << name << "[] = {\n"
+       << (body.empty() ? "  {}\n" : body) << "};\n";
+  };
+  table("int64_t", "ints", intPool);
+  table("double", "floats", floatPool);
+  table("zccrt_attr", "attrs", attrPool);
+  table("zccrt_tensor", "tensors", tensorPool);
+  os << "static void *cache[" << calls.size() << "];\n";
+  table("zccrt_call", "calls", llvm::join(calls, ""));
+  os << "static zccrt_kernel kernels[" << kernels.size() << "];\n";
+  for (auto &[name, i] : kernels)
+    os << "static zccrt_kernel &cpu_" << name << " = kernels[" << i << "];\n";
+  os << '\n';
+}
+
+void CallTable::printPrepare(llvm::raw_ostream &os) const {
+  os << "static void prepare() {\n";
+  if (!empty()) {
+    os << "  static const char *const names[] = {";
+    for (auto &[name, i] : kernels)
+      os << quoted(name) << ", ";
+    os << "};\n  static const unsigned char kernelOf[] = {" << listText(llvm::ArrayRef(kernelOf))
+       << "};\n"
+          "  for (unsigned i = 0; i < sizeof names / sizeof *names; ++i)\n"
+          "    for (int k = 0; k < zccrt_cpu_kernel_count; ++k)\n"
+          "      if (!strcmp(zccrt_cpu_kernels[k].name, names[i]))\n"
+          "        kernels[i] = zccrt_cpu_kernels[k].run;\n"
+          "  for (unsigned i = 0; i < sizeof kernelOf; ++i)\n"
+          "    kernels[kernelOf[i]](nullptr, calls + i);\n";
+  }
+  os << "}\n\n";
+}
+
+// ---- globals
+
+namespace {
+/// Where the first bytes of a global are.
+struct Source {
+  int file = -1;
+  int64_t offset = 0, bytes = 0;
+  uint64_t hash = 0;
+};
+} // namespace
+
+/// The name under which the program finds a file: relative if it lies below the program's folder.
+static std::string fileName(const Module &m, const ProgramInfo &info, StringRef file) {
+  llvm::SmallString<256> path(file);
+  if (llvm::sys::path::is_relative(path) && !m.folder.empty()) {
+    path = m.folder;
+    llvm::sys::path::append(path, file);
+  }
+  llvm::SmallString<256> real, folder;
+  if (llvm::sys::fs::real_path(path, real))
+    return path.str().str(); // not there: the error comes with the hash
+  if (llvm::sys::fs::real_path(info.outputFolder.empty() ? "." : info.outputFolder, folder))
+    return real.str().str();
+  StringRef r = real;
+  if (r.consume_front(folder) && r.consume_front("/"))
+    return r.str();
+  return real.str().str();
+}
+
+static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info,
+                                       const GlobalValue &g, std::vector<std::string> &files,
+                                       std::string &weights) {
+  Source s;
+  s.bytes = g.init.bytes;
+  if (g.init.file.empty()) {
+    weights.resize(llvm::alignTo(weights.size(), 64));
+    s.offset = weights.size();
+    StringRef data = StringRef(m.constData).substr(g.init.offset, g.init.bytes);
+    if (int64_t(data.size()) != g.init.bytes)
+      return errorAt(g.loc, "'%" + g.name + "' lies outside the constant data");
+    weights += data;
+    s.hash = zccrt::hashBytes(data.data(), data.size());
+    return s;
+  }
+  std::string name = fileName(m, info, g.init.file);
+  auto known = llvm::find(files, name);
+  s.file = int(known - files.begin());
+  if (known == files.end())
+    files.push_back(name);
+  s.offset = g.init.offset;
+  llvm::SmallString<256> path(name);
+  if (llvm::sys::path::is_relative(path)) {
+    path = info.outputFolder;
+    llvm::sys::path::append(path, name);
+  }
+  auto data = llvm::MemoryBuffer::getFileSlice(path, g.init.bytes, g.init.offset);
+  if (!data || int64_t((*data)->getBufferSize()) != g.init.bytes)
+    return error("cannot read the weights of '" + g.name + "' in '" + path +
+                 "': " + (data ? "the file is too short" : data.getError().message()));
+  s.hash = zccrt::hashBytes((*data)->getBufferStart(), (*data)->getBufferSize());
+  return s;
+}
+
+static const char *initText(Init::Kind k) {
+  switch (k) {
+  case Init::Zero: return "ZCCRT_INIT_ZERO";
+  case Init::Splat: return "ZCCRT_INIT_SPLAT";
+  case Init::File: return "ZCCRT_INIT_FILE";
+  case Init::Uniform: return "ZCCRT_INIT_UNIFORM";
+  case Init::Normal: return "ZCCRT_INIT_NORMAL";
+  case Init::Copy: return "ZCCRT_INIT_COPY";
+  }
+  llvm_unreachable("no such way to start");
+}
+
+llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os,
+                              std::string &weights) {
+  std::vector<std::string> files;
+  llvm::StringMap<int> number;
+  for (auto &g : m.globals)
+    number[g->name] = number.size() - 1;
+  std::string rows;
+  llvm::raw_string_ostream table(rows);
+  for (auto &g : m.globals) {
+    if (g->type.ndim() > ZCCRT_MAX_DIMS)
+      return errorAt(g->loc, "'%" + g->name + "' has more than " +
+                                 llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
+    Source s;
+    if (g->init.kind == Init::File) {
+      auto source = sourceOf(m, info, *g, files, weights);
+      if (!source)
+        return source.takeError();
+      s = *source;
+    }
+    int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
+    table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, "
+                     "{14}, {15:x}u},\n",
+                     quoted(g->name), quoted(g->exported ? g->onnxName : ""),
+                     tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards,
+                     int(g->type.space), initText(g->init.kind), numberText(g->init.a),
+                     numberText(g->init.b), s.file, s.offset, s.bytes,
+                     int(g->init.encoding == "transposed"), copyOf, int(g->role), int(g->trained),
+                     s.hash);
+  }
+  os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
+  for (const std::string &name : files)
+    os << quoted(name) << ", ";
+  os << "0};\nenum { nfiles = " << files.size() << ", nglobals = " << m.globals.size() << " };\n"
+     << "static const zccrt_global globals[] = {\n"
+     << (m.globals.empty() ? "  {}\n" : rows) << "};\n\n";
+  return llvm::Error::success();
+}
+
+// ---- inputs and outputs
+
+/// With the range of integers that the module's attributes allow an input.
+static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t) {
+  std::vector<int64_t> range = m.attrs.ints(("range." + name).str());
+  std::string lo = "0", hi = "0", ignore = "INT64_MIN";
+  if (range.size() == 3) {
+    lo = std::to_string(range[0]);
+    hi = std::to_string(range[1] + 1);
+    if (range[2] != range[0])
+      ignore = std::to_string(range[2]);
+  }
+  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO},\n", quoted(name),
+                 tensorText(t), lo, hi, ignore,
+                 quoted(m.attrs.s(("range_node." + name).str())));
+}
+
+llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
+  std::string inputs, outputs;
+  llvm::StringMap<bool> seen;
+  unsigned ninputs = 0, noutputs = 0;
+  for (auto &f : m.functions) {
+    if (f->isKernel)
+      continue;
+    for (auto &a : f->args) {
+      if (!seen.try_emplace(a->name, true).second)
+        continue;
+      if (a->type.ndim() > ZCCRT_MAX_DIMS)
+        return error("input '" + a->name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
+                     " axes");
+      inputs += ioText(m, a->name, denseTensor(a->type, plannedOffset(*f, a.get())));
+      ++ninputs;
+    }
+  }
+  if (const Function *eval = m.function("eval"))
+    for (unsigned i = 0; i < eval->results.size(); ++i) {
+      Value *v = eval->results[i];
+      std::string name = i < eval->resultNames.size() ? eval->resultNames[i] : v->name;
+      if (v->type.ndim() > ZCCRT_MAX_DIMS)
+        return error("output '" + name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
+                     " axes");
+      auto s = storageOf(v);
+      if (!s || s->strides != denseStrides(s->dims))
+        return error("output '" + name + "' is a strided view");
+      outputs += ioText(m, name, denseTensor(v->type, plannedOffset(*eval, v)));
+      ++noutputs;
+    }
+  os << "// ---- inputs and outputs: tensor, allowed range, allowed besides, the node that asks for it\n\n"
+     << "enum { ninputs = " << ninputs << ", noutputs = " << noutputs << " };\n"
+     << "static const zccrt_io inputs[] = {\n" << (ninputs ? inputs : "  {}\n") << "};\n"
+     << "static const zccrt_io outputs[] = {\n" << (noutputs ? outputs : "  {}\n") << "};\n\n";
+  return llvm::Error::success();
+}
+
+void zcc::printPieces(StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
+                      llvm::raw_ostream &os, std::string &literals) {
+  llvm::DenseMap<const GlobalValue *, int> number;
+  for (size_t i = 0; i < m.globals.size(); ++i)
+    number[m.globals[i].get()] = int(i);
+  os << "static const zccrt_piece " << table << "[] = {\n";
+  for (const ExportPart &p : pieces) {
+    os << "  {zcc_literals + " << literals.size() << ", " << p.bytes.size() << ", "
+       << (p.global ? number.lookup(p.global) : -1) << ", " << int(p.transposed) << "},\n";
+    literals += p.bytes;
+  }
+  os << "  {}};\n";
+}

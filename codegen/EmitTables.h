@@ -1,0 +1,47 @@
+// The tables of an emitted program: library calls, globals and their files, inputs, outputs, pieces of the exported file.
+#pragma once
+
+#include "codegen/EmitProgram.h"
+#include "codegen/KernelCall.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace zcc {
+
+/// A C string literal.
+std::string quoted(llvm::StringRef text);
+/// An initializer of zccrt_tensor.
+std::string tensorText(const zccrt_tensor &t);
+
+/// The zccrt_call records, one a node, and the pools they point into.
+class CallTable {
+public:
+  /// Adds a call and returns its number.
+  unsigned add(const KernelCall &c);
+  bool empty() const { return calls.empty(); }
+  /// The tables, and `cpu_NAME` for each kernel.
+  void print(llvm::raw_ostream &os) const;
+  /// `prepare`: finds the kernels and calls each once without an arena.
+  void printPrepare(llvm::raw_ostream &os) const;
+
+private:
+  std::string intPool, floatPool, attrPool, tensorPool;
+  unsigned ints = 0, floats = 0, tensors = 0, attrs = 0;
+  llvm::StringMap<unsigned> knownInts, knownAttrs; ///< texts in the pools: equal layers share them
+  llvm::MapVector<llvm::StringRef, unsigned> kernels;
+  std::vector<std::string> calls;
+  std::vector<unsigned> kernelOf;
+
+  std::string intsText(llvm::ArrayRef<int64_t> v);
+};
+
+/// `files` and `globals`; appends to `weights` what no file of the model holds raw.
+llvm::Error printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os,
+                         std::string &weights);
+/// `inputs`: by name, of all functions. `outputs`: what @eval returns.
+llvm::Error printInputsAndOutputs(const Module &m, llvm::raw_ostream &os);
+/// A zccrt_piece table; the literal bytes are appended to `literals`.
+void printPieces(llvm::StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
+                 llvm::raw_ostream &os, std::string &literals);
+
+} // namespace zcc

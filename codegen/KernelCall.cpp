@@ -1,0 +1,118 @@
+#include "codegen/KernelCall.h"
+#include "ir/Op.h"
+#include "passes/Liveness.h"
+#include <cstring>
+
+using namespace zcc;
+using llvm::StringRef;
+
+const zccrt_kernel_def *zcc::findKernel(StringRef name) {
+  for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
+    if (name == zccrt_cpu_kernels[i].name)
+      return &zccrt_cpu_kernels[i];
+  return nullptr;
+}
+
+static zccrt_tensor tensorAt(Elem e, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides,
+                             int64_t offset) {
+  zccrt_tensor t{};
+  t.offset = offset;
+  t.elem = int32_t(e);
+  t.ndim = int32_t(dims.size());
+  std::copy(dims.begin(), dims.end(), t.dims);
+  std::copy(strides.begin(), strides.end(), t.strides);
+  return t;
+}
+
+zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) {
+  return tensorAt(t.elem, t.dims, denseStrides(t.dims), offset);
+}
+
+/// Attributes that plan-memory and fuse wrote for the compiler itself.
+static bool isInternal(StringRef attr) {
+  return attr == "offsets" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace";
+}
+
+void KernelCall::addAttr(const std::string &name, const Attr &a) {
+  zccrt_attr out{};
+  strings_.push_back(name);
+  out.name = strings_.back().c_str();
+  auto ints = [&](std::vector<int64_t> v) {
+    ints_.push_back(std::move(v));
+    out.ints = ints_.back().data();
+    out.n = int32_t(ints_.back().size());
+  };
+  auto floats = [&](std::vector<double> v) {
+    floats_.push_back(std::move(v));
+    out.floats = floats_.back().data();
+    out.n = int32_t(floats_.back().size());
+  };
+  if (auto *i = std::get_if<int64_t>(&a))
+    ints({*i});
+  else if (auto *d = std::get_if<double>(&a))
+    floats({*d});
+  else if (auto *v = std::get_if<std::vector<int64_t>>(&a))
+    ints(*v);
+  else if (auto *v = std::get_if<std::vector<double>>(&a))
+    floats(*v);
+  else {
+    strings_.push_back(std::get<std::string>(a));
+    out.str = strings_.back().c_str();
+    out.n = 1;
+  }
+  attrs.push_back(out);
+}
+
+llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
+  if (!v) {
+    zccrt_tensor none{};
+    none.offset = -1;
+    tensors.push_back(none);
+    return llvm::Error::success();
+  }
+  if (v->type.ndim() > ZCCRT_MAX_DIMS)
+    return errorAt(n.loc, "'%" + v->name + "' has " + llvm::Twine(v->type.ndim()) +
+                              " axes; kernels take at most " + llvm::Twine(int(ZCCRT_MAX_DIMS)));
+  auto s = storageOf(v);
+  bool isOperand = v->def != &n;
+  size_t i = tensors.size();
+  if (!s || (isOperand && !s->isDense() && s->strides != denseStrides(s->dims) &&
+             !(kernel->strided >> i & 1)))
+    return errorAt(n.loc, "'" + StringRef(n.op->name) + "' does not take '%" + v->name +
+                              "' as a strided view");
+  int64_t offset = f.module->has(Property::Planned) ? plannedOffset(f, v) : 0;
+  tensors.push_back(tensorAt(v->type.elem, s->dims, s->strides, offset));
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n,
+                                                             int threads) {
+  auto c = std::make_unique<KernelCall>();
+  c->kernel = findKernel(n.op->kernel);
+  if (!c->kernel)
+    return errorAt(n.loc, "operator '" + StringRef(n.op->name) + "' has no kernel for the CPU");
+  for (Value *v : n.operands())
+    if (auto e = c->addTensor(f, n, v))
+      return e;
+  c->call.nin = int32_t(c->tensors.size());
+  for (auto &r : n.results)
+    if (auto e = c->addTensor(f, n, r.get()))
+      return e;
+  c->call.nout = int32_t(n.results.size());
+  for (auto &[name, a] : n.attrs)
+    if (!isInternal(name))
+      c->addAttr(name, a);
+  c->call.t = c->tensors.data();
+  c->call.attrs = c->attrs.data();
+  c->call.nattrs = int32_t(c->attrs.size());
+  c->strings_.push_back(n.results.empty() ? "" : "%" + n.result()->name);
+  c->call.name = c->strings_.back().c_str();
+  c->strings_.push_back(n.loc && !n.loc->nodes.empty() ? n.loc->nodes[0] : "");
+  c->call.node = c->strings_.back().c_str();
+  c->call.scratch = n.attrs.i("scratch", -1);
+  c->call.scratch_bytes = n.attrs.i("scratch_bytes");
+  c->call.threads = threads;
+  return c;
+}
+
+int64_t KernelCall::workspace() const { return kernel->workspace ? kernel->workspace(&call) : 0; }
