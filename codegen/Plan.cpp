@@ -1,0 +1,205 @@
+#include "codegen/Plan.h"
+#include "ir/Op.h"
+#include "passes/Liveness.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+#include <algorithm>
+
+using namespace zcc;
+using llvm::formatv;
+
+// ---- making it
+
+static std::string nodeName(const Loc &l) {
+  return l && !l->nodes.empty() ? l->nodes[0] : "";
+}
+
+static std::string modelName(const GlobalValue &g) {
+  return g.onnxName.empty() ? g.name : g.onnxName;
+}
+
+/// "@micro %y = matmul (node '/fc1/MatMul')"
+static std::string nodeText(const Function &f, const Node &n) {
+  std::string s = "@" + f.name;
+  if (!n.results.empty())
+    s += " %" + n.result()->name + " =";
+  s += " " + std::string(n.op->name);
+  std::string from = nodeName(n.loc);
+  return from.empty() ? s : s + " (node '" + from + "')";
+}
+
+static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
+  p.live.clear();
+  llvm::DenseMap<int64_t, size_t> known; // values written over one another count once
+  auto add = [&](int64_t offset, LiveItem item) {
+    if (offset < f.module->attrs.i("persistent_bytes"))
+      return;
+    auto [i, isNew] = known.try_emplace(offset, p.live.size());
+    if (isNew)
+      p.live.push_back(std::move(item));
+  };
+  for (auto &[v, life] : l.values)
+    if (v->def && life.first <= at && at <= life.last)
+      add(plannedOffset(f, v),
+          {"%" + v->name + " : " + v->type.str(), nodeName(v->def->loc), v->type.localBytes()});
+  for (auto &n : f.nodes)
+    if (n->attrs.has("scratch") && l.number.lookup(n.get()) == at)
+      add(n->attrs.i("scratch"), {"workspace", nodeName(n->loc), n->attrs.i("scratch_bytes")});
+  llvm::stable_sort(p.live,
+                    [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
+}
+
+static llvm::Error findPeak(Plan &p, const Module &m) {
+  for (auto &f : m.functions) {
+    if (f->isKernel || f->nodes.empty())
+      continue;
+    auto l = computeLiveness(*f);
+    if (!l)
+      return l.takeError();
+    std::vector<int64_t> live = liveBytes(*f, *l);
+    size_t at = std::max_element(live.begin(), live.end()) - live.begin();
+    if (live[at] < p.peakBytes || (live[at] == p.peakBytes && !p.peakAt.empty()))
+      continue;
+    p.peakBytes = live[at];
+    const Node *n = f->first();
+    for (size_t i = 0; i < at && n->next(); ++i)
+      n = n->next();
+    p.peakAt = nodeText(*f, *n);
+    addLive(p, *f, *l, int(at));
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Machine &machine) {
+  Plan p;
+  p.model = m.name;
+  p.ranks = m.ranks;
+  p.zero = o.zero;
+  p.threads = o.threads;
+  for (auto &g : m.globals) {
+    if (g->role == GlobalValue::Const) {
+      p.constantBytes += g->type.localBytes();
+      continue;
+    }
+    p.modelStateBytes += g->type.localBytes();
+    if (g->role != GlobalValue::Param)
+      continue;
+    p.parameters += g->type.count();
+    (g->trained ? p.trained : p.frozen).push_back(modelName(*g));
+  }
+  p.arenaBytes = m.attrs.i("arena_bytes");
+  p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.constantBytes;
+  if (auto e = findPeak(p, m))
+    return e;
+  p.libraryBytes = libraryBytes(m, o);
+  p.step = costOfStep(m, o, machine);
+  return p;
+}
+
+// ---- JSON
+
+std::string zcc::toJson(const Plan &p) {
+  llvm::json::Object traffic;
+  for (auto &[name, bytes] : p.step.sent)
+    traffic[name] = int64_t(bytes);
+  llvm::json::Object device{{"arena_bytes", p.arenaBytes},
+                            {"model_state_bytes", p.modelStateBytes},
+                            {"peak_at", p.peakAt}};
+  llvm::json::Object o{{"ranks", p.ranks},
+                       {"zero", p.zero},
+                       {"trained", llvm::json::Array(p.trained)},
+                       {"frozen", llvm::json::Array(p.frozen)},
+                       {"parameters", p.parameters},
+                       {"spaces", llvm::json::Object{{"device", std::move(device)}}},
+                       {"library_bytes", p.libraryBytes},
+                       {"traffic_bytes_per_rank", std::move(traffic)},
+                       {"flops", p.step.flops},
+                       {"predicted_step_s", p.step.seconds},
+                       {"bound_by", p.step.boundBy}};
+  return formatv("{0:2}", llvm::json::Value(std::move(o)));
+}
+
+// ---- text
+
+/// "1.25 GiB", with three digits at least.
+static std::string size(int64_t bytes) {
+  const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double v = double(bytes);
+  int u = 0;
+  for (; v >= 1024 && u < 4; ++u)
+    v /= 1024;
+  return u ? formatv("{0:f2} {1}", v, units[u]).str() : formatv("{0} bytes", bytes).str();
+}
+
+static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names) {
+  constexpr size_t kMost = 8;
+  for (size_t i = 0; i < std::min(names.size(), kMost); ++i)
+    os << (i ? ", " : ": ") << names[i];
+  if (names.size() > kMost)
+    os << ", and " << names.size() - kMost << " more";
+  os << '\n';
+}
+
+void zcc::print(const Plan &p, llvm::raw_ostream &os) {
+  os << formatv("{0}: {1} rank{2}, {3} thread{4} each, stage {5}\n", p.model, p.ranks,
+                p.ranks > 1 ? "s" : "", p.threads, p.threads > 1 ? "s" : "", p.zero);
+  os << formatv("  parameters  {0} elements\n", p.parameters);
+  os << "    trained   " << p.trained.size() << " tensors";
+  printNames(os, p.trained);
+  if (!p.frozen.empty()) {
+    os << "    frozen    " << p.frozen.size() << " tensors";
+    printNames(os, p.frozen);
+  }
+  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes), p.arenaBytes);
+  os << formatv("    model state   {0}\n", size(p.modelStateBytes));
+  os << formatv("    constants     {0}\n", size(p.constantBytes));
+  os << formatv("    inputs, loss  {0}\n", size(p.inputBytes));
+  os << formatv("    values        {0}, most at {1}\n", size(p.peakBytes), p.peakAt);
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < std::min(p.live.size(), kMost); ++i)
+    os << formatv("      {0,-12} {1}{2}\n", size(p.live[i].bytes), p.live[i].name,
+                  p.live[i].node.empty() ? "" : "  " + p.live[i].node);
+  if (p.live.size() > kMost) {
+    int64_t rest = 0;
+    for (size_t i = kMost; i < p.live.size(); ++i)
+      rest += p.live[i].bytes;
+    os << formatv("      {0,-12} in {1} more\n", size(rest), p.live.size() - kMost);
+  }
+  int64_t total = p.modelStateBytes + p.constantBytes + p.inputBytes + p.peakBytes;
+  if (p.arenaBytes > total)
+    os << formatv("    gaps          {0}\n", size(p.arenaBytes - total));
+  os << formatv("  libraries, besides: {0}\n", size(p.libraryBytes));
+  os << formatv("\n  a step\n    floating-point operations  {0:e3}\n", p.step.flops);
+  for (auto &[name, bytes] : p.step.sent)
+    os << formatv("    {0,-26} {1} sent by a rank\n", name, size(int64_t(bytes)));
+  os << formatv("    predicted                  {0:f4} s, bound by {1}\n", p.step.seconds,
+                p.step.boundBy);
+  auto list = [&](const char *head, llvm::ArrayRef<std::string> lines) {
+    if (!lines.empty())
+      os << "\n  " << head << '\n';
+    for (const std::string &l : lines)
+      os << "    " << l << '\n';
+  };
+  list("decisions", p.decisions);
+  list("remarks", p.remarks);
+}
+
+llvm::Error zcc::printMemory(const Module &m, llvm::raw_ostream &os) {
+  for (auto &f : m.functions) {
+    if (f->isKernel)
+      continue;
+    auto l = computeLiveness(*f);
+    if (!l)
+      return l.takeError();
+    std::vector<int64_t> live = liveBytes(*f, *l);
+    os << "// bytes live in device, @" << f->name << '\n';
+    int i = 0;
+    for (auto &n : f->nodes) {
+      if (ownsMemory(*n))
+        os << formatv("{0,15}  {1}\n", live[i], nodeText(*f, *n));
+      ++i;
+    }
+  }
+  return llvm::Error::success();
+}
