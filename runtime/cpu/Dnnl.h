@@ -1,0 +1,55 @@
+// oneDNN primitives that run without allocating: scratchpads are the caller's, memory objects are made
+// once. The two API versions (2: descriptors, 3: none) meet only in makeX functions of their users.
+#pragma once
+
+#include "runtime/cpu/Call.h"
+#include <dnnl.hpp>
+#include <vector>
+
+namespace zccrt::cpu {
+
+const dnnl::engine &engine();
+const dnnl::stream &stream();
+
+dnnl::memory::data_type dnnlType(int32_t elem);
+
+/// Attributes with the scratchpad given by the user.
+dnnl::primitive_attr userScratchpad();
+
+/// A primitive and its arguments.
+class Primitive {
+public:
+  Primitive() = default;
+  Primitive(const dnnl::primitive &p, const dnnl::memory::desc &scratchpad);
+  /// Adds an argument (DNNL_ARG_*); its place is its number in add order, from 0.
+  void add(int arg, const dnnl::memory::desc &desc);
+  void bind(int place, void *data);
+  /// The scratchpad's bytes may be given anew each time; 64-byte aligned.
+  void run(void *scratchpad);
+  explicit operator bool() const { return bool(primitive_); }
+
+private:
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memories_; ///< the first is the scratchpad's
+  std::vector<dnnl_exec_arg_t> args_;
+  std::vector<void *> bound_;
+};
+
+/// Bytes rounded up to what the arena aligns to.
+inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
+
+/// A call's scratch: in the arena, or, where this machine's library needs more than the compiling one's
+/// said, allocated in the prepare call and counted among the library's bytes.
+class Scratch {
+public:
+  void prepare(const zccrt_call *c, int64_t bytes);
+  char *get(char *arena, const zccrt_call *c) const { return own_ ? own_ : arena + c->scratch; }
+
+private:
+  char *own_ = nullptr;
+};
+
+/// Ends the program with the library's error and the call's node.
+[[noreturn]] void failDnnl(const zccrt_call *c, const dnnl::error &e);
+
+} // namespace zccrt::cpu

@@ -1,0 +1,12 @@
+// The kernels of the CPU table; each file runtime/cpu/FAMILY.cpp defines its own. NAMERun is the kernel,
+// NAMEWorkspace its bytes of scratch.
+#pragma once
+
+#include "runtime/zccrt.h"
+
+namespace zccrt::cpu {
+
+void matmulRun(char *arena, const zccrt_call *c);
+int64_t matmulWorkspace(const zccrt_call *c);
+
+} // namespace zccrt::cpu

@@ -1,0 +1,377 @@
+// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n] (+ bias[n]) (+ y, attribute accumulate).
+//
+// f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured faster for
+// the kind of shape; 16-bit floats to the primitive; other elements to plain loops. Batches that are one
+// larger matrix are merged; other batches run side by side, one thread each, unless they are few and large.
+// The choice depends on shapes, strides, element type and thread count only.
+#include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Dnnl.h"
+#include "runtime/cpu/Number.h"
+#include "runtime/cpu/StridedCopy.h"
+
+using namespace dnnl;
+
+namespace zccrt::cpu {
+
+namespace {
+
+/// The last two axes of a tensor as BLAS sees them: row-major with a leading dimension, or its transpose.
+struct Matrix {
+  bool transposed = false;
+  int64_t ld = 0;
+  bool packed = false; ///< no such layout: copied to scratch first
+};
+
+Matrix matrixOf(const zccrt_tensor &t) {
+  int64_t rows = t.dims[t.ndim - 2], cols = t.dims[t.ndim - 1];
+  int64_t down = t.strides[t.ndim - 2], right = t.strides[t.ndim - 1];
+  if ((right == 1 || cols == 1) && (rows == 1 || down >= std::max<int64_t>(1, cols)))
+    return {false, rows == 1 ? std::max<int64_t>(1, cols) : down};
+  if ((down == 1 || rows == 1) && (cols == 1 || right >= std::max<int64_t>(1, rows)))
+    return {true, cols == 1 ? std::max<int64_t>(1, rows) : right};
+  return {false, std::max<int64_t>(1, cols), true};
+}
+
+enum class Way { Sgemm, Primitive, Loops };
+
+struct Plan {
+  int64_t m, n, k, batches = 1;
+  Matrix a, b, y;
+  bool accumulate, bias, parallelBatches = false;
+  Way way;
+  std::vector<int64_t> aAt, bAt, yAt; ///< element offsets of each batch's matrices
+  int64_t aScratch = -1, bScratch = -1, yScratch = -1, libraryScratch = 0, bytes = 0;
+  zccrt_tensor aT, bT, yT; ///< as computed with: packed ones are dense
+  Scratch scratch;
+  Primitive primitive;
+};
+
+void makeDense(zccrt_tensor &t) {
+  int64_t s = 1;
+  for (int i = t.ndim - 1; i >= 0; --i) {
+    t.strides[i] = s;
+    s *= t.dims[i];
+  }
+}
+
+/// Offset of the i-th matrix of y's batch axes in a tensor that broadcasts to them.
+int64_t batchOffset(const zccrt_tensor &t, const zccrt_tensor &y, int64_t i) {
+  int64_t offset = 0;
+  for (int axis = y.ndim - 3; axis >= 0; --axis) {
+    int64_t index = i % y.dims[axis];
+    i /= y.dims[axis];
+    int own = axis - (y.ndim - t.ndim);
+    if (own >= 0 && t.dims[own] != 1)
+      offset += index * t.strides[own];
+  }
+  return offset;
+}
+
+bool oneMatrix(const zccrt_tensor &t) {
+  for (int i = 0; i + 2 < t.ndim; ++i)
+    if (t.dims[i] != 1 && t.strides[i] != 0)
+      return false;
+  return true;
+}
+
+/// Whether the batch axes and the rows of t are one axis of rows, ld apart.
+bool rowsMerge(const zccrt_tensor &t, const Matrix &x, int64_t batches) {
+  if (x.transposed || count(t) != batches * t.dims[t.ndim - 2] * t.dims[t.ndim - 1])
+    return false;
+  int64_t next = t.dims[t.ndim - 2] * (t.dims[t.ndim - 2] == 1 ? 0 : x.ld);
+  for (int i = t.ndim - 3; i >= 0; --i) {
+    if (t.dims[i] == 1)
+      continue;
+    if (next == 0) // matrices of one row: the axis above gives the leading dimension
+      next = t.strides[i];
+    else if (t.strides[i] != next)
+      return false;
+    next = next * t.dims[i];
+  }
+  return true;
+}
+
+/// The distance of merged rows.
+int64_t mergedLd(const zccrt_tensor &t, const Matrix &x) {
+  if (t.dims[t.ndim - 2] != 1)
+    return x.ld;
+  for (int i = t.ndim - 3; i >= 0; --i)
+    if (t.dims[i] != 1)
+      return t.strides[i];
+  return x.ld;
+}
+
+/// Measured on Zen 4 with oneDNN 2.6 (tools/bench/kernels.cpp): sgemm has no good path for a thin result or a
+/// thin sum, and packs a transposed b slowly unless the result is wide; the primitive has none for vectors.
+Way wayOf(const Plan &p, int32_t elem) {
+  if (elem == ZCCRT_BF16 || elem == ZCCRT_F16)
+    return Way::Primitive;
+  if (elem != ZCCRT_F32)
+    return Way::Loops;
+  if (p.batches > 1 || p.m == 1 || p.n == 1)
+    return Way::Sgemm;
+  if (p.bias && !p.accumulate)
+    return Way::Primitive;
+  if (p.n <= 16 || p.k <= 16)
+    return Way::Primitive;
+  bool transposedB = p.b.transposed && !p.a.transposed;
+  if (transposedB && (p.k >= p.n || p.m * p.n * p.k <= (int64_t(1) << 25)))
+    return Way::Primitive;
+  return Way::Sgemm;
+}
+
+memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix &x, int64_t step,
+                      memory::data_type type) {
+  memory::dims strides = x.transposed ? memory::dims{1, x.ld} : memory::dims{x.ld, 1};
+  if (batches == 1)
+    return {{rows, cols}, type, strides};
+  return {{batches, rows, cols}, type, {step, strides[0], strides[1]}};
+}
+
+/// The step from batch to batch, if there is one; -1 if it varies.
+int64_t stepOf(const std::vector<int64_t> &at) {
+  int64_t step = at.size() > 1 ? at[1] - at[0] : 0;
+  for (size_t i = 1; i < at.size(); ++i)
+    if (at[i] - at[i - 1] != step)
+      return -1;
+  return step;
+}
+
+matmul::primitive_desc makePrimitive(const Plan &p, int32_t elem, int64_t batches) {
+  auto type = dnnlType(elem);
+  memory::desc a = describe(batches, p.m, p.k, p.a, stepOf(p.aAt), type);
+  memory::desc b = describe(batches, p.k, p.n, p.b, stepOf(p.bAt), type);
+  memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), type);
+  memory::dims biasDims(batches == 1 ? 2 : 3, 1);
+  biasDims.back() = p.n;
+  memory::desc bias(biasDims, type, batches == 1 ? memory::format_tag::ab : memory::format_tag::abc);
+  primitive_attr attr = userScratchpad();
+  if (p.accumulate) {
+    post_ops sum;
+    sum.append_sum();
+    attr.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return p.bias ? matmul::primitive_desc(engine(), a, b, bias, y, attr)
+                : matmul::primitive_desc(engine(), a, b, y, attr);
+#else
+  return p.bias ? matmul::primitive_desc(matmul::desc(a, b, bias, y), attr, engine())
+                : matmul::primitive_desc(matmul::desc(a, b, y), attr, engine());
+#endif
+}
+
+enum class For { Workspace, Run };
+
+void planOperands(Plan &p, const zccrt_call *c) {
+  p.aT = operand(c, 0);
+  p.bT = operand(c, 1);
+  p.yT = result(c, 0);
+  p.m = p.yT.dims[p.yT.ndim - 2];
+  p.n = p.yT.dims[p.yT.ndim - 1];
+  p.k = p.aT.dims[p.aT.ndim - 1];
+  p.batches = extent(p.yT, 0, p.yT.ndim - 2);
+  auto pack = [&](zccrt_tensor &t, Matrix &x, int64_t &scratch) {
+    if (!x.packed)
+      return;
+    scratch = p.bytes;
+    p.bytes += aligned(count(t) * elemBytes(t.elem));
+    makeDense(t);
+  };
+  p.a = matrixOf(p.aT);
+  p.b = matrixOf(p.bT);
+  p.y = matrixOf(p.yT);
+  if (p.y.transposed) // columns of a result: computed in scratch
+    p.y = {false, std::max<int64_t>(1, p.n), true};
+  pack(p.aT, p.a, p.aScratch);
+  pack(p.bT, p.b, p.bScratch);
+  pack(p.yT, p.y, p.yScratch);
+}
+
+/// Fills `p` in for a call. Merging makes the batch one; ways follow.
+void makePlan(Plan &p, const zccrt_call *c, For purpose) {
+  useThreads(c);
+  planOperands(p, c);
+  p.accumulate = attrInt(c, "accumulate", 0);
+  p.bias = hasOperand(c, 2);
+  if (p.batches > 1 && oneMatrix(p.bT) && rowsMerge(p.aT, p.a, p.batches) &&
+      rowsMerge(p.yT, p.y, p.batches)) {
+    p.a.ld = mergedLd(p.aT, p.a);
+    p.y.ld = mergedLd(p.yT, p.y);
+    p.m *= p.batches;
+    p.batches = 1;
+  }
+  for (int64_t i = 0; i < p.batches; ++i) {
+    p.aAt.push_back(p.batches == 1 ? 0 : batchOffset(p.aT, p.yT, i));
+    p.bAt.push_back(p.batches == 1 ? 0 : batchOffset(p.bT, p.yT, i));
+    p.yAt.push_back(p.batches == 1 ? 0 : batchOffset(p.yT, p.yT, i));
+  }
+  p.way = wayOf(p, p.yT.elem);
+  // Side by side, the last round may leave threads idle; a single large product does not.
+  int64_t rounds = (p.batches + c->threads - 1) / c->threads;
+  bool balanced = p.batches * 8 >= rounds * c->threads * 7;
+  p.parallelBatches = p.batches > 1 && (balanced || p.m * p.n * p.k < (int64_t(1) << 21));
+  if (p.way != Way::Primitive || !p.m || !p.n || !p.k || !p.batches)
+    return;
+  bool regular = stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0;
+  auto pd = makePrimitive(p, p.yT.elem, regular ? p.batches : 1);
+  p.libraryScratch = p.bytes;
+  p.bytes += aligned(int64_t(pd.scratchpad_desc().get_size()));
+  if (purpose == For::Workspace)
+    return;
+  p.primitive = Primitive(matmul(pd), pd.scratchpad_desc());
+  p.primitive.add(DNNL_ARG_SRC, pd.src_desc());
+  p.primitive.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
+  p.primitive.add(DNNL_ARG_DST, pd.dst_desc());
+  if (p.bias)
+    p.primitive.add(DNNL_ARG_BIAS, pd.query_md(query::exec_arg_md, DNNL_ARG_BIAS));
+  if (!regular)
+    p.parallelBatches = false;
+  else {
+    p.aAt.resize(1);
+    p.bAt.resize(1);
+    p.yAt.resize(1);
+  }
+}
+
+/// y = bias in each row, or 0.
+template <typename T> void fillRows(T *y, const T *bias, const Plan &p) {
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j)
+      y[i * p.y.ld + j] = bias ? bias[j] : T(0);
+}
+
+void sgemm(const Plan &p, const float *a, const float *b, float *y, const float *bias) {
+  float beta = p.accumulate ? 1.0f : 0.0f;
+  if (bias) {
+    if (p.accumulate)
+      for (int64_t i = 0; i < p.m; ++i)
+        for (int64_t j = 0; j < p.n; ++j)
+          y[i * p.y.ld + j] += bias[j];
+    else
+      fillRows(y, bias, p);
+    beta = 1.0f;
+  }
+  error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f,
+                               a, p.a.ld, b, p.b.ld, beta, y, p.y.ld),
+                    "sgemm failed");
+}
+
+/// Plain loops for the elements that libraries have no product for; rows [r0, r1).
+template <typename T>
+void loops(const Plan &p, const T *a, const T *b, T *y, const T *bias, int64_t r0, int64_t r1) {
+  int64_t aDown = p.a.transposed ? 1 : p.a.ld, aRight = p.a.transposed ? p.a.ld : 1;
+  for (int64_t i = r0; i < r1; ++i) {
+    T *row = y + i * p.y.ld;
+    for (int64_t j = 0; j < p.n; ++j)
+      row[j] = (p.accumulate ? row[j] : T(0)) + (bias ? bias[j] : T(0));
+    if (p.b.transposed) {
+      for (int64_t j = 0; j < p.n; ++j) {
+        Sum<T> sum = 0;
+        for (int64_t k = 0; k < p.k; ++k)
+          sum += Sum<T>(a[i * aDown + k * aRight]) * b[j * p.b.ld + k];
+        row[j] = T(row[j] + sum);
+      }
+      continue;
+    }
+    for (int64_t k = 0; k < p.k; ++k) {
+      T x = a[i * aDown + k * aRight];
+      for (int64_t j = 0; j < p.n; ++j)
+        row[j] = T(row[j] + x * b[k * p.b.ld + j]);
+    }
+  }
+}
+
+template <typename T>
+void runLoops(const Plan &p, const T *a, const T *b, T *y, const T *bias, int threads) {
+  if (!p.m)
+    return;
+#pragma omp parallel for schedule(static) num_threads(threads) if (p.batches * p.m * p.n * p.k > 20000)
+  for (int64_t job = 0; job < p.batches * p.m; ++job) {
+    int64_t i = job / p.m, row = job % p.m;
+    loops(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias, row, row + 1);
+  }
+}
+
+void runSgemm(const Plan &p, const float *a, const float *b, float *y, const float *bias, int threads) {
+  if (p.parallelBatches) {
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < p.batches; ++i)
+      sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias);
+    return;
+  }
+  for (int64_t i = 0; i < p.batches; ++i)
+    sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias);
+}
+
+void runPrimitive(Plan &p, char *a, char *b, char *y, void *bias, int64_t bytes, void *scratch) {
+  for (size_t i = 0; i < p.aAt.size(); ++i) {
+    p.primitive.bind(0, a + p.aAt[i] * bytes);
+    p.primitive.bind(1, b + p.bAt[i] * bytes);
+    p.primitive.bind(2, y + p.yAt[i] * bytes);
+    if (p.bias)
+      p.primitive.bind(3, bias);
+    p.primitive.run(scratch);
+  }
+}
+
+void run(Plan &p, char *arena, const zccrt_call *c) {
+  char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
+  int64_t bytes = elemBytes(p.yT.elem);
+  auto place = [&](const zccrt_tensor &t, int64_t packed) {
+    return packed < 0 ? arena + t.offset : scratch + packed;
+  };
+  auto copyIn = [&](const zccrt_tensor &from, const zccrt_tensor &dense, int64_t packed) {
+    if (packed >= 0)
+      copyStrided(scratch + packed, dense.strides, arena + from.offset, from.strides, from.dims, from.ndim,
+                  bytes, c->threads);
+  };
+  copyIn(operand(c, 0), p.aT, p.aScratch);
+  copyIn(operand(c, 1), p.bT, p.bScratch);
+  if (p.accumulate)
+    copyIn(result(c, 0), p.yT, p.yScratch);
+  char *a = place(p.aT, p.aScratch), *b = place(p.bT, p.bScratch), *y = place(p.yT, p.yScratch);
+  char *bias = p.bias ? arena + operand(c, 2).offset : nullptr;
+  if (p.primitive)
+    runPrimitive(p, a, b, y, bias, bytes, scratch ? scratch + p.libraryScratch : nullptr);
+  else if (p.way == Way::Sgemm && p.k)
+    runSgemm(p, (float *)a, (float *)b, (float *)y, (float *)bias, c->threads);
+  else
+    withNumber(p.yT.elem, [&](auto *type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      runLoops<T>(p, (T *)a, (T *)b, (T *)y, (T *)bias, c->threads);
+    });
+  if (p.yScratch >= 0) {
+    const zccrt_tensor &to = result(c, 0);
+    copyStrided(arena + to.offset, to.strides, y, p.yT.strides, to.dims, to.ndim, bytes, c->threads);
+  }
+}
+
+} // namespace
+
+int64_t matmulWorkspace(const zccrt_call *c) {
+  try {
+    Plan p;
+    makePlan(p, c, For::Workspace);
+    return p.bytes;
+  } catch (const error &e) {
+    failDnnl(c, e);
+  }
+}
+
+void matmulRun(char *arena, const zccrt_call *c) {
+  useThreads(c);
+  try {
+    if (!*c->cache) {
+      auto *p = new Plan;
+      makePlan(*p, c, For::Run);
+      p->scratch.prepare(c, p->bytes);
+      *c->cache = p;
+    }
+    if (arena)
+      run(*static_cast<Plan *>(*c->cache), arena, c);
+  } catch (const error &e) {
+    failDnnl(c, e);
+  }
+}
+
+} // namespace zccrt::cpu

@@ -1,0 +1,143 @@
+// matmul against loops in double: layouts, batches, broadcasting, bias, accumulation, element types.
+#include "test/unit/KernelTest.h"
+#include <memory>
+
+using namespace kerneltest;
+
+namespace {
+
+struct Product {
+  Dims a, b;
+  Dims aOrder, bOrder, yOrder; ///< storage orders; empty: dense
+  bool accumulate = false, bias = false;
+};
+
+Dims resultDims(const Product &p) {
+  Dims y = p.a.size() > p.b.size() ? p.a : p.b;
+  for (size_t i = 0; i + 2 < y.size(); ++i) {
+    size_t fromEnd = y.size() - i;
+    for (const Dims *d : {&p.a, &p.b})
+      if (d->size() >= fromEnd)
+        y[i] = std::max(y[i], (*d)[d->size() - fromEnd]);
+  }
+  y[y.size() - 2] = p.a[p.a.size() - 2];
+  y.back() = p.b.back();
+  return y;
+}
+
+/// The index of operand t's matrix for an index of y, then row and column.
+Dims operandIndex(const Dims &dims, const Dims &y, int64_t row, int64_t col) {
+  Dims at(dims.size());
+  for (size_t i = 0; i + 2 < dims.size(); ++i)
+    at[i] = dims[i] == 1 ? 0 : y[i + y.size() - dims.size()];
+  at[dims.size() - 2] = row;
+  at.back() = col;
+  return at;
+}
+
+template <typename T> void check(const Product &p, int threads) {
+  Call c("matmul", threads);
+  auto add = [&](const Dims &d, const Dims &order) {
+    return order.empty() ? c.add<T>(d) : c.addPermuted<T>(d, order);
+  };
+  Dims yDims = resultDims(p);
+  int a = add(p.a, p.aOrder), b = add(p.b, p.bOrder);
+  int bias = p.bias ? c.add<T>({yDims.back()}) : -1;
+  c.results();
+  int y = add(yDims, p.yOrder);
+  if (p.accumulate)
+    c.ints("accumulate", {1});
+  Rng r;
+  for (int t : {a, b, bias, y})
+    if (t >= 0)
+      forIndex(c.dims(t), [&](const Dims &i) { c.el<T>(t, i) = T(r.unit() * 8); });
+  std::vector<double> want;
+  int64_t k = p.a.back();
+  forIndex(yDims, [&](const Dims &i) {
+    double s = (p.accumulate ? double(c.el<T>(y, i)) : 0) + (p.bias ? double(c.data<T>(bias)[i.back()]) : 0);
+    for (int64_t x = 0; x < k; ++x)
+      s += double(c.el<T>(a, operandIndex(p.a, i, i[i.size() - 2], x))) *
+           double(c.el<T>(b, operandIndex(p.b, i, x, i.back())));
+    want.push_back(s);
+  });
+  c.run();
+  size_t e = 0;
+  double worst = 0;
+  forIndex(yDims, [&](const Dims &i) { worst = std::max(worst, std::fabs(want[e++] - double(c.el<T>(y, i)))); });
+  EXPECT_LT(worst, 64 * 2e-7 * (double(k) + 10)) << p.a.size() << " axes, k " << k << ", threads " << threads;
+}
+
+TEST(Matmul, Plain) {
+  for (int threads : {1, 2, 3})
+    for (auto [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {1, 40, 30}, {40, 1, 30}, {40, 30, 1}, {33, 70, 129},
+                           {64, 10, 256}, {256, 10, 64}, {200, 300, 100}, {8, 8, 8}})
+      for (bool ta : {false, true})
+        for (bool tb : {false, true}) {
+          Product p{{m, k}, {k, n}, {}, {}, {}};
+          p.aOrder = ta ? Dims{1, 0} : Dims{};
+          p.bOrder = tb ? Dims{1, 0} : Dims{};
+          check<float>(p, threads);
+        }
+}
+
+TEST(Matmul, WideTransposed) {
+  check<float>({{300, 64}, {64, 2000}, {}, {1, 0}, {}}, 2);
+  check<float>({{300, 64}, {64, 2000}, {1, 0}, {1, 0}, {}}, 2);
+}
+
+TEST(Matmul, BiasAndAccumulate) {
+  for (bool accumulate : {false, true})
+    for (bool bias : {false, true}) {
+      check<float>({{65, 130}, {130, 70}, {}, {}, {}, accumulate, bias}, 2);
+      check<float>({{1, 130}, {130, 70}, {}, {}, {}, accumulate, bias}, 2);
+      check<float>({{65, 130}, {130, 70}, {}, {1, 0}, {}, accumulate, bias}, 2);
+      check<float>({{65, 130}, {130, 5}, {}, {}, {}, accumulate, bias}, 2);
+      check<float>({{4, 65, 13}, {4, 13, 7}, {}, {}, {}, accumulate, bias}, 2);
+      check<double>({{6, 13}, {13, 7}, {}, {}, {}, accumulate, bias}, 2);
+    }
+}
+
+TEST(Matmul, Batches) {
+  for (int threads : {1, 2}) {
+    check<float>({{3, 20, 30}, {30, 40}, {}, {}, {}}, threads);              // merged
+    check<float>({{3, 2, 20, 30}, {1, 30, 40}, {}, {}, {}}, threads);        // merged
+    check<float>({{5, 1, 30}, {30, 40}, {}, {}, {}}, threads);               // merged, matrices of one row
+    check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {}}, threads);       // not mergeable
+    check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {1, 0, 2}}, threads);
+    check<float>({{2, 3, 20, 30}, {2, 3, 30, 20}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 2, 1, 3}}, threads);
+    check<float>({{2, 3, 20, 30}, {2, 1, 30, 20}, {}, {}, {}}, threads);
+    check<float>({{20, 30}, {4, 30, 20}, {}, {}, {}}, threads);
+    check<float>({{7, 100, 64}, {7, 64, 100}, {}, {0, 2, 1}, {}}, threads);
+  }
+}
+
+TEST(Matmul, NeitherAxisContiguous) {
+  check<float>({{3, 20, 30}, {3, 30, 40}, {1, 2, 0}, {2, 1, 0}, {2, 1, 0}}, 2);
+  check<float>({{20, 30}, {30, 40}, {}, {}, {1, 0}}, 2);
+}
+
+TEST(Matmul, OtherElements) {
+  check<double>({{3, 20, 30}, {30, 40}, {}, {1, 0}, {}}, 2);
+  check<int64_t>({{20, 30}, {30, 40}, {1, 0}, {}, {}}, 2);
+  check<int32_t>({{2, 20, 30}, {30, 40}, {}, {}, {}}, 2);
+}
+
+TEST(Matmul, BroadcastRow) { // a row seen 20 times: stride 0 along the rows
+  Call c("matmul");
+  int a = c.add<float>({20, 30}, {0, 1}, 30), b = c.add<float>({30, 8});
+  c.results();
+  int y = c.add<float>({20, 8});
+  Rng r;
+  c.fillRandom(a, r);
+  c.fillRandom(b, r);
+  c.run();
+  for (int64_t j = 0; j < 8; ++j) {
+    double s = 0;
+    for (int64_t k = 0; k < 30; ++k)
+      s += double(c.el<float>(a, {0, k})) * double(c.el<float>(b, {k, j}));
+    for (int64_t i = 0; i < 20; ++i)
+      EXPECT_NEAR(c.el<float>(y, {i, j}), s, 1e-5);
+  }
+}
+
+} // namespace
