@@ -114,7 +114,9 @@ static llvm::Expected<Conv> convOf(ArrayRef<int64_t> x, ArrayRef<int64_t> w, con
   if (!window)
     return window.takeError();
   Conv c{std::move(*window), x[0], x[1], w[0], a.i("group", 1), Dims(x.drop_front(2)), {}};
-  if (c.group < 1 || c.channels != w[1] * c.group || c.filters % c.group)
+  if (*llvm::min_element(x) < 0 || *llvm::min_element(w) < 0)
+    return error("attribute 'dims' must not be negative");
+  if (c.group < 1 || c.group > c.filters || c.channels != w[1] * c.group || c.filters % c.group)
     return error("channels do not fit: the input has " + llvm::Twine(c.channels) +
                  ", the weight is for " + llvm::Twine(w[1]) + " per group and " +
                  llvm::Twine(c.filters) + " filters in " + llvm::Twine(c.group) + " groups");

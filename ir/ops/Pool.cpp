@@ -24,6 +24,8 @@ static llvm::Expected<Pool> poolOf(ArrayRef<int64_t> x, const Attrs &a) {
   std::vector<int64_t> kernel = a.ints("kernel");
   if (x.size() < 3 || kernel.size() != x.size() - 2)
     return error("pooling needs [N, C, spatial...] and one 'kernel' value per spatial axis");
+  if (*llvm::min_element(x) < 0)
+    return error("attribute 'dims' must not be negative");
   auto window = Window::from(a, kernel);
   if (!window)
     return window.takeError();
@@ -91,7 +93,7 @@ static TypesOr inferMaxPoolGrad(Operands t, const Attrs &a) {
   if (!isFloat(t[0]->elem) || t[1]->elem != Elem::I32 || t[0]->dims != t[1]->dims)
     return error("the gradient and its i32 index differ: " + both(*t[0], *t[1]));
   if (dims.size() != t[0]->ndim() || dims.size() < 3 || dims[0] != t[0]->dims[0] ||
-      dims[1] != t[0]->dims[1])
+      dims[1] != t[0]->dims[1] || *llvm::min_element(dims) < 0)
     return error("attribute 'dims' does not fit to " + t[0]->str());
   return Types{Type(t[0]->elem, dims)};
 }

@@ -58,6 +58,7 @@ void forTaps(const Window &w, llvm::ArrayRef<int64_t> out, llvm::ArrayRef<int64_
 }
 
 inline llvm::Expected<Window> Window::from(const Attrs &a, llvm::ArrayRef<int64_t> kernel) {
+  constexpr int64_t kMost = int64_t(1) << 30; // products of two stay exact
   Window w;
   w.kernel.assign(kernel.begin(), kernel.end());
   auto read = [&](const char *name, int64_t otherwise, int64_t least, Dims &to) -> llvm::Error {
@@ -68,15 +69,16 @@ inline llvm::Expected<Window> Window::from(const Attrs &a, llvm::ArrayRef<int64_
       return error("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(kernel.size()) +
                    " values, one per spatial axis");
     for (int64_t x : v)
-      if (x < least)
-        return error("attribute '" + llvm::Twine(name) + "' must be at least " +
-                     llvm::Twine(least));
+      if (x < least || x > kMost)
+        return error("attribute '" + llvm::Twine(name) + "' must be " + llvm::Twine(least) +
+                     " to " + llvm::Twine(kMost));
     to.assign(v.begin(), v.end());
     return llvm::Error::success();
   };
   for (int64_t k : kernel)
-    if (k < 1)
-      return error("the window has an empty axis");
+    if (k < 1 || k > kMost)
+      return error("a window's axis must be 1 to " + llvm::Twine(kMost) + ", not " +
+                   llvm::Twine(k));
   if (auto e = read("strides", 1, 1, w.strides))
     return e;
   if (auto e = read("pads_lo", 0, 0, w.lo))

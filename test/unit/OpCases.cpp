@@ -1,0 +1,195 @@
+#include "test/unit/OpCases.h"
+#include <algorithm>
+
+using namespace zcc;
+using namespace zcc::test;
+using llvm::StringRef;
+using Ints = std::vector<int64_t>;
+
+// One line at least for every operator with a gradient.
+static const OpCase kCases[] = {
+    {"add", "f32[2x3], f32[3]"},
+    {"add", "f32[2x1x3], f32[4x1]"},
+    {"sub", "f32[2x3], f32[2x1]"},
+    {"mul", "f32[2x3], f32[]"},
+    {"div", "f32[2x3], f32[3]", {}, 0.5, 2},
+    {"pow", "f32[2x3], f32[3]", {}, 0.5, 2},
+    {"max", "f32[2x3], f32[2x3]"},
+    {"min", "f32[2x3], f32[2x3]"},
+    {"mod", "f32[2x3], f32[3]", {}, 0.5, 2},
+    {"fmod", "f32[2x3], f32[3]", {}, 0.5, 2},
+    {"neg", "f32[2x3]"},
+    {"abs", "f32[2x3]"},
+    {"sign", "f32[2x3]"},
+    {"sqrt", "f32[2x3]", {}, 0.5, 2},
+    {"rsqrt", "f32[2x3]", {}, 0.5, 2},
+    {"reciprocal", "f32[2x3]", {}, 0.5, 2},
+    {"exp", "f32[2x3]"},
+    {"expm1", "f32[2x3]"},
+    {"log", "f32[2x3]", {}, 0.5, 2},
+    {"log1p", "f32[2x3]", {}, -0.5, 2},
+    {"sin", "f32[2x3]"},
+    {"cos", "f32[2x3]"},
+    {"tan", "f32[2x3]"},
+    {"asin", "f32[2x3]", {}, -0.9, 0.9},
+    {"acos", "f32[2x3]", {}, -0.9, 0.9},
+    {"atan", "f32[2x3]"},
+    {"sinh", "f32[2x3]"},
+    {"cosh", "f32[2x3]"},
+    {"asinh", "f32[2x3]"},
+    {"acosh", "f32[2x3]", {}, 1.2, 3},
+    {"atanh", "f32[2x3]", {}, -0.9, 0.9},
+    {"erf", "f32[2x3]"},
+    {"tanh", "f32[2x3]"},
+    {"sigmoid", "f32[2x3]", {}, -3, 3},
+    {"softplus", "f32[2x3]", {}, -3, 3},
+    {"relu", "f32[2x3]"},
+    {"gelu", "f32[2x3]", {}, -3, 3},
+    {"gelu_tanh", "f32[2x3]", {}, -3, 3},
+    {"silu", "f32[2x3]", {}, -3, 3},
+    {"floor", "f32[2x3]"},
+    {"ceil", "f32[2x3]"},
+    {"round", "f32[2x3]"},
+    {"select", "bool[2x3]<2, f32[2x3], f32[3]"},
+    {"cast", "f32[2x3]", {{"to", "f64"}}},
+    {"reshape", "f32[2x3]", {{"dims", Ints{3, 2}}}},
+    {"transpose", "f32[2x3x4]", {{"perm", Ints{2, 0, 1}}}},
+    {"slice", "f32[4x6]", {{"starts", Ints{1, 0}}, {"ends", Ints{3, 6}}, {"steps", Ints{1, 1}}}},
+    {"slice", "f32[4x6]", {{"starts", Ints{0, 1}}, {"ends", Ints{4, 6}}, {"steps", Ints{3, 2}}}},
+    {"slice", "f32[4x6]", {{"starts", Ints{3, 5}}, {"ends", Ints{-1, 0}}, {"steps", Ints{-1, -2}}}},
+    {"broadcast", "f32[3x1]", {{"dims", Ints{2, 3, 4}}}},
+    {"concat", "f32[2x3], f32[2x1], f32[2x2]", {{"axis", 1}}},
+    {"pad", "f32[2x3]", {{"lo", Ints{1, 0}}, {"hi", Ints{0, 2}}}},
+    {"pad", "f32[3x4]", {{"lo", Ints{-1, 1}}, {"hi", Ints{0, -2}}}},
+    {"pad", "f32[3x4]", {{"lo", Ints{1, 2}}, {"hi", Ints{2, 1}}, {"mode", "reflect"}}},
+    {"pad", "f32[3x4]", {{"lo", Ints{1, 2}}, {"hi", Ints{2, 1}}, {"mode", "edge"}}},
+    {"pad", "f32[3x4]", {{"lo", Ints{1, 2}}, {"hi", Ints{2, 1}}, {"mode", "wrap"}}},
+    {"copy", "f32[2x3]"},
+    {"reduce_sum", "f32[2x3x4]", {{"axes", Ints{0, 2}}}},
+    {"reduce_max", "f32[2x3x4]", {{"axes", Ints{1}}}},
+    {"reduce_min", "f32[2x3x4]", {{"axes", Ints{1, 2}}}},
+    {"reduce_prod", "f32[2x3x2]", {{"axes", Ints{1}}}},
+    {"cumsum", "f32[2x4]", {{"axis", 1}}},
+    {"cumsum", "f32[4x2]", {{"axis", 0}, {"exclusive", 1}, {"reverse", 1}}},
+    {"topk", "f32[2x5]", {{"axis", 1}, {"k", 2}}},
+    {"topk", "f32[5x2]", {{"axis", 0}, {"k", 3}, {"largest", 0}}},
+    {"matmul", "f32[3x4], f32[4x2]"},
+    {"matmul", "f32[2x3x4], f32[4x2]"},
+    {"matmul", "f32[2x3x4], f32[1x4x2]"},
+    {"matmul", "f32[2x3x4], f32[2x4x2]"},
+    {"matmul", "f32[3x4], f32[2x4x2]"},
+    {"matmul", "f32[2x1x2x3], f32[3x3x2]"},
+    {"conv", "f32[2x3x5], f32[4x3x2], f32[4]", {{"strides", Ints{2}}, {"pads_lo", Ints{1}}}},
+    {"conv",
+     "f32[1x4x5x4], f32[6x2x3x2]",
+     {{"group", 2}, {"pads_lo", Ints{1, 0}}, {"pads_hi", Ints{0, 1}}, {"dilations", Ints{1, 2}}}},
+    {"conv", "f32[1x2x3x4x3], f32[2x2x2x2x2]"},
+    {"conv_grad_input",
+     "f32[1x6x3x2], f32[6x2x3x2]",
+     {{"dims", Ints{1, 4, 6, 3}}, {"group", 2}, {"strides", Ints{2, 2}}, {"pads_lo", Ints{1, 0}},
+      {"pads_hi", Ints{0, 1}}}},
+    {"conv_grad_weight",
+     "f32[2x3x6], f32[2x4x3]",
+     {{"dims", Ints{4, 3, 2}}, {"strides", Ints{2}}}},
+    {"max_pool",
+     "f32[2x2x5x4]",
+     {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 1}}, {"pads_lo", Ints{1, 0}},
+      {"pads_hi", Ints{1, 1}}}},
+    {"max_pool", "f32[1x2x7]", {{"kernel", Ints{2}}, {"dilations", Ints{3}}}},
+    {"avg_pool",
+     "f32[2x2x5x4]",
+     {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 1}}, {"pads_lo", Ints{1, 0}},
+      {"pads_hi", Ints{1, 1}}}},
+    {"avg_pool", "f32[1x2x6]", {{"kernel", Ints{3}}, {"pads_lo", Ints{1}}, {"count_pad", 1}}},
+    {"avg_pool_grad",
+     "f32[1x2x6]",
+     {{"dims", Ints{1, 2, 7}}, {"kernel", Ints{3}}, {"pads_lo", Ints{1}}}},
+    {"softmax", "f32[2x5]", {{"axis", 1}}},
+    {"softmax", "f32[3x2x2]", {{"axis", 0}}},
+    {"log_softmax", "f32[2x3x2]", {{"axis", 1}}},
+    {"layer_norm", "f32[2x3x4], f32[4], f32[4]", {{"axis", 2}, {"eps", 1e-5}}},
+    {"layer_norm", "f32[2x3x4], f32[3x4], _", {{"axis", 1}, {"eps", 1e-5}}},
+    {"layer_norm", "f32[2x4]", {{"axis", 1}, {"eps", 1e-2}}},
+    {"rms_norm", "f32[2x3x4], f32[4]", {{"axis", 2}, {"eps", 1e-5}}},
+    {"rms_norm", "f32[2x3x4]", {{"axis", 1}, {"eps", 1e-5}}},
+    {"batch_norm", "f32[3x2x4], f32[2], f32[2]", {{"eps", 1e-5}}},
+    {"batch_norm", "f32[5x2], f32[2], f32[2]", {{"eps", 1e-5}}},
+    {"cross_entropy", "f32[6x4], i64[6]<4"},
+    {"cross_entropy", "f32[6x3], i64[6]<3, f32[3]", {{"ignore", 1}}},
+    {"cross_entropy", "f32[2x5], i64[2]<5", {{"has_ignore", 0}}},
+    {"attention", "f32[1x2x3x4], f32[1x2x5x4], f32[1x2x5x2]", {{"scale", 0.5}}, -1, 1, 1},
+    {"attention",
+     "f32[2x4x3x2], f32[2x2x3x2], f32[2x2x3x3]",
+     {{"scale", 0.7}, {"causal", 1}},
+     -1,
+     1,
+     1},
+    {"attention",
+     "f32[1x2x4x2], f32[1x1x2x2], f32[1x1x2x2], f32[2x1x2]",
+     {{"scale", 0.7}, {"causal", 1}},
+     -1,
+     1,
+     1},
+    {"attention",
+     "f32[2x2x2x2], f32[2x2x4x2], f32[2x2x4x2], bool[2x1x2x4]<2",
+     {{"scale", 0.5}},
+     -1,
+     1,
+     1},
+    {"gather", "f32[5x3], i64[2x2]<5", {{"axis", 0}}},
+    {"gather", "f32[2x4x3], i32[5]<4", {{"axis", 1}}},
+    {"gather", "f32[2x3], i64[]<3", {{"axis", 1}}},
+    {"scatter_add", "f32[4x3], i64[2x3]<4, f32[2x3x3]", {{"axis", 0}}},
+    {"gather_elements", "f32[3x4], i64[3x2]<4", {{"axis", 1}}},
+    {"gather_elements", "f32[3x4], i64[2x4]<3", {{"axis", 0}}},
+    {"scatter_elements", "f32[5x2], i64[1x2]<5, f32[1x2]", {{"axis", 0}}},
+    {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "add"}}},
+    {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "mul"}}},
+    {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "max"}}},
+    {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "min"}}},
+    {"gather_nd", "f32[3x3x2], i64[4x2]<3"},
+    {"gather_nd", "f32[2x3x2], i64[2x4x1]<3", {{"batch", 1}}},
+    {"scatter_nd", "f32[5x2], i64[1x1]<5, f32[1x2]"},
+    {"scatter_nd", "f32[3x2], i64[4x1]<3, f32[4x2]", {{"reduce", "add"}}},
+    {"scatter_nd", "f32[3x2], i64[4x1]<3, f32[4x2]", {{"reduce", "mul"}}},
+    {"scatter_nd", "f32[3x2], i64[4x1]<3, f32[4x2]", {{"reduce", "max"}}},
+    {"scatter_nd", "f32[3x2], i64[4x1]<3, f32[4x2]", {{"reduce", "min"}}},
+};
+
+llvm::ArrayRef<OpCase> test::opCases() { return kCases; }
+
+std::string test::describe(const OpCase &c) { return std::string(c.op) + " " + c.operands; }
+
+/// Distinct values in random order, evenly over [lo, hi) with a little noise.
+static std::vector<double> spread(int64_t n, double lo, double hi, std::mt19937 &random) {
+  std::uniform_real_distribution<double> noise(0.2, 0.8);
+  std::vector<double> v(n);
+  for (int64_t i = 0; i < n; ++i)
+    v[i] = lo + (hi - lo) * (double(i) + noise(random)) / double(n);
+  std::shuffle(v.begin(), v.end(), random);
+  return v;
+}
+
+std::vector<Operand> test::drawOperands(const OpCase &c, std::mt19937 &random) {
+  llvm::SmallVector<StringRef, 8> texts;
+  StringRef(c.operands).split(texts, ", ");
+  std::vector<Operand> out;
+  for (StringRef text : texts) {
+    Operand o;
+    o.present = text != "_";
+    if (o.present) {
+      o.type = parseType(text).value();
+      int64_t limit = 2;
+      if (text.consume_front("<"))
+        text.consumeInteger(10, limit);
+      std::uniform_int_distribution<int64_t> integers(0, limit - 1);
+      if (isFloat(o.type.elem))
+        o.f = spread(o.type.count(), c.lo, c.hi, random);
+      else
+        for (int64_t i = 0; i < o.type.count(); ++i)
+          o.i.push_back(integers(random));
+    }
+    out.push_back(std::move(o));
+  }
+  return out;
+}

@@ -1,0 +1,33 @@
+// Example operands for each operator of the table, for the tests that every record goes through.
+#pragma once
+
+#include "ir/Op.h"
+#include <random>
+
+namespace zcc::test {
+
+struct OpCase {
+  const char *op;
+  /// Types, separated by ", ". "i64[4]<7": values in [0, 7); "_": left out. Distinct floats lie in [lo, hi).
+  const char *operands;
+  Attrs attrs = {};
+  double lo = -1, hi = 1;
+  /// Bit i: result i takes part in the loss, if it is floating point.
+  unsigned results = ~0u;
+};
+
+llvm::ArrayRef<OpCase> opCases();
+/// "matmul f32[2x3], f32[3x4]", for messages.
+std::string describe(const OpCase &c);
+
+/// An operand of a case: its type, and values (of a float: as doubles, otherwise integers).
+struct Operand {
+  bool present = false;
+  Type type;
+  std::vector<double> f;
+  std::vector<int64_t> i;
+};
+/// The operands with values drawn from `random`; no two floats of an operand are closer than a finite difference.
+std::vector<Operand> drawOperands(const OpCase &c, std::mt19937 &random);
+
+} // namespace zcc::test

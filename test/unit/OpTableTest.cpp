@@ -1,0 +1,97 @@
+// Every record of the operator table is consistent with itself, with the scalar language and with the runtime.
+#include "ir/Op.h"
+#include "ir/Scalar.h"
+#include "runtime/zccrt.h"
+#include "llvm/ADT/StringSet.h"
+#include <gtest/gtest.h>
+
+using namespace zcc;
+using llvm::StringRef;
+
+/// Every name that occurs in an expression must be one of `known`.
+static void checkNames(const Scalar &s, const llvm::StringSet<> &known, const std::string &where) {
+  EXPECT_TRUE(s.kind != Scalar::Name || known.contains(s.text))
+      << where << ": unknown name '" << s.text << "'";
+  for (auto &a : s.args)
+    checkNames(*a, known, where);
+}
+
+static void checkExpression(StringRef text, const llvm::StringSet<> &known,
+                            const std::string &where) {
+  auto s = parseScalar(text);
+  if (!s)
+    ADD_FAILURE() << where << ": '" << text.str() << "': " << llvm::toString(s.takeError());
+  else
+    checkNames(**s, known, where);
+}
+
+TEST(OpTable, NamesAreUniqueAndFound) {
+  llvm::StringSet<> names;
+  for (const OpDef *op : allOps()) {
+    EXPECT_TRUE(names.insert(op->name).second) << "two records are called '" << op->name << "'";
+    EXPECT_EQ(findOp(op->name), op) << op->name;
+  }
+  EXPECT_EQ(findOp("no_such_operator"), nullptr);
+}
+
+TEST(OpTable, SummariesReadAlike) {
+  for (const OpDef *op : allOps()) {
+    StringRef s = op->summary;
+    EXPECT_FALSE(s.empty()) << op->name;
+    EXPECT_FALSE(s.ends_with(".")) << op->name << ": a summary has no final period";
+    EXPECT_FALSE(s.contains('\n')) << op->name << ": a summary is one line";
+  }
+}
+
+TEST(OpTable, OperandsAndAttributesAreWellFormed) {
+  for (const OpDef *op : allOps()) {
+    llvm::StringSet<> names;
+    bool variadic = false;
+    for (const OperandDef &o : op->operands) {
+      if (!o.name)
+        continue;
+      EXPECT_FALSE(variadic) << op->name << ": an operand follows the variadic one";
+      EXPECT_TRUE(names.insert(o.name).second) << op->name << ": two operands '" << o.name << "'";
+      variadic = o.flags & OperandDef::Variadic;
+    }
+    names.clear();
+    for (const AttrDef &a : op->attrs) {
+      if (!a.name)
+        continue;
+      static const llvm::StringSet<> kinds = {"int", "float", "str", "ints", "floats"};
+      EXPECT_TRUE(names.insert(a.name).second) << op->name << ": two attributes '" << a.name << "'";
+      EXPECT_TRUE(kinds.contains(a.kind)) << op->name << ": attribute kind '" << a.kind << "'";
+    }
+    EXPECT_TRUE(op->scalar || op->eval || op->structural) << op->name << ": cannot be interpreted";
+  }
+}
+
+TEST(OpTable, ExpressionsParse) {
+  for (const OpDef *op : allOps()) {
+    llvm::StringSet<> known;
+    for (unsigned i = 0; i < op->numOperandDefs(); ++i)
+      known.insert(op->operands[i].name);
+    if (op->scalar)
+      checkExpression(op->scalar, known, std::string(op->name) + ".scalar");
+    if (!op->grad)
+      continue;
+    known.insert("y");
+    known.insert("dy");
+    llvm::SmallVector<StringRef, 3> rules;
+    StringRef(op->grad).split(rules, ';');
+    bool none = rules.size() == 1 && rules[0].trim() == "0";
+    EXPECT_TRUE(none || rules.size() == op->numOperandDefs()) << op->name << ": one rule per operand";
+    for (StringRef r : rules)
+      checkExpression(r.trim(), known, std::string(op->name) + ".grad");
+  }
+}
+
+TEST(OpTable, KernelsExistInTheRuntime) {
+  llvm::StringSet<> kernels;
+  for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
+    EXPECT_TRUE(kernels.insert(zccrt_cpu_kernels[i].name).second)
+        << "two kernels '" << zccrt_cpu_kernels[i].name << "'";
+  for (const OpDef *op : allOps())
+    EXPECT_TRUE(!op->kernel || kernels.contains(op->kernel))
+        << "'" << op->name << "' names the kernel '" << op->kernel << "', which is not there";
+}
