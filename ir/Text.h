@@ -7,15 +7,28 @@ namespace zcc {
 
 struct PrintOptions {
   bool locs = false;
+  /// Folder in which the text will lie; empty: the current one. The folder of the weights is named in the text unless it
+  /// is this one.
+  std::string folder;
+  /// The name, in that folder, of a file that holds the module's constant data; empty: constants are written out in the
+  /// text, in hexadecimal above 8 elements.
+  std::string sidecar;
 };
-/// Prints; constants above 8 elements and weights are file ranges, so constData is written to constPath first
-/// (when it is not empty and a path is set).
+
+/// Prints kernels first, then the other functions. Names that collide are made unique in the text.
 void print(const Module &m, llvm::raw_ostream &os, PrintOptions o = {});
 std::string toText(const Module &m, PrintOptions o = {});
+/// Writes `header` and the text to `path`, and constants above 8 elements to `path.data`. Both files appear whole or not
+/// at all. The options' folder and sidecar are set here.
+llvm::Error writeText(const Module &m, llvm::StringRef path, PrintOptions o = {},
+                      llvm::StringRef header = "");
 
-/// Parses text; errors are printed in clang's manner with caret and name `file`, and the returned error is the first.
-/// Constant data is read from the file the text names, relative to `folder`.
+/// Parses and verifies; errors are printed to stderr in clang's manner with caret and name `file`, and the returned error
+/// is the first, without position. Constant data and weights are found relative to `folder`.
 llvm::Expected<std::unique_ptr<Module>> parse(llvm::StringRef text, llvm::StringRef file = "<text>",
                                               llvm::StringRef folder = "");
+
+/// The names of the properties, in the order of their bits.
+llvm::ArrayRef<const char *> propertyNames();
 
 } // namespace zcc

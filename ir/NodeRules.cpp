@@ -1,0 +1,179 @@
+// What the verifier's rules V1 and V2 say of one node and its operands.
+#include "ir/Verifier.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+
+/// The operator whose operands and attributes a node has: for `start`, the one that it starts.
+static const OpDef *performed(const Node &n) {
+  return n.op == &ops::start ? findOp(n.attrs.s("op")) : n.op;
+}
+
+static std::string operandName(const OpDef &op, unsigned i) {
+  unsigned n = op.numOperandDefs();
+  return n ? op.operands[std::min(i, n - 1)].name : "?";
+}
+
+// ---- attributes
+
+static const AttrDef *attrDef(const OpDef &op, StringRef name) {
+  for (const AttrDef &d : op.attrs)
+    if (d.name && name == d.name)
+      return &d;
+  return nullptr;
+}
+
+const AttrDef *zcc::attrDef(const Node &n, StringRef name) {
+  if (const AttrDef *d = ::attrDef(*n.op, name))
+    return d;
+  const OpDef *op = performed(n);
+  return op ? ::attrDef(*op, name) : nullptr;
+}
+
+/// A default of a list is one number: all its elements.
+bool zcc::isDefault(const AttrDef &d, const Attr &a) {
+  if (!d.otherwise)
+    return false;
+  if (auto *s = std::get_if<std::string>(&a))
+    return *s == d.otherwise;
+  double v;
+  if (StringRef(d.otherwise).getAsDouble(v))
+    return false;
+  auto same = [&](auto x) { return double(x) == v; };
+  if (auto *i = std::get_if<int64_t>(&a))
+    return same(*i);
+  if (auto *f = std::get_if<double>(&a))
+    return same(*f);
+  if (auto *is = std::get_if<std::vector<int64_t>>(&a))
+    return llvm::all_of(*is, same);
+  return llvm::all_of(std::get<std::vector<double>>(a), same);
+}
+
+static bool fits(StringRef kind, const Attr &a) {
+  bool isInt = std::holds_alternative<int64_t>(a);
+  bool isInts = std::holds_alternative<std::vector<int64_t>>(a);
+  if (kind == "int")
+    return isInt;
+  if (kind == "float")
+    return isInt || std::holds_alternative<double>(a);
+  if (kind == "str")
+    return std::holds_alternative<std::string>(a);
+  if (kind == "ints")
+    return isInts;
+  return isInts || std::holds_alternative<std::vector<double>>(a);
+}
+
+static std::string checkAttrs(const Node &n, const OpDef &op) {
+  for (const AttrDef &d : op.attrs) {
+    if (!d.name)
+      continue;
+    const Attr *a = n.attrs.find(d.name);
+    StringRef name = n.op->name;
+    if (!a && !d.otherwise)
+      return ("[V1] '" + name + "' needs the attribute '" + d.name + "'").str();
+    if (a && !fits(d.kind, *a))
+      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + d.kind + "'")
+          .str();
+  }
+  return "";
+}
+
+static bool canStart(const OpDef *op) {
+  return op && (op->ordered || op == &ops::copy) && op != &ops::start && op != &ops::wait &&
+         op != &ops::release;
+}
+
+std::string zcc::checkForm(const Node &n) {
+  const OpDef *op = performed(n);
+  if (n.op == &ops::start && !canStart(op))
+    return "[V1] 'start' needs a collective or 'copy', not '" + n.attrs.s("op") + "'";
+  unsigned defs = op->numOperandDefs(), size = n.numOperands();
+  bool variadic = defs && (op->operands[defs - 1].flags & OperandDef::Variadic);
+  if (size > defs && !variadic)
+    return ("[V1] '" + Twine(op->name) + "' takes " + Twine(defs) + " operands, not " + Twine(size))
+        .str();
+  for (unsigned i = 0; i < std::max(size, defs); ++i) {
+    int flags = op->operands[std::min(i, defs - 1)].flags;
+    bool mayMiss = (flags & OperandDef::Optional) || ((flags & OperandDef::Variadic) && i >= size);
+    if (!n.operand(i) && !mayMiss)
+      return "[V1] operand '" + operandName(*op, i) + "' of '" + op->name + "' is missing";
+  }
+  std::string broken = checkAttrs(n, *n.op);
+  return broken.empty() && op != n.op ? checkAttrs(n, *op) : broken;
+}
+
+// ---- placement
+
+static bool isOneOf(const OpDef *op, std::initializer_list<const OpDef *> l) {
+  return llvm::is_contained(l, op);
+}
+
+/// Moves bytes without looking at them: takes any shard in any space.
+static bool moves(const OpDef *op) {
+  return isOneOf(op, {&ops::copy, &ops::wait, &ops::release, &ops::assign});
+}
+
+/// Whether an addend may be operand `i`: the result is then the addend of what the operator does to the sum.
+static bool isLinearIn(const Node &n, unsigned i) {
+  const OpDef *op = n.op;
+  if (op->view || op == &ops::fused || // whose body is checked
+      isOneOf(op, {&ops::add, &ops::sub, &ops::neg, &ops::cast, &ops::concat, &ops::reduce_sum}))
+    return true;
+  if (op == &ops::select)
+    return i > 0;
+  if (op == &ops::mul)
+    return !n.operand(1 - i)->type.isAddend();
+  return op == &ops::div && i == 0;
+}
+
+static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
+  const Type &t = n.operand(i)->type;
+  if (isOneOf(&op, {&ops::sum_ranks, &ops::all_reduce, &ops::reduce_scatter}) || moves(&op))
+    return "";
+  if (!isLinearIn(n, i))
+    return "is an addend (" + t.str() + "); sum it over the ranks first";
+  // Sums of an addend and a whole tensor would add the latter once a rank.
+  if (isOneOf(&op, {&ops::add, &ops::sub, &ops::concat, &ops::select}))
+    for (unsigned k = &op == &ops::select; k < n.numOperands(); ++k)
+      if (n.operand(k)->type.addends != t.addends)
+        return "is an addend (" + t.str() + "), operand '" + operandName(op, k) + "' is not";
+  return "";
+}
+
+static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
+  const Type &t = n.operand(i)->type;
+  if (moves(&op) || isOneOf(&op, {&ops::all_gather, &ops::fused}))
+    return "";
+  if (!op.isElementwise())
+    return "is partitioned (" + t.str() + "); it must be gathered first";
+  for (unsigned k = 0; k < n.numOperands(); ++k) {
+    const Type &o = n.operand(k)->type;
+    if (!o.isScalar() && (o.shards != t.shards || o.dims != t.dims))
+      return "is partitioned (" + t.str() + "), operand '" + operandName(op, k) + "' is " + o.str() +
+             "; elementwise operators take equal shards";
+  }
+  return "";
+}
+
+std::string zcc::checkPlacement(const Node &n) {
+  const OpDef *op = performed(n);
+  for (unsigned i = 0; op && i < n.numOperands(); ++i) {
+    if (!n.operand(i))
+      continue;
+    const Type &t = n.operand(i)->type;
+    std::string broken;
+    if (t.isFuture && n.op != &ops::wait)
+      broken = "is started (" + t.str() + "); wait for it first";
+    else if (t.isAddend() && !t.isFuture)
+      broken = checkAddends(n, *op, i);
+    else if (t.isPartitioned() && !t.isFuture)
+      broken = checkShards(n, *op, i);
+    if (broken.empty() && t.space != Space::Device && !moves(op))
+      broken = "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
+    if (!broken.empty())
+      return "[V2] operand '" + operandName(*op, i) + "' of '" + op->name + "' " + broken;
+  }
+  return "";
+}

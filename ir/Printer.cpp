@@ -1,0 +1,369 @@
+#include "ir/Interpreter.h"
+#include "ir/Lexer.h"
+#include "ir/Op.h"
+#include "ir/Text.h"
+#include "ir/Verifier.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+using namespace zcc;
+using llvm::StringRef;
+
+/// Constants up to this size are readable in the text.
+static constexpr int64_t kMostListed = 8;
+
+llvm::ArrayRef<const char *> zcc::propertyNames() {
+  static const char *const names[] = {"differentiated", "optimized", "partitioned", "gathered",
+                                      "reduced",        "fused",     "scheduled",   "planned"};
+  return names;
+}
+
+static bool isConstData(const GlobalValue &g) {
+  return g.init.kind == Init::File && g.init.file.empty();
+}
+
+namespace {
+class Printer {
+  const Module &m;
+  llvm::raw_ostream &os;
+  const PrintOptions &opt;
+  llvm::StringSet<> globalNames, localNames;
+  llvm::DenseMap<const Value *, std::string> names;
+
+public:
+  Printer(const Module &mod, llvm::raw_ostream &out, const PrintOptions &o)
+      : m(mod), os(out), opt(o) {}
+  void module();
+
+private:
+  void name(const Value *v, llvm::StringSet<> &taken);
+  void value(const Value *v);
+  void head();
+  void global(const GlobalValue &g);
+  void init(const GlobalValue &g);
+  bool list(const GlobalValue &g, StringRef bytes);
+  void function(const Function &f);
+  void node(const Node &n);
+  void nodeAttrs(const Node &n);
+  void attrs(const Attrs &a);
+  void loc(const Loc &l);
+};
+} // namespace
+
+void Printer::name(const Value *v, llvm::StringSet<> &taken) {
+  std::string base = v->name.empty() ? "v" : v->name, s = base;
+  for (unsigned i = 1; globalNames.contains(s) || taken.contains(s); ++i)
+    s = base + "." + std::to_string(i);
+  taken.insert(s);
+  names[v] = s;
+}
+
+void Printer::value(const Value *v) {
+  auto i = names.find(v);
+  os << '%';
+  printName(os, i != names.end() ? i->second : v ? v->name : "<missing>");
+}
+
+void Printer::attrs(const Attrs &a) {
+  os << '{';
+  llvm::ListSeparator sep;
+  for (auto &[n, x] : a) {
+    os << sep;
+    printKey(os, n);
+    os << " = ";
+    printAttr(os, x);
+  }
+  os << '}';
+}
+
+void Printer::loc(const Loc &l) {
+  if (!opt.locs || !l)
+    return;
+  llvm::ListSeparator sep;
+  os << " loc(";
+  for (const std::string &n : l->nodes) {
+    os << sep;
+    printQuoted(os, n);
+  }
+  auto field = [&](const char *key, const std::string &s) {
+    if (s.empty())
+      return;
+    os << sep << key << " = ";
+    printQuoted(os, s);
+  };
+  field("op", l->opType);
+  field("source", l->source);
+  field("code", l->code);
+  field("scope", l->scope);
+  if (l->line)
+    os << sep << "line = " << l->line << ", column = " << l->column;
+  os << ')';
+}
+
+// ---- module and globals
+
+void Printer::module() {
+  for (auto &g : m.globals)
+    name(g.get(), globalNames);
+  os << "module @";
+  printName(os, m.name);
+  if (m.ranks != 1)
+    os << " ranks " << m.ranks;
+  if (m.properties) {
+    os << " properties [";
+    llvm::ListSeparator sep;
+    for (unsigned i = 0; i < propertyNames().size(); ++i)
+      if (m.properties >> i & 1)
+        os << sep << propertyNames()[i];
+    os << ']';
+  }
+  os << " {\n";
+  head();
+  for (auto &g : m.globals)
+    global(*g);
+  for (bool kernels : {true, false})
+    for (auto &f : m.functions)
+      if (f->isKernel == kernels)
+        function(*f);
+  os << "}\n";
+}
+
+void Printer::head() {
+  bool files = llvm::any_of(
+      m.globals, [](auto &g) { return g->init.kind == Init::File && !g->init.file.empty(); });
+  if (files && m.folder != opt.folder) {
+    llvm::SmallString<128> path(m.folder);
+    llvm::sys::fs::make_absolute(path);
+    llvm::sys::path::remove_dots(path);
+    os << "  folder ";
+    printQuoted(os, path);
+    os << '\n';
+  }
+  if (!opt.sidecar.empty()) {
+    os << "  data ";
+    printQuoted(os, opt.sidecar);
+    os << '\n';
+  }
+  if (!m.attrs.empty()) {
+    os << "  attrs ";
+    attrs(m.attrs);
+    os << '\n';
+  }
+}
+
+void Printer::global(const GlobalValue &g) {
+  static const char *const roles[] = {"param", "state", "const"};
+  os << "  " << roles[g.role] << ' ';
+  value(&g);
+  os << " : " << g.type << " = ";
+  init(g);
+  if (g.trained || g.exported || !g.onnxName.empty() || !g.attrs.empty()) {
+    llvm::ListSeparator sep;
+    os << " {";
+    if (g.trained)
+      os << sep << "trained";
+    if (g.exported)
+      os << sep << "exported";
+    if (!g.onnxName.empty()) {
+      os << sep << "onnx = ";
+      printQuoted(os, g.onnxName);
+    }
+    for (auto &[n, x] : g.attrs) {
+      os << sep;
+      printKey(os, n);
+      os << " = ";
+      printAttr(os, x);
+    }
+    os << '}';
+  }
+  loc(g.loc);
+  os << '\n';
+}
+
+void Printer::init(const GlobalValue &g) {
+  const Init &i = g.init;
+  auto pair = [&](const char *kind) {
+    os << kind << '(';
+    printFloat(os, i.a);
+    os << ", ";
+    printFloat(os, i.b);
+    os << ')';
+  };
+  switch (i.kind) {
+  case Init::Zero: os << "zero"; return;
+  case Init::Splat:
+    os << "splat ";
+    printFloat(os, i.a);
+    return;
+  case Init::Uniform: pair("uniform"); return;
+  case Init::Normal: pair("normal"); return;
+  case Init::Copy:
+    os << "copy ";
+    value(m.global(i.from));
+    return;
+  case Init::File: break;
+  }
+  if (isConstData(g)) {
+    StringRef data = m.constData;
+    bool inside = i.offset >= 0 && i.bytes >= 0 && uint64_t(i.offset) <= data.size();
+    StringRef bytes = inside ? data.substr(i.offset, i.bytes) : "";
+    if (i.encoding == "raw" && list(g, bytes))
+      return;
+    if (opt.sidecar.empty()) {
+      os << "hex \"" << llvm::toHex(bytes, /*LowerCase=*/true) << '"';
+    } else {
+      os << "data[" << i.offset << ", " << i.bytes << ']';
+    }
+  } else {
+    printQuoted(os, i.file);
+    os << '[' << i.offset << ", " << i.bytes << ']';
+  }
+  if (i.encoding != "raw")
+    os << ' ' << i.encoding;
+}
+
+/// Prints the elements, if they are few and read back as the same bytes.
+bool Printer::list(const GlobalValue &g, StringRef bytes) {
+  if (g.type.count() > kMostListed || int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
+    return false;
+  Tensor t = tensorFromBytes(g.type, bytes);
+  if (tensorToBytes(t) != bytes)
+    return false;
+  if (t.isFloat())
+    printAttr(os, t.f);
+  else
+    printAttr(os, t.i);
+  return true;
+}
+
+// ---- functions
+
+void Printer::function(const Function &f) {
+  localNames.clear();
+  for (auto &a : f.args)
+    name(a.get(), localNames);
+  for (auto &n : f.nodes)
+    for (auto &r : n->results)
+      name(r.get(), localNames);
+  os << (f.isKernel ? "\n  kernel @" : "\n  func @");
+  printName(os, f.name);
+  os << '(';
+  llvm::ListSeparator sep, comma;
+  for (auto &a : f.args) {
+    os << sep;
+    value(a.get());
+    os << " : " << a->type;
+  }
+  os << ") -> (";
+  for (unsigned i = 0; i < f.results.size(); ++i) {
+    os << comma;
+    if (i < f.resultNames.size() && !f.resultNames[i].empty()) {
+      printQuoted(os, f.resultNames[i]);
+      os << " : ";
+    }
+    os << f.results[i]->type;
+  }
+  os << ") {\n";
+  for (auto &n : f.nodes)
+    node(*n);
+  os << "    return";
+  for (unsigned i = 0; i < f.results.size(); ++i) {
+    os << (i ? ", " : " ");
+    value(f.results[i]);
+  }
+  os << "\n  }\n";
+}
+
+void Printer::node(const Node &n) {
+  os << "    ";
+  llvm::ListSeparator sep, comma, types;
+  for (auto &r : n.results) {
+    os << sep;
+    value(r.get());
+  }
+  os << (n.results.empty() ? "" : " = ") << n.op->name;
+  if (n.op == &ops::start)
+    os << ' ' << n.attrs.s("op");
+  if (n.op == &ops::fused) {
+    os << " @";
+    printName(os, n.attrs.s("kernel"));
+  }
+  unsigned last = n.numOperands();
+  while (last && !n.operand(last - 1))
+    --last;
+  for (unsigned i = 0; i < last; ++i) {
+    os << (i ? ", " : " ");
+    if (n.operand(i))
+      value(n.operand(i));
+    else
+      os << '_';
+  }
+  nodeAttrs(n);
+  for (unsigned i = 0; i < n.results.size(); ++i)
+    os << (i ? ", " : " : ") << n.result(i)->type;
+  loc(n.loc);
+  os << '\n';
+}
+
+void Printer::nodeAttrs(const Node &n) {
+  llvm::ListSeparator sep;
+  bool any = false;
+  for (auto &[name, a] : n.attrs) {
+    const AttrDef *d = attrDef(n, name);
+    if (d && isDefault(*d, a))
+      continue;
+    if ((n.op == &ops::start && name == "op") || (n.op == &ops::fused && name == "kernel"))
+      continue;
+    os << (any ? "" : " {") << sep << (d ? "" : "!");
+    any = true;
+    printKey(os, name);
+    os << " = ";
+    printAttr(os, a);
+  }
+  if (any)
+    os << '}';
+}
+
+// ---- entry points
+
+void zcc::print(const Module &m, llvm::raw_ostream &os, PrintOptions o) {
+  Printer(m, os, o).module();
+}
+
+std::string zcc::toText(const Module &m, PrintOptions o) {
+  std::string s;
+  llvm::raw_string_ostream os(s);
+  print(m, os, std::move(o));
+  return os.str();
+}
+
+static llvm::Error writeWhole(StringRef path, llvm::function_ref<void(llvm::raw_ostream &)> f) {
+  llvm::Error e = llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {
+    f(os);
+    return llvm::Error::success();
+  });
+  if (!e)
+    return e;
+  return error("cannot write '" + path + "': " + llvm::toString(std::move(e)));
+}
+
+llvm::Error zcc::writeText(const Module &m, StringRef path, PrintOptions o, StringRef header) {
+  o.folder = llvm::sys::path::parent_path(path).str();
+  o.sidecar.clear();
+  bool large = llvm::any_of(m.globals, [](auto &g) {
+    return isConstData(*g) && g->type.count() > kMostListed;
+  });
+  if (large) {
+    std::string data = (path + ".data").str();
+    o.sidecar = llvm::sys::path::filename(data).str();
+    if (llvm::Error e = writeWhole(data, [&](llvm::raw_ostream &os) { os << m.constData; }))
+      return e;
+  }
+  return writeWhole(path, [&](llvm::raw_ostream &os) {
+    os << header;
+    print(m, os, o);
+  });
+}

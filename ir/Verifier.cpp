@@ -1,0 +1,266 @@
+// Each rule is one function. What is checked of a single node, and shared with the parser, is in NodeRules.cpp.
+#include "ir/Verifier.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+
+namespace {
+/// What the rules share: where violations go, and the broken node they lie in.
+struct Report {
+  const Module &m;
+  std::vector<Violation> all;
+
+  void at(const Node &n, const Twine &text) { all.push_back({&n, nullptr, n.parent(), text.str()}); }
+  void at(const GlobalValue &g, const Twine &text) { all.push_back({nullptr, &g, nullptr, text.str()}); }
+  void at(const Function &f, const Twine &text) { all.push_back({nullptr, nullptr, &f, text.str()}); }
+};
+} // namespace
+
+static std::string quoted(const Value *v) { return "'%" + v->name + "'"; }
+static bool isUpdate(const Node &n) { return n.op == &ops::assign; }
+static bool isCollective(const Node &n) {
+  return n.op->ordered && n.op != &ops::wait && n.op != &ops::release;
+}
+
+// ---- V1: definitions before uses, types by the record
+
+static void checkGlobal(const GlobalValue &g, Report &r) {
+  const Init &i = g.init;
+  int64_t bytes = g.type.count() * elemBytes(g.type.elem);
+  if (g.type.isFuture)
+    r.at(g, "[V1] a global cannot be a future");
+  if (g.trained && (g.role != GlobalValue::Param || !isFloat(g.type.elem)))
+    r.at(g, "[V1] only a floating-point param can be trained");
+  if ((i.kind == Init::Uniform || i.kind == Init::Normal) && !isFloat(g.type.elem))
+    r.at(g, "[V1] random initial values need a floating-point type, not " + g.type.str());
+  if (i.kind == Init::Copy) {
+    const GlobalValue *from = r.m.global(i.from);
+    if (!from || from == &g)
+      r.at(g, "[V1] there is no global '%" + Twine(i.from) + "' to copy");
+    else if (from->type.count() != g.type.count())
+      r.at(g, "[V1] " + g.type.str() + " cannot start as a copy of " + from->type.str());
+  }
+  if (i.kind != Init::File)
+    return;
+  if (i.bytes != bytes)
+    r.at(g, "[V1] " + g.type.str() + " takes " + Twine(bytes) + " bytes, not " + Twine(i.bytes));
+  if (i.offset < 0 || i.offset > INT64_MAX - i.bytes)
+    r.at(g, "[V1] the file range is out of bounds");
+  else if (i.file.empty() && uint64_t(i.offset + i.bytes) > r.m.constData.size())
+    r.at(g, "[V1] the range lies outside the constant data");
+  if (i.encoding != "raw" && (i.encoding != "transposed" || g.type.ndim() < 2))
+    r.at(g, "[V1] '" + i.encoding + "' does not encode " + g.type.str());
+}
+
+static void checkResults(const Node &n, Report &r) {
+  auto types = expectedTypes(n, r.m);
+  if (!types) {
+    r.at(n, "[V1] '" + StringRef(n.op->name) + "': " + llvm::toString(types.takeError()));
+    return;
+  }
+  if (types->size() != n.results.size()) {
+    r.at(n, "[V1] '" + StringRef(n.op->name) + "' has " + Twine(types->size()) + " results, not " +
+                Twine(n.results.size()));
+    return;
+  }
+  for (unsigned i = 0; i < types->size(); ++i)
+    if (n.result(i)->type != (*types)[i])
+      r.at(n, "[V1] " + quoted(n.result(i)) + " is " + (*types)[i].str() + ", not " +
+                  n.result(i)->type.str());
+}
+
+static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &globals, Report &r) {
+  llvm::DenseSet<const Value *> defined;
+  for (auto &a : f.args)
+    defined.insert(a.get());
+  auto isVisible = [&](const Value *v) {
+    return defined.contains(v) || (!f.isKernel && globals.contains(v));
+  };
+  for (auto &n : f.nodes) {
+    bool known = true;
+    for (const Value *v : n->operands()) {
+      if (!v || isVisible(v))
+        continue;
+      known = false;
+      if (v->isGlobal() && f.isKernel)
+        r.at(*n, "[V1] a kernel reads only its arguments, not " + quoted(v));
+      else
+        r.at(*n, "[V1] " + quoted(v) + " is used before it is defined");
+    }
+    std::string form = checkForm(*n);
+    if (!form.empty())
+      r.at(*n, form);
+    else if (known && checkPlacement(*n).empty())
+      checkResults(*n, r);
+    for (unsigned i = 0; i < n->numOperands() && i < 32; ++i) {
+      const Value *v = n->operand(i);
+      if (!(n->op->writes >> i & 1) || !v || !isUpdate(*n))
+        continue;
+      auto *g = v->isGlobal() ? static_cast<const GlobalValue *>(v) : nullptr;
+      if (!g || g->role == GlobalValue::Const)
+        r.at(*n, "[V1] '" + StringRef(n->op->name) + "' writes a param or a state, not " + quoted(v));
+    }
+    for (auto &res : n->results)
+      defined.insert(res.get());
+  }
+  for (const Value *v : f.results)
+    if (!v || !isVisible(v))
+      r.at(f, "[V1] '@" + f.name + "' returns " + (v ? quoted(v) : "nothing") +
+                  ", which is not defined in it");
+}
+
+// ---- V2: whole tensors, shards, addends
+
+static void checkV2(const Function &f, Report &r) {
+  for (auto &n : f.nodes)
+    if (checkForm(*n).empty())
+      if (std::string s = checkPlacement(*n); !s.empty())
+        r.at(*n, s);
+}
+
+// ---- V3: what is started is waited for
+
+static void checkStarted(const Node &n, const Value &future, Report &r) {
+  const Node *wait = nullptr;
+  for (auto &u : future.uses) {
+    if (u.node->op != &ops::wait || u.node->parent() != n.parent())
+      continue; // V1 and V2
+    if (wait)
+      r.at(*u.node, "[V3] " + quoted(&future) + " is waited for twice");
+    wait = u.node;
+  }
+  if (!wait) {
+    r.at(n, "[V3] " + quoted(&future) + " is started and never waited for");
+    return;
+  }
+  for (const Node *k = n.next(); k && k != wait; k = k->next())
+    for (unsigned i = 0; i < k->numOperands() && i < 32; ++i) {
+      bool changes = (k->op->writes >> i & 1) || k->op == &ops::release;
+      if (changes && k->operand(i) && llvm::is_contained(n.operands(), k->operand(i)))
+        r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " +
+                     (k->op == &ops::release ? "released" : "written") + " before " +
+                     quoted(&future) + " is waited for");
+    }
+}
+
+static void checkV3(const Function &f, Report &r) {
+  for (auto &a : f.args)
+    if (a->type.isFuture)
+      r.at(f, "[V3] argument " + quoted(a.get()) + " is a future; wait where it was started");
+  for (const Value *v : f.results)
+    if (v && v->type.isFuture)
+      r.at(f, "[V3] result " + quoted(v) + " is a future; wait for it first");
+  for (auto &n : f.nodes)
+    for (auto &res : n->results)
+      if (res->type.isFuture)
+        checkStarted(*n, *res, r);
+}
+
+// ---- V5: each trained parameter is updated once, from gradients that were summed
+
+/// The collectives that an addend reaches through what is linear, and through states that hold it.
+static unsigned reductionsOf(const Value *addend) {
+  llvm::SmallVector<const Value *> work = {addend};
+  llvm::DenseSet<const Value *> seen = {addend};
+  llvm::DenseSet<const Node *> found;
+  while (!work.empty()) {
+    const Value *v = work.pop_back_val();
+    auto follow = [&](const Value *next) {
+      if (next && next->type.isAddend() && seen.insert(next).second)
+        work.push_back(next);
+    };
+    for (auto &u : v->uses) {
+      if (isCollective(*u.node))
+        found.insert(u.node);
+      else if (isUpdate(*u.node))
+        follow(u.node->operand(0));
+      for (auto &res : u.node->results)
+        if (!res->type.isFuture)
+          follow(res.get());
+    }
+  }
+  return found.size();
+}
+
+static void checkV5(Report &r) {
+  llvm::DenseMap<const Value *, unsigned> updates;
+  llvm::DenseSet<const Value *> summed; // depends on a collective
+  for (auto &f : r.m.functions)
+    for (auto &n : f->nodes) {
+      if (n->op == &ops::sum_ranks)
+        r.at(*n, "[V5] a sum over ranks is left behind reduce-gradients");
+      if (n->op == &ops::addend)
+        if (unsigned k = reductionsOf(n->result()); k != 1)
+          r.at(*n, "[V5] addend " + quoted(n->result()) + " is summed " + Twine(k) +
+                       " times over the ranks, not once");
+      bool depends = isCollective(*n) ||
+                     llvm::any_of(n->operands(), [&](Value *v) { return summed.contains(v); });
+      for (auto &res : n->results)
+        if (depends)
+          summed.insert(res.get());
+      if (!isUpdate(*n))
+        continue;
+      ++updates[n->operand(0)];
+      if (depends)
+        summed.insert(n->operand(0));
+    }
+  for (auto &g : r.m.globals) {
+    if (!g->trained)
+      continue;
+    if (unsigned k = updates.lookup(g.get()); k != 1)
+      r.at(*g, "[V5] trained " + quoted(g.get()) + " is updated " + Twine(k) + " times, not once");
+    else if (r.m.ranks > 1 && !summed.contains(g.get()))
+      r.at(*g, "[V5] the update of " + quoted(g.get()) + " depends on no sum over the ranks");
+  }
+}
+
+// ---- V6: the same order of collectives on every rank
+
+static void checkV6(const Function &f, Report &r) {
+  if (!f.isKernel)
+    return;
+  for (auto &n : f.nodes)
+    if (!n->op->isPure() || n->op->kernel || n->op->random)
+      r.at(*n, "[V6] '" + StringRef(n->op->name) + "' is not allowed in a kernel");
+}
+
+// ---- V8: locations
+
+static void checkV8(const Function &f, Report &r) {
+  for (auto &n : f.nodes)
+    if (!n->loc)
+      r.at(*n, "[V8] '" + StringRef(n->op->name) + "' in '@" + f.name + "' has no location");
+}
+
+// ---- all
+
+std::vector<Violation> zcc::violations(const Module &m) {
+  Report r{m, {}};
+  llvm::DenseSet<const Value *> globals;
+  for (auto &g : m.globals) {
+    globals.insert(g.get());
+    checkGlobal(*g, r);
+  }
+  for (auto &f : m.functions) {
+    checkV1(*f, globals, r);
+    checkV2(*f, r);
+    checkV3(*f, r);
+    checkV6(*f, r);
+    checkV8(*f, r);
+  }
+  if (m.has(Property::Reduced))
+    checkV5(r);
+  return std::move(r.all);
+}
+
+llvm::Error zcc::verify(const Module &m) {
+  llvm::Error all = llvm::Error::success();
+  for (Violation &v : violations(m)) {
+    Loc loc = v.node ? v.node->loc : v.global ? v.global->loc : nullptr;
+    all = llvm::joinErrors(std::move(all), loc ? errorAt(loc, v.text) : error(v.text));
+  }
+  return all;
+}

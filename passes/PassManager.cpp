@@ -1,0 +1,259 @@
+#include "passes/PassManager.h"
+#include "ir/Text.h"
+#include "ir/Verifier.h"
+#include "passes/Liveness.h"
+#include "passes/PassOptions.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/Signals.h"
+#include "llvm/Support/raw_ostream.h"
+#include <chrono>
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+
+static constexpr const char *kCrashFile = "zcc-crash.zir";
+
+static constexpr PassDef kPasses[] = {
+#define ZCC_PASS(NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY) {NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY},
+#include "passes/Passes.def"
+#undef ZCC_PASS
+};
+
+llvm::ArrayRef<PassDef> zcc::allPasses() { return kPasses; }
+
+const PassDef *zcc::findPass(StringRef name) {
+  auto at = llvm::find_if(kPasses, [&](auto &p) { return name == p.name; });
+  return at == std::end(kPasses) ? nullptr : at;
+}
+
+// ---- what is left behind when a pass fails
+
+namespace {
+/// The module before the pass that is running, for the case that it does not return.
+struct Running {
+  const Module *before = nullptr;
+  const PassDef *pass = nullptr;
+  const Options *options = nullptr;
+};
+} // namespace
+
+static Running running;
+
+/// Writes the crash file and returns the note that names it.
+static std::string saveReproducer(const Running &r) {
+  std::string command = "zcc-opt --" + std::string(r.pass->name) + flagsOf(*r.options);
+  PrintOptions o;
+  o.locs = true;
+  std::string header = "// RUN: " + command + " %s\n";
+  if (llvm::Error e = writeText(*r.before, kCrashFile, o, header))
+    return "note: the module before '" + std::string(r.pass->name) +
+           "' could not be saved: " + llvm::toString(std::move(e));
+  return "note: reproduce with '" + command + " " + kCrashFile + "'";
+}
+
+static void onSignal(void *) {
+  if (!running.before)
+    return;
+  Running r = running;
+  running.before = nullptr; // a second fault must not come back here
+  llvm::errs() << "note: in pass '" << r.pass->name << "'\n" << saveReproducer(r) << '\n';
+}
+
+/// Puts a note behind the last of possibly several errors.
+static llvm::Error withNote(llvm::Error e, StringRef note) {
+  std::vector<std::string> all;
+  llvm::handleAllErrors(std::move(e),
+                        [&](const llvm::ErrorInfoBase &i) { all.push_back(i.message()); });
+  all.back() += "\n" + note.str();
+  llvm::Error out = llvm::Error::success();
+  for (const std::string &s : all)
+    out = llvm::joinErrors(std::move(out), error(s));
+  return out;
+}
+
+// ---- before anything runs
+
+void PassManager::add(StringRef name) {
+  const PassDef *p = findPass(name);
+  assert(p && "not in Passes.def");
+  passes.push_back(p);
+}
+
+static std::string unknownPass(StringRef name) {
+  std::vector<std::string> names;
+  for (const PassDef &p : allPasses())
+    names.push_back(p.name);
+  std::string n = nearest(name, names);
+  return "unknown pass '" + name.str() + "'" + (n.empty() ? "" : "; did you mean '" + n + "'?");
+}
+
+/// Drops disabled passes and those behind --stop-after; an error if a pass would run without what it needs.
+llvm::Error PassManager::plan(const Module &m) {
+  std::vector<std::string> named = dump.disabled;
+  named.insert(named.end(), dump.printBefore.begin(), dump.printBefore.end());
+  named.insert(named.end(), dump.printAfter.begin(), dump.printAfter.end());
+  if (!dump.stopAfter.empty())
+    named.push_back(dump.stopAfter);
+  for (const std::string &n : named)
+    if (!findPass(n))
+      return error(unknownPass(n));
+  llvm::erase_if(passes, [&](auto *p) { return llvm::is_contained(dump.disabled, p->name); });
+  auto last = llvm::find_if(passes, [&](auto *p) { return dump.stopAfter == p->name; });
+  if (last != passes.end())
+    passes.erase(last + 1, passes.end());
+
+  uint32_t have = m.properties;
+  for (const PassDef *p : passes) {
+    if (uint32_t missing = p->needs & ~have) {
+      unsigned bit = llvm::countr_zero(missing);
+      std::string msg = ("pass '" + Twine(p->name) + "' requires '" + propertyNames()[bit] + "'").str();
+      for (const PassDef &q : allPasses())
+        if (q.provides >> bit & 1)
+          msg += "; run '" + std::string(q.name) + "' first";
+      return error(msg);
+    }
+    have |= p->provides;
+  }
+  return llvm::Error::success();
+}
+
+// ---- running
+
+llvm::Error PassManager::run(Module &m) {
+  static const bool handled = [] {
+    llvm::sys::AddSignalHandler(onSignal, nullptr);
+    return true;
+  }();
+  (void)handled;
+  if (llvm::Error e = plan(m))
+    return e;
+  if (!dump.treeDir.empty()) {
+    if (auto ec = llvm::sys::fs::create_directories(dump.treeDir))
+      return error("cannot make the folder '" + dump.treeDir + "': " + ec.message());
+    if (llvm::Error e = showAfter(m, {}, /*changed=*/false, 0))
+      return e;
+  }
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> ms;
+  auto table = llvm::make_scope_exit([&] {
+    if (!dump.time)
+      return;
+    llvm::errs() << "  milliseconds  pass\n";
+    for (unsigned i = 0; i < ms.size(); ++i)
+      llvm::errs() << llvm::format("%14.2f  ", ms[i]) << passes[i]->name << '\n';
+  });
+  for (unsigned i = 0; i < passes.size(); ++i) {
+    auto start = Clock::now();
+    llvm::Error e = runPass(m, *passes[i], i + 1);
+    ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+    if (e)
+      return e;
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
+  if (llvm::Error e = showBefore(m, p))
+    return e;
+  std::unique_ptr<Module> before = m.clone();
+  running = {before.get(), &p, &context.options};
+  auto done = llvm::make_scope_exit([] { running.before = nullptr; });
+
+  llvm::Expected<bool> changed = p.run(m, context);
+  if (!changed)
+    return withNote(changed.takeError(), saveReproducer(running));
+  bool honest = true;
+#ifdef NDEBUG
+  bool compare = dump.verifyRoundtrip;
+#else
+  bool compare = true;
+#endif
+  m.properties |= p.provides;
+  if (compare && !*changed) {
+    before->properties |= p.provides; // not a change that a pass reports
+    honest = toText(*before) == toText(m);
+  }
+  llvm::Error e = honest ? check(m, p)
+                         : error("pass '" + Twine(p.name) +
+                                 "' changed the module and said that it did not");
+  if (e)
+    return withNote(std::move(e), saveReproducer(running));
+  return showAfter(m, p, *changed, number);
+}
+
+llvm::Error PassManager::check(const Module &m, const PassDef &p) {
+  llvm::Error e = llvm::Error::success();
+  if (dump.verifyEach) {
+    e = verify(m);
+    if (!e && m.has(Property::Planned))
+      e = verifyPlan(m);
+  }
+  if (!e && dump.verifyRoundtrip)
+    e = verifyRoundtrip(m);
+  return e ? withNote(std::move(e), "note: this is what pass '" + std::string(p.name) + "' left")
+           : std::move(e);
+}
+
+// ---- dumps
+
+static void show(const Module &m, const DumpOptions &d, const Twine &title) {
+  PrintOptions o;
+  o.locs = d.locs;
+  llvm::errs() << "// " << title << '\n';
+  print(m, llvm::errs(), o);
+}
+
+llvm::Error PassManager::showBefore(const Module &m, const PassDef &p) {
+  if (llvm::is_contained(dump.printBefore, p.name))
+    show(m, dump, "before " + Twine(p.name));
+  return llvm::Error::success();
+}
+
+/// "07-fuse.zir"; "00-input.zir" is what came in.
+std::string PassManager::fileName(unsigned number) const {
+  StringRef name = number ? passes[number - 1]->name : "input";
+  return (Twine(number < 10 ? "0" : "") + Twine(number) + "-" + name + ".zir").str();
+}
+
+llvm::Error PassManager::showAfter(const Module &m, const PassDef &p, bool changed,
+                                   unsigned number) {
+  if (number && (dump.printAfterAll || (dump.printAfterChange && changed) ||
+                 llvm::is_contained(dump.printAfter, p.name)))
+    show(m, dump, "after " + Twine(p.name));
+  if (dump.treeDir.empty())
+    return llvm::Error::success();
+  std::string header;
+  if (number)
+    header = "// zcc-opt --" + std::string(p.name) + flagsOf(context.options) + " " +
+             fileName(number - 1) + " -o " + fileName(number) + "\n";
+  PrintOptions o;
+  o.locs = dump.locs;
+  llvm::SmallString<128> path(dump.treeDir);
+  llvm::sys::path::append(path, fileName(number));
+  return writeText(m, path, o, header);
+}
+
+llvm::Error zcc::verifyRoundtrip(const Module &m) {
+  PrintOptions o;
+  o.locs = true;
+  o.folder = m.folder;
+  std::string first = toText(m, o);
+  auto again = parse(first, "<printed text>", m.folder);
+  if (!again)
+    return again.takeError();
+  std::string second = toText(**again, o);
+  if (first == second)
+    return llvm::Error::success();
+  StringRef a = first, b = second;
+  while (a.split('\n').first == b.split('\n').first) {
+    a = a.split('\n').second;
+    b = b.split('\n').second;
+  }
+  return error("the text reads back differently: '" + a.split('\n').first.trim() + "' became '" +
+               b.split('\n').first.trim() + "'");
+}

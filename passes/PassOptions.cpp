@@ -1,0 +1,316 @@
+#include "passes/PassOptions.h"
+#include "ir/Op.h"
+#include "ir/Text.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Regex.h"
+#include "llvm/Support/raw_ostream.h"
+#include <charconv>
+#include <cmath>
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+namespace cl = llvm::cl;
+
+static cl::OptionCategory category("zcc options");
+cl::OptionCategory &zcc::optionCategory() { return category; }
+
+// ---- what steers the passes
+
+static cl::opt<int> ranks("ranks", cl::desc("data-parallel ranks the program is compiled for"),
+                          cl::value_desc("N"), cl::init(1), cl::cat(category));
+static cl::opt<int> threads("threads", cl::desc("threads a rank computes with (0: its cores)"),
+                            cl::value_desc("N"), cl::init(0), cl::cat(category));
+static cl::opt<int> zero("zero", cl::desc("ZeRO stage: 0, plain data parallel"),
+                         cl::value_desc("STAGE"), cl::init(0), cl::cat(category));
+static cl::opt<int> gradAccum("grad-accum", cl::desc("micro-batches per step"),
+                              cl::value_desc("K"), cl::init(1), cl::cat(category));
+static cl::opt<std::string> optimizer("optimizer", cl::desc("adamw, adam or sgd, as in PyTorch"),
+                                      cl::value_desc("NAME"), cl::init("adamw"), cl::cat(category));
+static cl::opt<double> lr("lr", cl::desc("learning rate (default: PyTorch's for the optimizer)"),
+                          cl::value_desc("X"), cl::cat(category));
+static cl::opt<std::string> betas("betas", cl::desc("Adam's decay rates"),
+                                  cl::value_desc("B1,B2"), cl::init("0.9,0.999"),
+                                  cl::cat(category));
+static cl::opt<double> eps("eps", cl::desc("Adam's epsilon"), cl::value_desc("X"), cl::init(1e-8),
+                           cl::cat(category));
+static cl::opt<double> weightDecay("weight-decay",
+                                   cl::desc("weight decay (default: PyTorch's for the optimizer)"),
+                                   cl::value_desc("X"), cl::cat(category));
+static cl::opt<double> momentum("momentum", cl::desc("SGD's momentum"), cl::value_desc("X"),
+                                cl::init(0), cl::cat(category));
+static cl::opt<bool> nesterov("nesterov", cl::desc("Nesterov's momentum for SGD"),
+                              cl::cat(category));
+static cl::opt<double> clipGradNorm("clip-grad-norm",
+                                    cl::desc("clip the global norm of the gradients to X"),
+                                    cl::value_desc("X"), cl::init(0), cl::cat(category));
+static cl::list<std::string>
+    paramGroups("param-group",
+                cl::desc("other hyper-parameters for the parameters that match; first match wins"),
+                cl::value_desc("REGEX:weight-decay=0,lr-scale=0.1"), cl::cat(category));
+static cl::opt<std::string> overlap("overlap",
+                                    cl::desc("start reductions while the backward runs: on, off"),
+                                    cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
+static cl::opt<int64_t>
+    reduceBucket("reduce-bucket-size",
+                 cl::desc("elements of gradients that are reduced together (default: derived)"),
+                 cl::value_desc("N"), cl::init(0), cl::cat(category));
+
+// ---- what is shown and checked
+
+static cl::list<std::string> printBefore("print-ir-before", cl::desc("print the IR before a pass"),
+                                         cl::value_desc("PASS"), cl::CommaSeparated,
+                                         cl::cat(category));
+static cl::list<std::string> printAfter("print-ir-after", cl::desc("print the IR after a pass"),
+                                        cl::value_desc("PASS"), cl::CommaSeparated,
+                                        cl::cat(category));
+static cl::opt<bool> printAfterAll("print-ir-after-all", cl::desc("print the IR after each pass"),
+                                   cl::cat(category));
+static cl::opt<bool> printAfterChange("print-ir-after-change",
+                                      cl::desc("print the IR after each pass that changed it"),
+                                      cl::cat(category));
+static cl::opt<std::string> treeDir("print-ir-tree-dir",
+                                    cl::desc("write the IR after each pass to files in a folder"),
+                                    cl::value_desc("DIR"), cl::cat(category));
+static cl::opt<bool> printLocs("print-locs", cl::desc("print the location of each node"),
+                               cl::cat(category));
+static cl::opt<std::string> stopAfter("stop-after", cl::desc("stop after the first run of a pass"),
+                                      cl::value_desc("PASS"), cl::cat(category));
+static cl::list<std::string> disablePass("disable-pass", cl::desc("leave out a pass"),
+                                         cl::value_desc("PASS"), cl::CommaSeparated,
+                                         cl::cat(category));
+static cl::opt<bool> timePasses("time-passes", cl::desc("print how long each pass took"),
+                                cl::cat(category));
+static cl::opt<bool> verifyEach("verify-each", cl::desc("verify the IR after each pass (default)"),
+                                cl::init(true), cl::cat(category));
+static cl::opt<bool> verifyText("verify-roundtrip",
+                                cl::desc("check after each pass that the text reads back the same"),
+                                cl::cat(category));
+static cl::opt<bool> helpOps("help-ops", cl::desc("print the table of operators"),
+                             cl::cat(category));
+static cl::opt<bool> helpPasses("help-passes", cl::desc("print the table of passes"),
+                                cl::cat(category));
+
+// ---- parsing
+
+bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview) {
+  std::string said;
+  llvm::raw_string_ostream os(said);
+  cl::HideUnrelatedOptions(category);
+  if (cl::ParseCommandLineOptions(argc, argv, overview, &os))
+    return true;
+  // "TOOL: Unknown command line argument '--x'.  Try: ...\nTOOL: Did you mean '--y'?\n"
+  auto [first, rest] = StringRef(os.str()).split('\n');
+  auto [tool, text] = first.split(": ");
+  std::string msg = text.split(".  Try:").first.rtrim("!.").str();
+  if (!msg.empty())
+    msg[0] = llvm::toLower(msg[0]);
+  llvm::errs() << tool << ": error: " << msg << '\n';
+  size_t hint = rest.find("Did you mean");
+  if (hint != StringRef::npos)
+    llvm::errs() << "note: did" << rest.substr(hint + 3).split('\n').first << '\n';
+  else
+    llvm::errs() << "note: '" << tool << " --help' lists the options\n";
+  return false;
+}
+
+static bool parseNumber(StringRef s, double &v) {
+  auto [end, err] = std::from_chars(s.begin(), s.end(), v);
+  return err == std::errc() && end == s.end() && std::isfinite(v);
+}
+
+/// "REGEX:weight-decay=0,lr-scale=0.1"; the regular expression may hold colons.
+static llvm::Expected<Options::ParamGroup> parseGroup(StringRef text) {
+  auto [regex, settings] = text.rsplit(':');
+  auto fail = [&](const Twine &msg) { return error("--param-group=" + text + ": " + msg); };
+  if (settings.empty() || regex.empty())
+    return fail("expected REGEX:weight-decay=X,lr-scale=X");
+  Options::ParamGroup g;
+  g.regex = regex.str();
+  std::string why;
+  if (!llvm::Regex(regex).isValid(why))
+    return fail(why);
+  llvm::SmallVector<StringRef> parts;
+  settings.split(parts, ',');
+  for (StringRef p : parts) {
+    auto [name, value] = p.split('=');
+    double v;
+    if (!parseNumber(value, v) || v < 0)
+      return fail("'" + p + "' needs a number that is not negative");
+    if (name == "weight-decay")
+      g.weightDecay = v;
+    else if (name == "lr-scale")
+      g.lrScale = v;
+    else
+      return fail("unknown setting '" + name + "'; there are weight-decay and lr-scale");
+  }
+  return g;
+}
+
+static llvm::Error checkNumbers() {
+  auto bad = [](const cl::Option &o, const Twine &msg) {
+    return error("--" + o.ArgStr + " must be " + msg);
+  };
+  constexpr int kMostRanks = 1 << 20;
+  for (auto *o : {&ranks, &gradAccum})
+    if (*o < 1 || *o > kMostRanks)
+      return bad(*o, "from 1 to " + Twine(kMostRanks));
+  if (threads < 0)
+    return bad(threads, "0 or more");
+  if (zero != 0)
+    return bad(zero, "0: no other stage is available");
+  for (auto *o : {&lr, &weightDecay, &eps, &momentum, &clipGradNorm})
+    if (!std::isfinite(*o) || *o < 0)
+      return bad(*o, "a finite number that is not negative");
+  if (reduceBucket < 0)
+    return bad(reduceBucket, "0 or more");
+  if (overlap != "on" && overlap != "off")
+    return bad(overlap, "on or off");
+  return llvm::Error::success();
+}
+
+llvm::Expected<Options> zcc::passOptions() {
+  if (llvm::Error e = checkNumbers())
+    return e;
+  Options o;
+  o.ranks = ranks;
+  o.threads = threads;
+  o.gradAccum = gradAccum;
+  std::vector<std::string> known = {"adamw", "adam", "sgd"};
+  if (!llvm::is_contained(known, std::string(optimizer))) {
+    std::string n = nearest(optimizer, known);
+    return error("--optimizer=" + optimizer + " is not available" +
+                 (n.empty() ? "; there are adamw, adam and sgd" : "; did you mean '" + n + "'?"));
+  }
+  o.optimizer = optimizer;
+  o.lr = lr.getNumOccurrences() ? double(lr) : -1;
+  o.weightDecay = weightDecay.getNumOccurrences() ? double(weightDecay) : -1;
+  o.eps = eps;
+  o.momentum = momentum;
+  o.nesterov = nesterov;
+  if (nesterov && (optimizer != "sgd" || momentum == 0))
+    return error("--nesterov needs --optimizer=sgd and --momentum");
+  o.clipGradNorm = clipGradNorm;
+  auto [b1, b2] = StringRef(betas).split(',');
+  for (auto [text, to] : {std::pair(b1, &o.beta1), std::pair(b2, &o.beta2)})
+    if (!parseNumber(text, *to) || *to < 0 || *to >= 1)
+      return error("--betas must be two numbers from 0 to below 1, like 0.9,0.999");
+  for (const std::string &g : paramGroups) {
+    auto group = parseGroup(g);
+    if (!group)
+      return group.takeError();
+    o.groups.push_back(*group);
+  }
+  o.overlap = overlap == "on";
+  o.reduceBucketElements = reduceBucket;
+  return o;
+}
+
+DumpOptions zcc::dumpOptions() {
+  DumpOptions d;
+  d.printBefore.assign(printBefore.begin(), printBefore.end());
+  d.printAfter.assign(printAfter.begin(), printAfter.end());
+  d.printAfterAll = printAfterAll;
+  d.printAfterChange = printAfterChange;
+  d.treeDir = treeDir;
+  d.locs = printLocs;
+  d.stopAfter = stopAfter;
+  d.disabled.assign(disablePass.begin(), disablePass.end());
+  d.time = timePasses;
+  d.verifyEach = verifyEach;
+  d.verifyRoundtrip = verifyText;
+  return d;
+}
+
+bool zcc::ranksGiven() { return ranks.getNumOccurrences(); }
+
+std::string zcc::flagsOf(const Options &o) {
+  std::string s;
+  const Options d;
+  auto flag = [&](const char *name, auto v, auto otherwise) {
+    if (v != otherwise)
+      s += llvm::formatv(" --{0}={1}", name, v).str();
+  };
+  auto number = [&](const char *name, double v, double otherwise) {
+    char text[32];
+    if (v != otherwise)
+      s += " --" + std::string(name) + "=" +
+           std::string(text, std::to_chars(text, text + sizeof text, v).ptr);
+  };
+  flag("ranks", o.ranks, d.ranks);
+  flag("threads", o.threads, d.threads);
+  flag("grad-accum", o.gradAccum, d.gradAccum);
+  flag("optimizer", o.optimizer, d.optimizer);
+  number("lr", o.lr, d.lr);
+  if (o.beta1 != d.beta1 || o.beta2 != d.beta2)
+    s += llvm::formatv(" --betas={0},{1}", o.beta1, o.beta2).str();
+  number("eps", o.eps, d.eps);
+  number("weight-decay", o.weightDecay, d.weightDecay);
+  number("momentum", o.momentum, d.momentum);
+  if (o.nesterov)
+    s += " --nesterov";
+  number("clip-grad-norm", o.clipGradNorm, d.clipGradNorm);
+  for (auto &g : o.groups) {
+    s += " '--param-group=" + g.regex + llvm::formatv(":lr-scale={0}", g.lrScale).str();
+    if (g.weightDecay >= 0)
+      s += llvm::formatv(",weight-decay={0}", g.weightDecay).str();
+    s += "'";
+  }
+  if (!o.overlap)
+    s += " --overlap=off";
+  flag("reduce-bucket-size", o.reduceBucketElements, d.reduceBucketElements);
+  return s;
+}
+
+// ---- tables
+
+static void printOps() {
+  for (const OpDef *op : allOps()) {
+    llvm::outs() << op->name << ": " << op->summary << '\n';
+    llvm::ListSeparator sep, comma;
+    llvm::outs() << "    operands:";
+    for (unsigned i = 0; i < op->numOperandDefs(); ++i) {
+      int flags = op->operands[i].flags;
+      llvm::outs() << (i ? ", " : " ") << op->operands[i].name
+                   << (flags & OperandDef::Optional ? "?" : "")
+                   << (flags & OperandDef::Variadic ? "..." : "");
+    }
+    if (!op->numOperandDefs())
+      llvm::outs() << " none";
+    llvm::outs() << '\n';
+    for (const AttrDef &a : op->attrs)
+      if (a.name) {
+        llvm::outs() << "    " << a.name << " : " << a.kind;
+        if (a.otherwise)
+          llvm::outs() << " = " << (*a.otherwise ? a.otherwise : "\"\"");
+        llvm::outs() << '\n';
+      }
+    if (op->noGrad)
+      llvm::outs() << "    no gradient: " << op->noGrad << '\n';
+  }
+}
+
+static std::string propertyList(uint32_t bits) {
+  std::string s;
+  for (unsigned i = 0; i < propertyNames().size(); ++i)
+    if (bits >> i & 1)
+      s += (s.empty() ? "" : ", ") + std::string(propertyNames()[i]);
+  return s.empty() ? "-" : s;
+}
+
+static void printPasses() {
+  llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", "pass", "requires", "provides", "");
+  for (const PassDef &p : allPasses())
+    llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", p.name, propertyList(p.needs),
+                                  propertyList(p.provides), p.summary);
+}
+
+bool zcc::printTables() {
+  if (helpOps)
+    printOps();
+  if (helpPasses)
+    printPasses();
+  return helpOps || helpPasses;
+}

@@ -1,0 +1,23 @@
+#include "passes/Pipeline.h"
+
+using namespace zcc;
+
+void zcc::buildPipeline(PassManager &pm, const Options &o) {
+  // Canonical forms first: softmax, norms and cross-entropy have shorter gradients than their spelled-out forms.
+  pm.add("fold-constants");
+  pm.add("simplify");
+  pm.add("eliminate-dead");
+  if (!o.inference) {
+    pm.add("differentiate");
+    // Gradients bring sums over axes of 1, products with 0 and 1, and what no parameter needs.
+    pm.add("fold-constants");
+    pm.add("simplify");
+    pm.add("eliminate-dead");
+    pm.add("append-optimizer");
+    if (o.ranks > 1)
+      pm.add("reduce-gradients");
+    pm.add("eliminate-dead");
+  }
+  pm.add("fuse");
+  pm.add("plan-memory"); // last: it gives every value that is left its place
+}

@@ -1,0 +1,34 @@
+# The lit suite: .zir files are tests of zcc-opt, .test files of whole commands.
+import os
+import shutil
+
+import lit.formats
+
+config.name = "zcc"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".zir", ".test"]
+config.excludes = ["models", "unit", "Inputs"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.zcc_build, "test")
+
+# Tools by name, from this build and from LLVM.
+config.environment["PATH"] = os.pathsep.join(
+    [config.zcc_bin, config.llvm_tools, os.environ["PATH"]])
+config.environment["FILECHECK_OPTS"] = "--enable-var-scope --allow-unused-prefixes=false"
+zcc = os.path.join(config.zcc_bin, "zcc")
+config.substitutions.append((r"%zcc\b(?!-)", zcc))
+config.substitutions.append((r"%python\b", config.python))
+if os.environ.get("ZCC_VERIFY_ROUNDTRIP"):
+    config.substitutions.append((r"\bzcc-opt\b", zcc + "-opt --verify-roundtrip"))
+
+for name, value in os.environ.items():
+    if name.startswith(("OMPI_", "CCACHE_", "ASAN_", "UBSAN_", "OMP_")):
+        config.environment[name] = value
+if shutil.which("mpirun"):
+    config.available_features.add("mpi")
+    # Tests run more ranks than there are cores, in containers as root.
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+                 "OMPI_MCA_rmaps_base_oversubscribe"):
+        config.environment[name] = "1"
+if config.sanitizers:
+    config.available_features.add("sanitizers")
