@@ -1,0 +1,337 @@
+// zcc: an ONNX model (or a .zir module as it comes from the frontend) -> a native training program.
+#include "codegen/EmitKernels.h"
+#include "codegen/EmitProgram.h"
+#include "codegen/KernelCall.h"
+#include "codegen/Link.h"
+#include "codegen/Plan.h"
+#include "frontend/Import.h"
+#include "ir/Op.h"
+#include "ir/Text.h"
+#include "passes/PassOptions.h"
+#include "passes/Pipeline.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+#include <sched.h>
+
+using namespace zcc;
+using llvm::StringRef;
+namespace cl = llvm::cl;
+
+// ---- options
+
+static cl::opt<std::string> model(cl::Positional, cl::desc("model.onnx"), cl::cat(optionCategory()));
+static cl::opt<std::string> output("o", cl::desc("the program"), cl::value_desc("OUT"),
+                                   cl::cat(optionCategory()));
+static cl::opt<std::string> target("target", cl::desc("what computes: cpu"), cl::init("cpu"),
+                                   cl::value_desc("cpu|cuda"), cl::cat(optionCategory()));
+static cl::opt<std::string> march("march", cl::desc("the CPU that code is generated for"),
+                                  cl::value_desc("ARCH"), cl::init("native"),
+                                  cl::cat(optionCategory()));
+static cl::opt<std::string> dtype("dtype", cl::desc("compute type: fp32"), cl::init("fp32"),
+                                  cl::value_desc("TYPE"), cl::cat(optionCategory()));
+static cl::opt<std::string>
+    loss("loss", cl::desc("the loss: an output's name, cross_entropy(logits, labels, ...) and its like, or none"),
+         cl::value_desc("NAME"), cl::cat(optionCategory()));
+static cl::list<std::string> dims("dim", cl::desc("fix a symbolic dimension"),
+                                  cl::value_desc("NAME=N"), cl::cat(optionCategory()));
+static cl::list<std::string> train("train", cl::desc("what is trained, instead of the default set"),
+                                   cl::value_desc("REGEX"), cl::cat(optionCategory()));
+static cl::list<std::string> freeze("freeze", cl::desc("what is not trained"),
+                                    cl::value_desc("REGEX"), cl::cat(optionCategory()));
+static cl::list<std::string> tie("tie", cl::desc("initializers that are one parameter"),
+                                 cl::value_desc("A,B"), cl::cat(optionCategory()));
+static cl::list<std::string> untie("untie", cl::desc("an initializer whose uses are several parameters"),
+                                   cl::value_desc("A"), cl::cat(optionCategory()));
+static cl::opt<std::string>
+    batchNorm("batch-norm", cl::desc("normalise by the batch (train) or by the file's statistics (frozen)"),
+              cl::value_desc("train|frozen"), cl::cat(optionCategory()));
+static cl::opt<std::string> initWith("init", cl::desc("how initializers without data start"),
+                                     cl::value_desc("pytorch|normal:STD"), cl::cat(optionCategory()));
+static cl::opt<std::string> emit("emit", cl::desc("stop early: exe, zir, cpp"), cl::init("exe"),
+                                 cl::value_desc("KIND"), cl::cat(optionCategory()));
+static cl::opt<std::string> plan("plan", cl::desc("memory, traffic and predicted time; no output file"),
+                                 cl::ValueOptional, cl::value_desc("json"), cl::cat(optionCategory()));
+static cl::opt<bool> check("check", cl::desc("list what cannot be compiled"), cl::cat(optionCategory()));
+static cl::opt<bool> memoryTable("print-memory", cl::desc("print the bytes live at each node"),
+                                 cl::cat(optionCategory()));
+
+/// Options that the design names and that do not work yet: they are refused by name, before the parser calls them unknown.
+static llvm::Error refuseMissing(int argc, char **argv) {
+  constexpr StringRef kMissing[] = {
+      "offload-optimizer", "offload-param", "offload-activations", "checkpoint-activations", "tile",
+      "memory", "host-memory", "nvme", "config", "allgather-bucket-size",
+      "param-persistence-threshold", "max-live-parameters", "max-reuse-distance", "prefetch",
+      "sub-group-size"};
+  for (int i = 1; i < argc; ++i) {
+    StringRef a = argv[i];
+    if (!a.consume_front("-"))
+      continue;
+    a.consume_front("-");
+    StringRef name = a.split('=').first;
+    if (llvm::is_contained(kMissing, name))
+      return error("--" + name + " is not supported yet");
+  }
+  return llvm::Error::success();
+}
+
+static llvm::Error checkValues() {
+  if (target == "cuda")
+    return error("--target=cuda: this zcc has no code generator for CUDA; there is cpu");
+  if (target != "cpu")
+    return error("--target must be cpu or cuda, not '" + target + "'");
+  if (dtype == "bf16" || dtype == "fp16")
+    return error("--dtype=" + dtype + " is not supported yet; there is fp32");
+  if (dtype != "fp32")
+    return error("--dtype must be fp32, bf16 or fp16, not '" + dtype + "'");
+  if (emit != "exe" && emit != "zir" && emit != "cpp")
+    return error("--emit must be exe, zir or cpp, not '" + emit + "'");
+  if (!plan.empty() && plan != "json")
+    return error("--plan takes nothing or json, not '" + plan + "'");
+  return llvm::Error::success();
+}
+
+static llvm::Expected<ImportOptions> importOptions() {
+  ImportOptions o;
+  for (const std::string &d : dims) {
+    auto [name, value] = StringRef(d).rsplit('=');
+    int64_t n;
+    if (name.empty() || value.getAsInteger(10, n) || n < 1)
+      return error("--dim=" + d + " must be NAME=N, N above 0");
+    o.dims[name.str()] = n;
+  }
+  o.inference = loss == "none";
+  if (!o.inference)
+    o.loss = loss;
+  o.train.assign(train.begin(), train.end());
+  o.freeze.assign(freeze.begin(), freeze.end());
+  o.ties.assign(tie.begin(), tie.end());
+  o.unties.assign(untie.begin(), untie.end());
+  if (batchNorm == "train")
+    o.batchNorm = ImportOptions::Train;
+  else if (batchNorm == "frozen")
+    o.batchNorm = ImportOptions::Frozen;
+  else if (!batchNorm.empty())
+    return error("--batch-norm must be train or frozen, not '" + batchNorm + "'");
+  o.init = initWith;
+  return o;
+}
+
+/// The command without --ranks: with that, it is what a program under another number of ranks says.
+static std::string compileLine(int argc, char **argv) {
+  std::string line = "zcc";
+  for (int i = 1; i < argc; ++i) {
+    StringRef a = argv[i];
+    StringRef name = a.ltrim('-').split('=').first;
+    if (a.starts_with("-") && name == "ranks") {
+      i += !a.contains('=');
+      continue;
+    }
+    bool isPlain = !a.empty() && a.find_first_of(" '\"\\$&|;<>()*?[]#~`!{}") == StringRef::npos;
+    line += isPlain ? " " + a.str() : " '" + a.str() + "'";
+  }
+  return line;
+}
+
+// ---- reading
+
+/// A range of a file of the model.
+static llvm::Expected<std::string> readRange(const Module &m, const ExportPiece &p) {
+  llvm::SmallString<256> path(p.file);
+  if (llvm::sys::path::is_relative(path) && !m.folder.empty()) {
+    path = m.folder;
+    llvm::sys::path::append(path, p.file);
+  }
+  auto data = llvm::MemoryBuffer::getFileSlice(path, p.size, p.offset);
+  if (!data)
+    return error("cannot read '" + path + "': " + data.getError().message());
+  return (*data)->getBuffer().str();
+}
+
+static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m, const ExportTemplate &t) {
+  std::vector<ExportPart> parts;
+  std::string bytes;
+  for (const ExportPiece &p : t.pieces) {
+    if (p.kind == ExportPiece::Bytes) {
+      bytes += p.bytes;
+    } else if (p.kind == ExportPiece::Range) {
+      auto range = readRange(m, p);
+      if (!range)
+        return range.takeError();
+      bytes += *range;
+    } else {
+      const GlobalValue *g = m.global(p.global);
+      if (!g)
+        return error("internal: the exported file names '" + p.global + "', which is gone");
+      parts.push_back({std::move(bytes), g, p.transposed});
+      bytes.clear();
+    }
+  }
+  if (!bytes.empty())
+    parts.push_back({std::move(bytes), nullptr, false});
+  return parts;
+}
+
+static llvm::Expected<std::unique_ptr<Module>> readZir(StringRef path) {
+  auto text = llvm::MemoryBuffer::getFileOrSTDIN(path);
+  if (!text)
+    return error("cannot read '" + path + "': " + text.getError().message());
+  return parse((*text)->getBuffer(), path, llvm::sys::path::parent_path(path));
+}
+
+/// The cores that this process may run on.
+static int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) ? 1 : std::max(1, CPU_COUNT(&set));
+}
+
+// ---- the phases
+
+/// The bytes of workspace of a node on the CPU.
+static int64_t workspaceBytes(const Node &n, int threads) {
+  if (n.op == &ops::fused)
+    return KernelEmitter::scratchBytes(n);
+  if (!n.op->kernel)
+    return 0;
+  auto call = KernelCall::make(*n.parent(), n, threads);
+  if (call)
+    return (*call)->workspace();
+  llvm::consumeError(call.takeError()); // the emitter reports it
+  return 0;
+}
+
+static llvm::Error writeOrPrint(StringRef text) {
+  if (output.empty() || output == "-") {
+    llvm::outs() << text;
+    return llvm::Error::success();
+  }
+  return llvm::writeToOutput(output, [&](llvm::raw_ostream &os) {
+    os << text;
+    return llvm::Error::success();
+  });
+}
+
+static llvm::Error writeZir(const Module &m, bool locs) {
+  PrintOptions o;
+  o.locs = locs;
+  if (output.empty() || output == "-") {
+    print(m, llvm::outs(), o);
+    return llvm::Error::success();
+  }
+  return writeText(m, output, o);
+}
+
+static llvm::Error compile(int argc, char **argv) {
+  auto importing = importOptions();
+  if (!importing)
+    return importing.takeError();
+  auto chosen = passOptions();
+  if (!chosen)
+    return chosen.takeError();
+  Options options = *chosen;
+  options.inference = importing->inference;
+  if (!options.threads)
+    options.threads = std::max(1, cores() / options.ranks);
+  DumpOptions dump = dumpOptions();
+  bool showsPlan = plan.getNumOccurrences() > 0;
+  bool isExe = emit == "exe" && dump.stopAfter.empty() && !showsPlan && !check && !memoryTable;
+  if (isExe && output.empty())
+    return error("name the program: -o OUT");
+  if (!output.empty() && output != "-" && !showsPlan) {
+    if (llvm::sys::fs::equivalent(output, model))
+      return error("-o would overwrite the model");
+    if (auto e = checkWritable(output))
+      return e;
+  }
+  auto isa = isaOf(march);
+  if (!isa)
+    return isa.takeError();
+
+  ImportReport imported;
+  bool isZir = StringRef(model).ends_with(".zir") || model == "-";
+  auto read = isZir ? readZir(model) : importOnnx(model, *importing, imported);
+  for (const std::string &w : imported.warnings)
+    llvm::errs() << llvm::sys::path::filename(model) << ": warning: " << w << '\n';
+  if (!read)
+    return read.takeError();
+  Module &m = **read;
+  if (!isZir || ranksGiven())
+    m.ranks = options.ranks;
+  options.ranks = m.ranks;
+
+  PassManager passes(options, dump);
+  passes.setWorkspace([&](const Node &n) { return workspaceBytes(n, options.threads); });
+  if (!m.has(Property::Planned)) {
+    options.inference |= !m.function("micro");
+    buildPipeline(passes, options);
+    if (auto e = passes.run(m))
+      return e;
+  }
+  if (emit == "zir" || !dump.stopAfter.empty())
+    return writeZir(m, dump.locs);
+
+  auto p = makePlan(m, options, machineFor(*isa, options.threads));
+  if (!p)
+    return p.takeError();
+  p->decisions = imported.remarks;
+  for (const ParameterRemark &r : imported.parameters)
+    p->decisions.push_back(r.name + " (" + r.initializer + "): " + r.decision + ", " + r.evidence);
+  p->remarks = passes.remarks().vec();
+  if (memoryTable)
+    if (auto e = printMemory(m, llvm::outs()))
+      return e;
+  if (showsPlan) {
+    if (plan == "json")
+      llvm::outs() << toJson(*p) << '\n';
+    else
+      print(*p, llvm::outs());
+  }
+  if (showsPlan || (memoryTable && output.empty() && !check))
+    return llvm::Error::success();
+
+  ProgramInfo info;
+  info.options = &options;
+  info.compileLine = compileLine(argc, argv);
+  info.isa = *isa;
+  info.planJson = toJson(*p);
+  info.libraryBytes = p->libraryBytes;
+  StringRef folder = llvm::sys::path::parent_path(output);
+  info.outputFolder = folder.empty() ? "." : folder.str();
+  for (auto [form, parts] : {std::pair(&imported.inferenceForm, &info.onnx),
+                             std::pair(&imported.trainingForm, &info.onnxTrain)}) {
+    auto made = exportParts(m, *form);
+    if (!made)
+      return made.takeError();
+    *parts = std::move(*made);
+  }
+  auto program = emitProgram(m, info);
+  if (!program)
+    return program.takeError();
+  if (check) {
+    llvm::outs() << llvm::sys::path::filename(model) << ": everything can be compiled\n";
+    return llvm::Error::success();
+  }
+  if (emit == "cpp")
+    return writeOrPrint(program->program + "\n" + program->kernels);
+  return link(*program, march, output);
+}
+
+int main(int argc, char **argv) {
+  if (report("zcc", refuseMissing(argc, argv)))
+    return 1;
+  if (!parseCommandLine(argc, argv, "zcc: compiles an ONNX model to a native training program"))
+    return 1;
+  if (printTables())
+    return 0;
+  if (report("zcc", checkValues()))
+    return 1;
+  if (model.empty()) {
+    llvm::errs() << "zcc: error: no model; usage: zcc [options] model.onnx -o OUT\n";
+    return 1;
+  }
+  return report(llvm::sys::path::filename(model), compile(argc, argv));
+}
