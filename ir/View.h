@@ -11,7 +11,8 @@ struct View {
   Value *base = nullptr;
   int64_t offset = 0;
   Dims dims, strides; ///< in elements
-  bool isDense() const { return offset == 0 && strides == denseStrides(dims); }
+  /// Whether it is the whole buffer, row-major; the strides of axes of extent 1 mean nothing.
+  bool isDense() const;
 };
 
 /// Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of strides that cannot be

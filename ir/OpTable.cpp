@@ -1,0 +1,112 @@
+// The table of all records, and the types of their results.
+#include "ir/Op.h"
+#include "ir/Scalar.h"
+#include "llvm/ADT/DenseMap.h"
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+using Types = llvm::SmallVector<Type, 2>;
+using Operands = llvm::ArrayRef<const Type *>;
+
+static const OpDef *const kOps[] = {
+#define ZCC_OP(NAME) &ops::NAME,
+#include "ir/Ops.def"
+#undef ZCC_OP
+};
+
+llvm::ArrayRef<const OpDef *> zcc::allOps() { return kOps; }
+
+const OpDef *zcc::findOp(StringRef name) {
+  static const llvm::StringMap<const OpDef *> byName = [] {
+    llvm::StringMap<const OpDef *> m;
+    for (const OpDef *op : kOps)
+      m[op->name] = op;
+    return m;
+  }();
+  return byName.lookup(name);
+}
+
+unsigned OpDef::numOperandDefs() const {
+  unsigned n = 0;
+  while (n < operands.size() && operands[n].name)
+    ++n;
+  return n;
+}
+
+const Scalar &zcc::scalarOf(const OpDef &op) {
+  static llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>> parsed;
+  std::unique_ptr<Scalar> &s = parsed[&op];
+  if (!s)
+    s = llvm::cantFail(parseScalar(op.scalar));
+  return *s;
+}
+
+static llvm::Error checkCount(const OpDef &op, Operands t) {
+  unsigned defs = op.numOperandDefs();
+  bool variadic = defs && (op.operands[defs - 1].flags & OperandDef::Variadic);
+  if (t.size() > defs && !variadic)
+    return error("takes " + Twine(defs) + " operands, got " + Twine(t.size()));
+  for (unsigned i = 0; i < std::max<size_t>(defs, t.size()); ++i) {
+    const OperandDef &d = op.operands[std::min(i, defs - 1)];
+    bool given = i < t.size() && t[i];
+    if (!given && !(d.flags & OperandDef::Optional))
+      return error("operand '" + Twine(d.name) + "' is missing");
+  }
+  return llvm::Error::success();
+}
+
+/// Shards, addends and space of an elementwise result are those of its tensors; scalars fit in everywhere.
+static void place(Type &result, Operands t) {
+  for (const Type *x : t) {
+    result.shards = std::max(result.shards, x->shards);
+    result.addends = std::max(result.addends, x->addends);
+    if (!x->isScalar())
+      result.space = x->space;
+  }
+}
+
+static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const Attrs &attrs) {
+  const Type *first = nullptr;
+  llvm::SmallVector<ScalarName, 4> names;
+  Dims dims;
+  for (unsigned i = 0; i < t.size(); ++i) {
+    names.push_back({op.operands[i].name, scalarKind(t[i]->elem)});
+    auto d = broadcastDims(dims, t[i]->dims);
+    if (!d)
+      return error("dimensions do not broadcast: " + Type(t[i]->elem, dims).str() + " and " +
+                   t[i]->str());
+    dims = *d;
+    if (op.operands[i].flags & OperandDef::AnyElem)
+      continue;
+    if (first && first->elem != t[i]->elem)
+      return error("element types differ: " + first->str() + " and " + t[i]->str());
+    first = first ? first : t[i];
+  }
+  if (auto p = ScalarProgram::compile(scalarOf(op), names); !p) {
+    llvm::consumeError(p.takeError());
+    std::string all;
+    for (const Type *x : t)
+      all += (all.empty() ? "" : ", ") + x->str();
+    return error("not defined for " + all);
+  }
+  Type result(first->elem, dims);
+  if (op.resultElem == 'b')
+    result.elem = Elem::Bool;
+  if (op.resultElem == '1')
+    result.elem = t[1]->elem;
+  if (op.resultElem == 't') {
+    auto e = elemFromName(attrs.s("to"));
+    if (!e)
+      return error("'" + attrs.s("to") + "' is no element type");
+    result.elem = *e;
+  }
+  place(result, t);
+  return Types{result};
+}
+
+llvm::Expected<Types> zcc::inferTypes(const OpDef &op, Operands operands, const Attrs &attrs) {
+  if (auto e = checkCount(op, operands))
+    return e;
+  return op.scalar ? inferElementwise(op, operands, attrs) : op.infer(operands, attrs);
+}
