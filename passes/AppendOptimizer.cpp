@@ -1,0 +1,228 @@
+// Accumulation, clipping and the optimizer as ordinary nodes.
+//
+//   assign %w.grad, %d.w
+// becomes (AdamW, one micro-batch a step; the state %w.grad is dropped)
+//   %p1 = mul %w, %decay                    // 1 - lr * weight_decay
+//   %m1 = %w.m + (%d.w - %w.m) * (1 - beta1)
+//   %v1 = %w.v * beta2 + (1 - beta2) * %d.w * %d.w
+//   %p2 = %p1 - %step_size * %m1 / (sqrt %v1 / %sqrt_bc2 + eps)
+//   assign %w.m, %m1
+//   assign %w.v, %v1
+//   assign %w, %p2
+// behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates and @update does this;
+// with more than one rank each gradient is summed over them first. Formulas, their order and defaults are PyTorch's.
+#include "passes/Optimizer.h"
+#include "passes/Pass.h"
+#include "llvm/ADT/DenseMap.h"
+
+using namespace zcc;
+
+namespace {
+struct Gradient {
+  GlobalValue *param, *state;
+  Node *assign;
+  Value *value;           ///< what assign stores; later the sum over ranks and micro-batches
+  Node *before = nullptr; ///< where the update goes; nullptr: the function's end
+};
+
+class Appender {
+public:
+  Appender(Module &m, const Options &o) : m_(m), o_(o), loc_(makeLoc("optimizer")) {}
+  llvm::Error run();
+
+private:
+  llvm::Error collect();
+  void updateInMicro();
+  void accumulate();
+  void placeUpdates();
+  void delayUpdates();
+  void clip(Function &f, Optimizer &opt);
+  Value *sumOverRanks(Builder &b, Value *v, bool isAddend);
+  GlobalValue *stepState(llvm::StringRef name, Elem e);
+
+  Module &m_;
+  const Options &o_;
+  Loc loc_;
+  Function *micro_ = nullptr;
+  std::vector<Gradient> gradients_; ///< in the order of their assigns
+};
+} // namespace
+
+/// While this many elements of later gradients are computed, a sum over ranks is under way before its update waits.
+static constexpr int64_t kOverlapElements = 1 << 20;
+
+llvm::Error Appender::collect() {
+  micro_ = m_.function("micro");
+  if (!micro_)
+    return error("there is no function '@micro'");
+  for (auto &n : micro_->nodes) {
+    if (n->op != &ops::assign)
+      continue;
+    auto *state = static_cast<GlobalValue *>(n->operand(0));
+    GlobalValue *param = m_.global(state->attrs.s("of"));
+    if (param && param->trained && state->name == param->name + ".grad")
+      gradients_.push_back({param, state, n.get(), n->operand(1)});
+  }
+  if (gradients_.empty())
+    return error("no parameter has a gradient");
+  return llvm::Error::success();
+}
+
+Value *Appender::sumOverRanks(Builder &b, Value *v, bool isAddend) {
+  if (m_.ranks == 1)
+    return v;
+  Value *a = isAddend ? v : b.make(ops::addend, {v});
+  return b.make(ops::sum_ranks, {a}, {{"mean", int64_t(1)}}, v->name + ".sum");
+}
+
+/// Each update goes behind its gradient and behind what still reads the parameter, also through views.
+void Appender::placeUpdates() {
+  llvm::DenseMap<const Node *, size_t> order;
+  for (auto &n : micro_->nodes)
+    order.insert({n.get(), order.size()});
+  for (Gradient &g : gradients_) {
+    Node *last = g.assign;
+    llvm::SmallVector<Value *> work{g.param};
+    while (!work.empty()) {
+      Value *v = work.pop_back_val();
+      for (auto &u : v->uses) {
+        if (u.node->parent() != micro_)
+          continue;
+        if (order[u.node] > order[last])
+          last = u.node;
+        if (u.node->op->view)
+          work.push_back(u.node->result());
+      }
+    }
+    g.before = last->next();
+  }
+}
+
+/// With several ranks an update waits for a sum over them: it goes further down, so that others overlap the sum.
+void Appender::delayUpdates() {
+  llvm::DenseMap<const Node *, size_t> order;
+  for (auto &n : micro_->nodes)
+    order.insert({n.get(), order.size()});
+  auto at = [&](Node *n) { return n ? order[n] : order.size(); };
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    int64_t elements = 0;
+    size_t j = i + 1;
+    for (; j < gradients_.size() && elements < kOverlapElements; ++j)
+      elements += gradients_[j].param->type.count();
+    Node *later = j < gradients_.size() ? gradients_[j].assign->next() : nullptr;
+    if (at(later) > at(gradients_[i].before))
+      gradients_[i].before = later;
+  }
+}
+
+/// Scales all gradients so that their joint norm is at most the limit, as torch.nn.utils.clip_grad_norm_.
+void Appender::clip(Function &f, Optimizer &opt) {
+  Builder b(f, nullptr, loc_);
+  std::vector<Gradient *> inOrder;
+  for (auto &p : m_.globals)
+    for (Gradient &g : gradients_)
+      if (g.param == p.get())
+        inOrder.push_back(&g);
+  Value *total = nullptr;
+  for (Gradient *g : inOrder) {
+    b.loc = g->assign->loc;
+    Value *x = b.cast(g->value, Elem::F32);
+    Dims axes;
+    for (unsigned i = 0; i < x->type.ndim(); ++i)
+      axes.push_back(i);
+    Value *square = b.make(ops::mul, {x, x});
+    Value *sum = axes.empty() ? square : b.reshape(b.reduceSum(square, axes), {});
+    total = total ? b.make(ops::add, {total, sum}) : sum;
+  }
+  b.loc = loc_;
+  Value *norm = b.make(ops::sqrt, {total});
+  b.node(ops::assign, {stepState("grad_norm", Elem::F32), norm});
+  opt.coefficient = b.expr("min(limit / (norm + 1e-6), 1)",
+                           {{"limit", b.scalar(o_.clipGradNorm, Elem::F32)}, {"norm", norm}});
+  for (Gradient &g : gradients_)
+    g.before = nullptr;
+}
+
+GlobalValue *Appender::stepState(llvm::StringRef name, Elem e) {
+  if (GlobalValue *g = m_.global(name))
+    return g;
+  GlobalValue *g = m_.addGlobal(GlobalValue::State, name, Type(e, {}), Init());
+  g->loc = loc_;
+  return g;
+}
+
+/// One micro-batch a step: the updates are in @micro, and no gradient is stored.
+void Appender::updateInMicro() {
+  placeUpdates();
+  if (m_.ranks > 1 && o_.overlap)
+    delayUpdates();
+  Optimizer opt(m_, o_, *micro_, micro_->first(), loc_);
+  for (Gradient &g : gradients_) {
+    Builder b(*micro_, g.assign, g.assign->loc);
+    g.value = sumOverRanks(b, g.value, /*isAddend=*/false);
+  }
+  if (o_.clipGradNorm > 0)
+    clip(*micro_, opt);
+  for (Gradient &g : gradients_) {
+    Builder b(*micro_, g.before, g.assign->loc);
+    opt.update(b, *g.param, g.value);
+  }
+  for (Gradient &g : gradients_) {
+    g.assign->erase();
+    m_.eraseGlobal(g.state);
+  }
+}
+
+/// K micro-batches a step: @micro adds up in the states, @update takes their mean.
+void Appender::accumulate() {
+  Builder top(*micro_, micro_->first(), loc_);
+  Value *isFirst =
+      top.make(ops::eq, {stepState("micro", Elem::I64), top.scalar(0, Elem::I64)}, {}, "is_first");
+  for (Gradient &g : gradients_) {
+    Builder b(*micro_, g.assign, g.assign->loc);
+    Value *d = g.value;
+    if (m_.ranks > 1) {
+      g.state->type.addends = m_.ranks;
+      d = b.make(ops::addend, {d});
+    }
+    Value *sum = b.make(ops::add, {g.state, d});
+    g.assign->setOperand(1, b.make(ops::select, {isFirst, d, sum}, {}, g.param->name + ".acc"));
+  }
+  Function &f = *m_.addFunction("update");
+  Builder b(f, nullptr, loc_);
+  for (Gradient &g : gradients_) {
+    b.loc = g.assign->loc;
+    Value *sum = sumOverRanks(b, g.state, /*isAddend=*/true);
+    g.value = b.make(ops::mul, {sum, b.scalar(1.0 / o_.gradAccum, sum->type.elem)});
+  }
+  Optimizer opt(m_, o_, f, f.first(), loc_);
+  if (o_.clipGradNorm > 0)
+    clip(f, opt);
+  for (Gradient &g : gradients_) {
+    b.loc = g.assign->loc;
+    opt.update(b, *g.param, g.value);
+  }
+}
+
+llvm::Error Appender::run() {
+  if (auto e = checkOptimizer(o_))
+    return e;
+  if (auto e = collect())
+    return e;
+  std::vector<GlobalValue *> params;
+  for (Gradient &g : gradients_)
+    params.push_back(g.param);
+  if (auto e = applyGroups(params, o_))
+    return e;
+  if (o_.gradAccum > 1)
+    accumulate();
+  else
+    updateInMicro();
+  return llvm::Error::success();
+}
+
+llvm::Expected<bool> zcc::appendOptimizer(Module &m, PassContext &ctx) {
+  if (auto e = Appender(m, ctx.options).run())
+    return e;
+  return true;
+}

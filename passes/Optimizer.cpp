@@ -1,0 +1,146 @@
+#include "passes/Optimizer.h"
+#include "llvm/Support/Regex.h"
+
+using namespace zcc;
+
+static double defaultDecay(const Options &o) {
+  return o.weightDecay >= 0 ? o.weightDecay : o.optimizer == "adamw" ? 1e-2 : 0;
+}
+
+llvm::Error zcc::checkOptimizer(const Options &o) {
+  if (o.optimizer != "adamw" && o.optimizer != "adam" && o.optimizer != "sgd")
+    return error("optimizer '" + o.optimizer + "' is not supported; adamw, adam and sgd are");
+  if (o.nesterov && (o.optimizer != "sgd" || o.momentum <= 0))
+    return error("nesterov needs sgd with a momentum");
+  return llvm::Error::success();
+}
+
+llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o) {
+  std::vector<bool> grouped(params.size());
+  for (const auto &group : o.groups) {
+    llvm::Regex regex(group.regex);
+    std::string why;
+    if (!regex.isValid(why))
+      return error("'" + group.regex + "' is no regular expression: " + why);
+    bool found = false;
+    for (size_t i = 0; i < params.size(); ++i) {
+      GlobalValue &p = *params[i];
+      if (!regex.match(p.name) && (p.onnxName.empty() || !regex.match(p.onnxName)))
+        continue;
+      found = true;
+      if (grouped[i])
+        continue;
+      grouped[i] = true;
+      if (group.weightDecay >= 0)
+        p.attrs.set("weight_decay", group.weightDecay);
+      if (group.lrScale != 1)
+        p.attrs.set("lr_scale", group.lrScale);
+    }
+    if (!found)
+      return error("no trained parameter is called like '" + group.regex + "'");
+  }
+  return llvm::Error::success();
+}
+
+/// Bias corrections in f64, as Python computes them.
+Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc)
+    : m_(m), o_(o), top_(f, top, std::move(loc)) {
+  GlobalValue *lr = scalarState("lr", Elem::F32, o.lr >= 0 ? o.lr : 1e-3);
+  lr_ = top_.cast(lr, Elem::F64);
+  if (o.optimizer == "sgd")
+    return;
+  GlobalValue *step = scalarState("step", Elem::I64, 0);
+  Value *count = top_.make(ops::add, {step, top_.scalar(1, Elem::I64)});
+  Value *t = top_.cast(count, Elem::F64);
+  auto correction = [&](double beta) {
+    return top_.expr("1 - pow(beta, t)", {{"beta", top_.scalar(beta, Elem::F64)}, {"t", t}});
+  };
+  correction1_ = correction(o.beta1);
+  Value *root = top_.make(ops::sqrt, {correction(o.beta2)});
+  rootCorrection2_ = top_.cast(root, Elem::F32);
+}
+
+GlobalValue *Optimizer::scalarState(llvm::StringRef name, Elem e, double value) {
+  if (GlobalValue *g = m_.global(name))
+    return g;
+  Init init;
+  init.kind = value == 0 ? Init::Zero : Init::Splat;
+  init.a = value;
+  GlobalValue *g = m_.addGlobal(GlobalValue::State, name, Type(e, {}), init);
+  g->loc = top_.loc;
+  return g;
+}
+
+GlobalValue *Optimizer::state(GlobalValue &param, llvm::StringRef suffix) {
+  Type t = param.type.withElem(Elem::F32);
+  GlobalValue *g = m_.addGlobal(GlobalValue::State, param.name + suffix.str(), t, Init());
+  g->attrs.set("of", param.name);
+  g->loc = param.loc;
+  return g;
+}
+
+/// What the direction is multiplied with: lr * scale, over the first bias correction for Adam.
+Value *Optimizer::rate(double scale) {
+  Value *&v = rates_[scale];
+  if (v)
+    return v;
+  Value *lr = scale == 1 ? lr_ : top_.make(ops::mul, {lr_, top_.scalar(scale, Elem::F64)});
+  v = top_.cast(correction1_ ? top_.make(ops::div, {lr, correction1_}) : lr, Elem::F32);
+  return v;
+}
+
+/// 1 - lr * scale * weightDecay
+Value *Optimizer::decay(double scale, double weightDecay) {
+  Value *&v = decays_[{scale, weightDecay}];
+  if (!v)
+    v = top_.cast(top_.expr("1 - lr * factor",
+                            {{"lr", lr_}, {"factor", top_.scalar(scale * weightDecay, Elem::F64)}}),
+                  Elem::F32);
+  return v;
+}
+
+/// Returns the parameter less its Adam step; assigns the moments.
+Value *Optimizer::adam(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
+  GlobalValue *m = state(param, ".m"), *v = state(param, ".v");
+  Value *m1 = b.expr("m + (g - m) * (1 - beta)",
+                     {{"m", m}, {"g", g}, {"beta", constant(b, o_.beta1)}});
+  Value *v1 = b.expr("v * beta + g * rest * g", {{"v", v},
+                                                 {"g", g},
+                                                 {"beta", constant(b, o_.beta2)},
+                                                 {"rest", constant(b, 1 - o_.beta2)}});
+  Value *p1 = b.expr("p - m * rate / (sqrt(v) / root + eps)", {{"p", p},
+                                                               {"m", m1},
+                                                               {"v", v1},
+                                                               {"rate", rate(scale)},
+                                                               {"root", rootCorrection2_},
+                                                               {"eps", constant(b, o_.eps)}});
+  b.node(ops::assign, {m, m1});
+  b.node(ops::assign, {v, v1});
+  return p1;
+}
+
+/// The momentum starts as 0, so that the first step's is the gradient itself.
+Value *Optimizer::sgd(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
+  if (o_.momentum > 0) {
+    GlobalValue *m = state(param, ".m");
+    Value *mu = constant(b, o_.momentum);
+    Value *m1 = b.expr("m * mu + g", {{"m", m}, {"mu", mu}, {"g", g}});
+    b.node(ops::assign, {m, m1});
+    g = o_.nesterov ? b.expr("g + m * mu", {{"m", m1}, {"mu", mu}, {"g", g}}) : m1;
+  }
+  return b.expr("p - g * rate", {{"p", p}, {"g", g}, {"rate", rate(scale)}});
+}
+
+void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
+  double scale = param.attrs.f("lr_scale", 1);
+  double weightDecay = param.attrs.f("weight_decay", defaultDecay(o_));
+  Value *p = &param, *g = b.cast(gradient, Elem::F32);
+  if (coefficient)
+    g = b.make(ops::mul, {g, coefficient});
+  if (weightDecay != 0 && o_.optimizer == "adamw")
+    p = b.make(ops::mul, {p, decay(scale, weightDecay)});
+  else if (weightDecay != 0)
+    g = b.expr("g + p * wd", {{"g", g}, {"p", p}, {"wd", constant(b, weightDecay)}});
+  Value *updated = o_.optimizer == "sgd" ? sgd(b, param, p, g, scale) : adam(b, param, p, g, scale);
+  b.node(ops::assign, {&param, updated});
+}
