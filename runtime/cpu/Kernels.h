@@ -8,5 +8,9 @@ namespace zccrt::cpu {
 
 void matmulRun(char *arena, const zccrt_call *c);
 int64_t matmulWorkspace(const zccrt_call *c);
+void attentionRun(char *arena, const zccrt_call *c);
+int64_t attentionWorkspace(const zccrt_call *c);
+void attentionGradRun(char *arena, const zccrt_call *c);
+int64_t attentionGradWorkspace(const zccrt_call *c);
 
 } // namespace zccrt::cpu

@@ -1,0 +1,208 @@
+// softmax(scale q k^T + mask) v without the [S, T] matrix of scores: each thread takes blocks of query rows
+// and runs over blocks of keys, keeping per row the maximum and the sum so far (online softmax,
+// FlashAttention). Blocks depend on the extents only, so do the bits.
+#include "runtime/cpu/Attention.h"
+#include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/VecMath.h"
+#include <cmath>
+#include <dnnl.h>
+
+namespace zccrt::cpu {
+
+Heads::Heads(const zccrt_call *c, int first) {
+  const zccrt_tensor &q = operand(c, first), &k = operand(c, first + 1), &v = operand(c, first + 2);
+  batch = q.dims[0];
+  heads = q.dims[1];
+  kvHeads = k.dims[1];
+  s = q.dims[2];
+  t = k.dims[2];
+  d = q.dims[3];
+  dv = v.dims[3];
+  scale = float(attrFloat(c, "scale", 1.0));
+  causal = attrInt(c, "causal", 0);
+  if (hasOperand(c, first + 3))
+    mask = &operand(c, first + 3);
+}
+
+void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+               int64_t lda, const float *b, int64_t ldb, float beta, float *y, int64_t ldy) {
+  if (m && n && k &&
+      dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, y, ldy) != dnnl_success)
+    zccrt_fail(nullptr, "attention: sgemm failed");
+}
+
+namespace {
+
+constexpr float kMinusInf = -__builtin_inff();
+constexpr int64_t kLanes = 16;
+
+// ---- rows of scores
+
+ZCC_CLONES void addMask(float *s, const float *mask, int64_t stride, int64_t n) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i)
+      s[i] += mask[i];
+  else
+    for (int64_t i = 0; i < n; ++i)
+      s[i] += mask[i * stride];
+}
+
+ZCC_CLONES void selectMask(float *s, const uint8_t *mask, int64_t stride, int64_t n) {
+  if (stride == 1)
+    for (int64_t i = 0; i < n; ++i)
+      s[i] = mask[i] ? s[i] : kMinusInf;
+  else
+    for (int64_t i = 0; i < n; ++i)
+      s[i] = mask[i * stride] ? s[i] : kMinusInf;
+}
+
+ZCC_CLONES float rowMax(const float *s, int64_t n) {
+  float lane[kLanes], max = kMinusInf;
+  for (float &x : lane)
+    x = kMinusInf;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l)
+      lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];
+  for (; i < n; ++i)
+    max = s[i] > max ? s[i] : max;
+  for (float x : lane)
+    max = x > max ? x : max;
+  return max;
+}
+
+/// s = exp(s - max); returns the sum.
+ZCC_CLONES float expRow(float *s, float max, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    s[i] = vexp(s[i] - max);
+  float lane[kLanes] = {}, sum = 0;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t l = 0; l < kLanes; ++l)
+      lane[l] += s[i + l];
+  for (; i < n; ++i)
+    sum += s[i];
+  for (int64_t half = kLanes / 2; half; half /= 2)
+    for (int64_t l = 0; l < half; ++l)
+      lane[l] += lane[l + half];
+  return lane[0] + sum;
+}
+
+ZCC_CLONES void scaleRow(float *y, float by, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] *= by;
+}
+
+} // namespace
+
+void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows,
+                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k, int64_t ldk,
+                  float *scores, int64_t ld) {
+  smallGemm('N', 'T', rows, keys, n.d, n.scale, q, ldq, k, ldk, 0.0f, scores, ld);
+  for (int64_t r = 0; r < rows; ++r) {
+    float *row = scores + r * ld;
+    if (n.mask) {
+      const zccrt_tensor &m = *n.mask;
+      const int64_t index[4] = {b, h, r0 + r, t0};
+      int64_t offset = 0;
+      for (int a = 0; a < m.ndim; ++a)
+        if (m.dims[a] != 1)
+          offset += index[a + 4 - m.ndim] * m.strides[a];
+      int64_t step = m.ndim && m.dims[m.ndim - 1] != 1 ? m.strides[m.ndim - 1] : 0;
+      if (m.elem == ZCCRT_F32)
+        addMask(row, at<float>(arena, m) + offset, step, keys);
+      else
+        selectMask(row, at<uint8_t>(arena, m) + offset, step, keys);
+    }
+    for (int64_t t = std::max<int64_t>(0, n.keysBefore(r0 + r + 1) - t0); t < keys; ++t)
+      row[t] = kMinusInf;
+  }
+}
+
+namespace {
+
+/// Softmax so far of a block of rows.
+struct Running {
+  float max[Blocks::kRows], sum[Blocks::kRows];
+};
+
+/// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what `y` and the
+/// sums hold by the change of the maximum.
+void onlineSoftmax(Running &run, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys,
+                   float *y, int64_t ldy, int64_t dv) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float *row = scores + r * ld;
+    float before = first ? kMinusInf : run.max[r];
+    float max = rowMax(row, keys);
+    max = before > max ? before : max;
+    // Nothing to attend yet: every exp(-infinity) is 0, and a NaN still shows.
+    float sum = expRow(row, max == kMinusInf ? 0.0f : max, keys);
+    if (!first && before != max) {
+      float change = vexp(before - max);
+      run.sum[r] *= change;
+      scaleRow(y + r * ldy, change, dv);
+    }
+    run.sum[r] = first ? sum : run.sum[r] + sum;
+    run.max[r] = max;
+  }
+}
+
+struct Attention {
+  Heads n;
+  Blocks blocks;
+  Rows q, k, v, y;
+  char *arena;
+  float *lse;
+
+  Attention(char *arena, const zccrt_call *c)
+      : n(c, 0), blocks(n), q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)),
+        y(arena, result(c, 0)), arena(arena), lse(at<float>(arena, result(c, 1))) {}
+
+  void block(int64_t b, int64_t h, int64_t r0, float *scores) const {
+    int64_t rows = std::min(blocks.rows, n.s - r0), kv = h / (n.heads / n.kvHeads);
+    int64_t end = n.keysBefore(r0 + rows);
+    Running run;
+    float *out = y.at(b, h, r0);
+    for (int64_t t0 = 0; t0 < end; t0 += blocks.keys) {
+      int64_t keys = std::min(blocks.keys, end - t0);
+      maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0), k.row,
+                   scores, blocks.ld);
+      onlineSoftmax(run, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
+      smallGemm('N', 'N', rows, n.dv, keys, 1.0f, scores, blocks.ld, v.at(b, kv, t0), v.row,
+                t0 ? 1.0f : 0.0f, out, y.row);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      bool none = end == 0 || run.sum[r] == 0.0f;
+      if (none)
+        memset(out + r * y.row, 0, size_t(n.dv) * sizeof(float));
+      else
+        scaleRow(out + r * y.row, 1.0f / run.sum[r], n.dv);
+      lse[(b * n.heads + h) * n.s + r0 + r] = none ? kMinusInf : run.max[r] + vlog(run.sum[r]);
+    }
+  }
+};
+
+} // namespace
+
+int64_t attentionWorkspace(const zccrt_call *c) {
+  return c->threads * Blocks(Heads(c, 0)).floats() * int64_t(sizeof(float));
+}
+
+void attentionRun(char *arena, const zccrt_call *c) {
+  useThreads(c);
+  if (operand(c, 0).elem != ZCCRT_F32)
+    zccrt_fail(c->node, "attention is not there yet for other elements than f32");
+  if (!arena)
+    return;
+  Attention a(arena, c);
+  int64_t perHead = (a.n.s + a.blocks.rows - 1) / std::max<int64_t>(1, a.blocks.rows);
+  int64_t jobs = a.n.batch * a.n.heads * perHead;
+#pragma omp parallel for schedule(static) num_threads(c->threads)
+  for (int64_t job = 0; job < jobs; ++job) {
+    float *scores = scratchAt<float>(arena, c) + omp_get_thread_num() * a.blocks.floats();
+    int64_t head = job / perHead;
+    a.block(head / a.n.heads, head % a.n.heads, job % perHead * a.blocks.rows, scores);
+  }
+}
+
+} // namespace zccrt::cpu

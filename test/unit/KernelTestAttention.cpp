@@ -1,0 +1,225 @@
+// attention and its gradient against loops in double: grouped heads, causal limits, masks, strides, blocks.
+#include "test/unit/KernelTest.h"
+
+using namespace kerneltest;
+
+namespace {
+
+enum class Mask { None, Float, Bool, BoolRows, FloatHeads, NoKey };
+
+struct Case {
+  int64_t b, h, hk, s, t, d, dv;
+  bool causal = false;
+  Mask mask = Mask::None;
+  bool strided = false;
+  int threads = 2;
+};
+
+/// q, k, v, mask and the naive results.
+struct Reference {
+  Case n;
+  double scale;
+  std::vector<double> q, k, v, mask, dy; ///< mask: to be added, or empty
+  std::vector<double> y, lse, dq, dk, dv;
+
+  double *at(std::vector<double> &x, int64_t heads, int64_t rows, int64_t width, int64_t b, int64_t h, int64_t r) {
+    return x.data() + ((b * heads + h) * rows + r) * width;
+  }
+
+  void compute() {
+    y.assign(n.b * n.h * n.s * n.dv, 0);
+    lse.assign(n.b * n.h * n.s, -INFINITY);
+    dq.assign(q.size(), 0);
+    dk.assign(k.size(), 0);
+    dv.assign(v.size(), 0);
+    for (int64_t b = 0; b < n.b; ++b)
+      for (int64_t h = 0; h < n.h; ++h)
+        for (int64_t s = 0; s < n.s; ++s)
+          row(b, h, s);
+  }
+
+  void row(int64_t b, int64_t h, int64_t s) {
+    int64_t kv = h / (n.h / n.hk);
+    std::vector<double> p(n.t);
+    double max = -INFINITY, sum = 0;
+    double *qr = at(q, n.h, n.s, n.d, b, h, s);
+    for (int64_t t = 0; t < n.t; ++t) {
+      double x = 0, *kr = at(k, n.hk, n.t, n.d, b, kv, t);
+      for (int64_t i = 0; i < n.d; ++i)
+        x += qr[i] * kr[i];
+      x *= scale;
+      if (!mask.empty())
+        x += mask[((b * n.h + h) * n.s + s) * n.t + t];
+      p[t] = n.causal && t > s + n.t - n.s ? -INFINITY : x;
+      max = std::max(max, p[t]);
+    }
+    if (max == -INFINITY)
+      return;
+    for (double &x : p)
+      sum += x = std::exp(x - max);
+    lse[(b * n.h + h) * n.s + s] = max + std::log(sum);
+    double *yr = at(y, n.h, n.s, n.dv, b, h, s), *g = at(dy, n.h, n.s, n.dv, b, h, s), delta = 0;
+    for (int64_t t = 0; t < n.t; ++t)
+      for (int64_t j = 0; j < n.dv; ++j)
+        yr[j] += p[t] / sum * at(v, n.hk, n.t, n.dv, b, kv, t)[j];
+    for (int64_t j = 0; j < n.dv; ++j)
+      delta += g[j] * yr[j];
+    for (int64_t t = 0; t < n.t; ++t) {
+      double dp = 0;
+      for (int64_t j = 0; j < n.dv; ++j) {
+        dp += g[j] * at(v, n.hk, n.t, n.dv, b, kv, t)[j];
+        at(dv, n.hk, n.t, n.dv, b, kv, t)[j] += p[t] / sum * g[j];
+      }
+      double ds = p[t] / sum * (dp - delta) * scale;
+      for (int64_t i = 0; i < n.d; ++i) {
+        at(dq, n.h, n.s, n.d, b, h, s)[i] += ds * at(k, n.hk, n.t, n.d, b, kv, t)[i];
+        at(dk, n.hk, n.t, n.d, b, kv, t)[i] += ds * qr[i];
+      }
+    }
+  }
+};
+
+Dims maskDims(const Case &n) {
+  switch (n.mask) {
+  case Mask::BoolRows: return {n.s, n.t};
+  case Mask::FloatHeads: return {1, n.h, 1, n.t};
+  case Mask::NoKey: return {n.b, 1, n.s, 1};
+  default: return {n.b, n.h, n.s, n.t};
+  }
+}
+
+/// The mask's value for a full index, read from the call.
+double maskValue(Call &c, int t, const Dims &dims, const Dims &full, bool isFloat) {
+  Dims at(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i)
+    at[i] = dims[i] == 1 ? 0 : full[i + 4 - dims.size()];
+  if (isFloat)
+    return c.el<float>(t, at);
+  return c.el<uint8_t>(t, at) ? 0.0 : -INFINITY;
+}
+
+int addRows(Call &c, const Case &n, int64_t heads, int64_t rows, int64_t width) {
+  Dims d{n.b, heads, rows, width};
+  return n.strided ? c.addPermuted<float>(d, {0, 2, 1, 3}) : c.add<float>(d);
+}
+
+int addMask(Call &c, const Case &n, Rng &r) {
+  bool isFloat = n.mask == Mask::Float || n.mask == Mask::FloatHeads;
+  if (n.mask == Mask::None)
+    return c.none();
+  Dims d = maskDims(n);
+  int t = isFloat ? c.add<float>(d) : c.add<uint8_t>(d);
+  forIndex(d, [&](const Dims &i) {
+    if (isFloat)
+      c.el<float>(t, i) = float(r.unit() * 2);
+    else
+      c.el<uint8_t>(t, i) = r.below(3) != 0;
+  });
+  return t;
+}
+
+void expectNear(Call &c, int t, const std::vector<double> &want, const char *what) {
+  double worst = 0;
+  size_t e = 0;
+  forIndex(c.dims(t), [&](const Dims &i) {
+    double got = c.el<float>(t, i), w = want[e++];
+    double error = std::isinf(w) || std::isnan(got) ? (w == got ? 0.0 : INFINITY) : std::fabs(w - got);
+    worst = std::max(worst, error);
+  });
+  EXPECT_LT(worst, 2e-5) << what;
+}
+
+void copyOut(Call &c, int t, std::vector<double> &to) {
+  to.clear();
+  forIndex(c.dims(t), [&](const Dims &i) { to.push_back(c.el<float>(t, i)); });
+}
+
+void copyIn(Call &c, int t, const std::vector<double> &from) {
+  size_t e = 0;
+  forIndex(c.dims(t), [&](const Dims &i) { c.el<float>(t, i) = float(from[e++]); });
+}
+
+void check(const Case &n) {
+  SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t << " d " << n.d
+                                  << " causal " << n.causal << " mask " << int(n.mask) << " strided " << n.strided);
+  Rng r;
+  Reference ref{n, 1 / std::sqrt(double(n.d))};
+  Call c("attention", n.threads);
+  int q = addRows(c, n, n.h, n.s, n.d), k = addRows(c, n, n.hk, n.t, n.d), v = addRows(c, n, n.hk, n.t, n.dv);
+  int m = addMask(c, n, r);
+  c.results();
+  int y = addRows(c, n, n.h, n.s, n.dv), lse = c.add<float>({n.b, n.h, n.s, 1});
+  c.number("scale", ref.scale);
+  c.ints("causal", {n.causal});
+  for (int t : {q, k, v})
+    c.fillRandom(t, r);
+  copyOut(c, q, ref.q);
+  copyOut(c, k, ref.k);
+  copyOut(c, v, ref.v);
+  if (n.mask != Mask::None)
+    forIndex({n.b, n.h, n.s, n.t}, [&](const Dims &i) {
+      bool isFloat = n.mask == Mask::Float || n.mask == Mask::FloatHeads;
+      ref.mask.push_back(maskValue(c, m, maskDims(n), i, isFloat));
+    });
+  ref.dy.resize(n.b * n.h * n.s * n.dv);
+  for (double &x : ref.dy)
+    x = float(r.unit());
+  ref.compute();
+  c.run();
+  expectNear(c, y, ref.y, "y");
+  expectNear(c, lse, ref.lse, "lse");
+
+  Call g("attention_grad", n.threads);
+  int gdy = addRows(g, n, n.h, n.s, n.dv);
+  int gq = addRows(g, n, n.h, n.s, n.d), gk = addRows(g, n, n.hk, n.t, n.d), gv = addRows(g, n, n.hk, n.t, n.dv);
+  Rng again;
+  addMask(g, n, again);
+  int gy = addRows(g, n, n.h, n.s, n.dv), glse = g.add<float>({n.b, n.h, n.s, 1});
+  g.results();
+  int dq = addRows(g, n, n.h, n.s, n.d), dk = addRows(g, n, n.hk, n.t, n.d), dv = addRows(g, n, n.hk, n.t, n.dv);
+  g.number("scale", ref.scale);
+  g.ints("causal", {n.causal});
+  copyIn(g, gdy, ref.dy);
+  copyIn(g, gq, ref.q);
+  copyIn(g, gk, ref.k);
+  copyIn(g, gv, ref.v);
+  copyIn(g, gy, ref.y);
+  copyIn(g, glse, ref.lse);
+  g.run();
+  expectNear(g, dq, ref.dq, "dq");
+  expectNear(g, dk, ref.dk, "dk");
+  expectNear(g, dv, ref.dv, "dv");
+}
+
+TEST(Attention, Plain) {
+  check({2, 3, 3, 50, 50, 16, 16});
+  check({1, 2, 2, 1, 7, 8, 8});
+  check({1, 1, 1, 197, 197, 64, 64});
+  check({2, 2, 2, 70, 33, 20, 12});
+  check({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true, 1});
+}
+
+TEST(Attention, Causal) {
+  check({2, 2, 2, 130, 130, 16, 16, true});
+  check({2, 2, 2, 100, 160, 16, 16, true, Mask::None, true});
+  check({1, 2, 2, 160, 70, 16, 16, true}); // the first rows attend nothing
+}
+
+TEST(Attention, GroupedHeads) {
+  check({2, 6, 2, 70, 70, 16, 16, true});
+  check({2, 4, 1, 70, 70, 16, 16, false, Mask::Float, true, 3});
+}
+
+TEST(Attention, Masks) {
+  for (Mask m : {Mask::Float, Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
+    for (bool causal : {false, true})
+      check({2, 4, 2, 40, 40, 16, 16, causal, m});
+}
+
+TEST(Attention, ManyKeys) { // more than one block of keys
+  check({1, 2, 2, 70, 1100, 16, 16});
+  check({1, 2, 1, 600, 600, 16, 16, true});
+  check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
+}
+
+} // namespace
