@@ -1,0 +1,72 @@
+// Which samples a micro-batch gets, and how they come into the arena.
+//
+// Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of samples (a multiple of B;
+// the rest is dropped). An array with exactly the input's own shape is the same for every micro-batch.
+#pragma once
+
+#include "runtime/Npy.h"
+#include "runtime/Options.h"
+#include "runtime/zccrt.h"
+#include <string>
+#include <vector>
+
+namespace zccrt {
+
+/// A permutation of [0, n) without a table: a Feistel network on the next power of four, walked until it lands inside.
+class Permutation {
+public:
+  Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
+  uint64_t operator()(uint64_t i) const;
+
+private:
+  uint64_t n, keys[6];
+  int halfBits;
+};
+
+class DataSet {
+public:
+  /// Opens the files and matches them with the program's inputs. Throws a Failure that names what was expected and what was
+  /// found. Inputs without data are an error.
+  DataSet(const zccrt_program &p, const DataFiles &files, const Options &o);
+
+  /// Batches of B samples in the data; 0 if every input is the same for every micro-batch.
+  int64_t batches() const { return batchCount; }
+  /// Rows of a batch: what samples are counted in.
+  int64_t batchRows() const { return rowsPerBatch; }
+  /// Bytes that inflated arrays take.
+  int64_t bytesInMemory() const { return memory; }
+  /// What the user should know: dropped rows, conversions.
+  const std::vector<std::string> &notes() const { return noteLines; }
+  /// Types and sizes of what was found; equal on every rank that found the same.
+  uint64_t hash() const { return sizes; }
+
+  /// Fills the inputs with batch number `index` = (s*K + k)*N + r. Throws if a value is outside its input's range.
+  void load(char *arena, int64_t index);
+
+private:
+  struct Binding {
+    const zccrt_io *input;
+    Array array;
+    int64_t rows;                  ///< samples a batch takes
+    int64_t batches;               ///< 0: the same every time
+    int64_t rowElements;
+    int64_t rowStride;             ///< elements from sample to sample
+  };
+
+  void bindArray(const zccrt_io &input, Array array);
+  void bindTokens(const std::string &path, const Options &o, const zccrt_program &p);
+  void settle();
+  void note(const std::string &text) { noteLines.push_back(text); }
+  void copyRows(const Binding &b, int64_t sample, int64_t rows, char *to);
+  void checkRange(const Binding &b, const char *data, int64_t index) const;
+  int64_t sampleOf(const Binding &b, int64_t position) const;
+
+  std::vector<Binding> bindings;
+  std::vector<std::string> noteLines;
+  std::vector<char> staging;       ///< one piece of a conversion
+  int64_t batchCount = 0, rowsPerBatch = 1, memory = 0;
+  uint64_t sizes = 0, seed;
+  bool shuffle, shuffleRows = false;
+};
+
+} // namespace zccrt

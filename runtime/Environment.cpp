@@ -1,0 +1,204 @@
+#include "runtime/Environment.h"
+#include "runtime/Fail.h"
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <malloc.h>
+#include <omp.h>
+#include <sched.h>
+#include <sstream>
+#include <unistd.h>
+
+namespace zccrt {
+
+static int numberInEnvironment(std::initializer_list<const char *> names) {
+  for (const char *name : names)
+    if (const char *text = getenv(name))
+      if (int n = atoi(text); n > 0)
+        return n;
+  return 0;
+}
+
+Launch readLaunch() {
+  Launch l;
+  // Open MPI, then MPICH and what follows its launcher. PMIX_RANK alone does not say how many there are.
+  int ranks = numberInEnvironment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
+  if (!ranks && !getenv("PMIX_RANK"))
+    return l;
+  l.underMpi = true;
+  l.ranks = ranks ? ranks : 1;
+  int onNode = numberInEnvironment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"});
+  l.ranksOnNode = onNode ? onNode : l.ranks;
+  return l;
+}
+
+int availableCores() {
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0)
+    return std::max(1l, sysconf(_SC_NPROCESSORS_ONLN));
+  return std::max(1, CPU_COUNT(&mask));
+}
+
+void useAllCores() {
+  cpu_set_t mask;
+  memset(&mask, 0xff, sizeof mask);
+  // The kernel keeps what the control group allows; where even that is refused, the old mask stays.
+  sched_setaffinity(0, sizeof mask, &mask);
+}
+
+/// Cores of the node that this process could use were it not bound by mpirun. What a user bound it to without mpirun stays.
+static int allowedCores(const Launch &launch) {
+  cpu_set_t before;
+  if (!launch.underMpi || sched_getaffinity(0, sizeof before, &before) != 0)
+    return availableCores();
+  useAllCores();
+  int n = availableCores();
+  sched_setaffinity(0, sizeof before, &before);
+  return n;
+}
+
+int threadsPerRank(const zccrt_program &p, const Launch &launch) {
+  if (p.threads > 0)
+    return p.threads;
+  if (int n = numberInEnvironment({"OMP_NUM_THREADS"}))
+    return n;
+  return std::max(1, allowedCores(launch) / launch.ranksOnNode);
+}
+
+bool hasSpareCore(const zccrt_program &p, const Launch &launch) {
+  return allowedCores(launch) >= launch.ranksOnNode * (threadsPerRank(p, launch) + 1);
+}
+
+void prepareProcess(const zccrt_program &p, char **argv) {
+  // A step allocates nothing; what libraries allocate and free inside it must not go back to the system each time.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_ARENA_MAX, 1);
+  Launch launch = readLaunch();
+  int threads = threadsPerRank(p, launch);
+  omp_set_dynamic(0);
+  omp_set_num_threads(threads);
+  constexpr const char *guard = "ZCCRT_STARTED";
+  if (getenv(guard))
+    return;
+  bool widened = false;
+  if (launch.underMpi && threads > availableCores()) {
+    int before = availableCores();
+    useAllCores();
+    widened = availableCores() > before;
+  }
+  bool crowded = threads > availableCores() || threads * launch.ranksOnNode > allowedCores(launch);
+  std::string count = std::to_string(threads);
+  const char *policy = crowded ? "passive" : "active";
+  const char *oldCount = getenv("OMP_NUM_THREADS"), *oldPolicy = getenv("OMP_WAIT_POLICY");
+  bool fits = oldCount && oldCount == count && oldPolicy && !widened;
+  setenv(guard, "1", 1);
+  if (fits)
+    return;
+  setenv("OMP_NUM_THREADS", count.c_str(), 1);
+  setenv("OMP_WAIT_POLICY", policy, 0);
+  execv("/proc/self/exe", argv);
+  // Without /proc the program runs all the same, with what omp_set_num_threads could change.
+}
+
+// ---- CPU features
+
+/// Lower case without separators: "avx512_bf16", "avx512bf16" and "AVX512-BF16" are one.
+static std::string plainName(const std::string &name) {
+  std::string s;
+  for (char c : name)
+    if (isalnum(static_cast<unsigned char>(c)))
+      s += static_cast<char>(tolower(c));
+  return s;
+}
+
+bool cpuHas(const std::string &feature) {
+  std::string name = plainName(feature);
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#define ZCCRT_FEATURE(gcc, plain)                                                                  \
+  if (name == plain)                                                                               \
+    return __builtin_cpu_supports(gcc);
+  ZCCRT_FEATURE("sse3", "sse3")
+  ZCCRT_FEATURE("ssse3", "ssse3")
+  ZCCRT_FEATURE("sse4.1", "sse41")
+  ZCCRT_FEATURE("sse4.2", "sse42")
+  ZCCRT_FEATURE("popcnt", "popcnt")
+  ZCCRT_FEATURE("avx", "avx")
+  ZCCRT_FEATURE("avx2", "avx2")
+  ZCCRT_FEATURE("fma", "fma")
+  ZCCRT_FEATURE("bmi", "bmi")
+  ZCCRT_FEATURE("bmi2", "bmi2")
+  ZCCRT_FEATURE("avx512f", "avx512f")
+  ZCCRT_FEATURE("avx512bw", "avx512bw")
+  ZCCRT_FEATURE("avx512cd", "avx512cd")
+  ZCCRT_FEATURE("avx512dq", "avx512dq")
+  ZCCRT_FEATURE("avx512vl", "avx512vl")
+  ZCCRT_FEATURE("avx512vnni", "avx512vnni")
+  ZCCRT_FEATURE("avx512bf16", "avx512bf16")
+#undef ZCCRT_FEATURE
+#endif
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("flags", 0) != 0 && line.rfind("Features", 0) != 0)
+      continue;
+    std::istringstream words(line.substr(std::min(line.size(), line.find(':') + 1)));
+    for (std::string word; words >> word;)
+      if (plainName(word) == name)
+        return true;
+    return false;
+  }
+  return false;
+}
+
+void checkCpu(const char *isa) {
+  std::istringstream words(isa ? isa : "");
+  std::string missing;
+  for (std::string word; words >> word;)
+    if (!cpuHas(word))
+      missing += (missing.empty() ? "" : ", ") + word;
+  if (!missing.empty())
+    fail("this CPU lacks %s, for which the program was compiled; compile it here, or with --march= and the oldest CPU it "
+         "shall run on",
+         missing.c_str());
+}
+
+// ---- memory
+
+static int64_t firstNumber(const char *path) {
+  std::ifstream file(path);
+  int64_t n;
+  return file >> n ? n : -1;
+}
+
+int64_t memoryLeft() {
+  int64_t left = INT64_MAX;
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("MemAvailable:", 0) == 0)
+      left = atoll(line.c_str() + 13) * 1024;
+  constexpr struct { const char *limit, *used; } groups[] = {
+      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  for (auto &g : groups) {
+    int64_t limit = firstNumber(g.limit), used = firstNumber(g.used);
+    // What is used includes page cache, which gives way; only the limit itself is firm.
+    if (limit > 0 && used >= 0)
+      left = std::min(left, limit);
+  }
+  return left;
+}
+
+void checkMemory(int64_t bytesPerRank, int ranksOnNode) {
+  int64_t left = memoryLeft(), needed = bytesPerRank * ranksOnNode;
+  if (needed <= left)
+    return;
+  double gib = 1024.0 * 1024 * 1024;
+  std::string each = ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
+  fail("the program needs %.2f GiB of memory%s, this machine has %.2f GiB left; compile for more ranks or a smaller batch",
+       needed / gib, each.c_str(), left / gib);
+}
+
+} // namespace zccrt

@@ -1,0 +1,150 @@
+#include "runtime/Export.h"
+#include "runtime/Elem.h"
+#include "runtime/Fail.h"
+#include "runtime/Transpose.h"
+#include <algorithm>
+#include <vector>
+
+namespace zccrt {
+
+constexpr int64_t kChunkBytes = 4 << 20;
+
+static bool isExported(const zccrt_global &g) { return g.onnx_name && *g.onnx_name; }
+
+static int64_t globalBytes(const zccrt_global &g) { return elementCount(g.t) * elemBytes(g.t.elem); }
+
+namespace {
+
+class Writer {
+public:
+  Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file)
+      : program(p), arena(arena), comm(comm), file(file) {}
+
+  void bytes(const char *data, int64_t n) {
+    if (comm.rank == 0)
+      file.write(data, n);
+  }
+
+  /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them so.
+  void tensor(const zccrt_global &g, bool transposed) {
+    const char *data = arena + g.t.offset;
+    if (g.shards > 1) {
+      gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(g), 1) : 0);
+      comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
+      data = gathered.data();
+    }
+    if (comm.rank != 0)
+      return;
+    if (transposed && g.t.ndim >= 2)
+      writeTransposed(g.t, data);
+    else
+      file.write(data, globalBytes(g));
+  }
+
+private:
+  void writeTransposed(const zccrt_tensor &t, const char *data) {
+    const int64_t size = elemBytes(t.elem), rows = t.dims[t.ndim - 2], cols = t.dims[t.ndim - 1];
+    const int64_t band = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(rows, 1) * size));
+    buffer.resize(band * rows * size);
+    for (int64_t done = 0, total = elementCount(t); done < total; done += rows * cols)
+      for (int64_t c = 0; c < cols; c += band) {
+        int64_t n = std::min(band, cols - c);
+        transposeCopy(data + (done + c) * size, cols, buffer.data(), rows, n, rows, size);
+        file.write(buffer.data(), n * rows * size);
+      }
+  }
+
+  const zccrt_program &program;
+  const char *arena;
+  Comm &comm;
+  OutFile &file;
+  std::vector<char> gathered, buffer;
+};
+
+struct Pieces {
+  const zccrt_piece *list;
+  int count;
+};
+
+Pieces piecesOf(const zccrt_program &p, ExportForm form) {
+  return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces} : Pieces{p.onnx_train, p.npieces_train};
+}
+
+std::string jsonString(const char *text) {
+  std::string s = "\"";
+  for (const char *c = text; *c; ++c) {
+    if (*c == '"' || *c == '\\')
+      s += '\\';
+    if (static_cast<unsigned char>(*c) < 0x20)
+      s += format("\\u%04x", *c);
+    else
+      s += *c;
+  }
+  return s + "\"";
+}
+
+} // namespace
+
+std::string safetensorsHeader(const zccrt_program &p) {
+  constexpr const char *types[] = {"F32", "F64", "F16", "BF16", "I64", "I32", "I16",
+                                   "I8",  "U64", "U32", "U16",  "U8",  "BOOL"};
+  std::string s = "{\"__metadata__\":{\"format\":\"pt\"}";
+  int64_t at = 0;
+  for (int i = 0; i < p.nglobals; ++i) {
+    const zccrt_global &g = p.globals[i];
+    if (!isExported(g))
+      continue;
+    std::vector<int64_t> dims(g.t.dims, g.t.dims + g.t.ndim);
+    if (g.transposed && g.t.ndim >= 2)
+      std::swap(dims[g.t.ndim - 2], dims[g.t.ndim - 1]);
+    std::string shape;
+    for (int64_t d : dims)
+      shape += (shape.empty() ? "" : ",") + std::to_string(d);
+    s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}", jsonString(g.onnx_name).c_str(),
+                types[g.t.elem], shape.c_str(), static_cast<long long>(at), static_cast<long long>(at + globalBytes(g)));
+    at += globalBytes(g);
+  }
+  s += "}";
+  s.resize((s.size() + 7) / 8 * 8, ' ');
+  uint64_t length = s.size();
+  return std::string(reinterpret_cast<const char *>(&length), 8) + s;
+}
+
+int64_t exportBytes(const zccrt_program &p, ExportForm form) {
+  int64_t total = 0;
+  if (form == ExportForm::Safetensors) {
+    total = safetensorsHeader(p).size();
+    for (int i = 0; i < p.nglobals; ++i)
+      total += isExported(p.globals[i]) ? globalBytes(p.globals[i]) : 0;
+    return total;
+  }
+  Pieces pieces = piecesOf(p, form);
+  for (int i = 0; i < pieces.count; ++i) {
+    const zccrt_piece &piece = pieces.list[i];
+    total += piece.nbytes + (piece.global >= 0 ? globalBytes(p.globals[piece.global]) : 0);
+  }
+  return total;
+}
+
+void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm, OutFile &file) {
+  Writer writer(p, arena, comm, file);
+  if (form == ExportForm::Safetensors) {
+    std::string header = safetensorsHeader(p);
+    writer.bytes(header.data(), header.size());
+    for (int i = 0; i < p.nglobals; ++i)
+      if (isExported(p.globals[i]))
+        writer.tensor(p.globals[i], p.globals[i].transposed);
+  } else {
+    Pieces pieces = piecesOf(p, form);
+    for (int i = 0; i < pieces.count; ++i) {
+      const zccrt_piece &piece = pieces.list[i];
+      writer.bytes(piece.bytes, piece.nbytes);
+      if (piece.global >= 0)
+        writer.tensor(p.globals[piece.global], piece.transposed);
+    }
+  }
+  if (comm.rank == 0)
+    file.commit();
+}
+
+} // namespace zccrt

@@ -1,0 +1,86 @@
+#include "runtime/Fail.h"
+#include "runtime/OutFile.h"
+#include "runtime/zccrt.h"
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <unistd.h>
+#include <vector>
+
+namespace zccrt {
+
+Where where;
+void (*abortRanks)() = nullptr;
+
+static std::string formatList(const char *text, va_list list) {
+  va_list again;
+  va_copy(again, list);
+  int n = vsnprintf(nullptr, 0, text, list);
+  std::string out(n > 0 ? n : 0, '\0');
+  if (n > 0)
+    vsnprintf(out.data(), n + 1, text, again);
+  va_end(again);
+  return out;
+}
+
+std::string format(const char *text, ...) {
+  va_list list;
+  va_start(list, text);
+  std::string out = formatList(text, list);
+  va_end(list);
+  return out;
+}
+
+void fail(const char *text, ...) {
+  va_list list;
+  va_start(list, text);
+  std::string out = formatList(text, list);
+  va_end(list);
+  throw Failure(out);
+}
+
+void failErrno(const char *text, ...) {
+  int code = errno;
+  va_list list;
+  va_start(list, text);
+  std::string out = formatList(text, list);
+  va_end(list);
+  throw Failure(out + ": " + strerror(code));
+}
+
+std::string errorText(const std::string &text) {
+  std::string at;
+  if (where.ranks > 1)
+    at = format("rank %d", where.rank);
+  if (where.step >= 0)
+    at += format("%sstep %lld", at.empty() ? "" : ", ", static_cast<long long>(where.step));
+  return where.program + ": error: " + at + (at.empty() ? "" : ": ") + text + "\n";
+}
+
+void endSilently() {
+  removeUnfinishedFiles();
+  _exit(1);
+}
+
+void endJob(const std::string &text) {
+  std::string line = errorText(text);
+  fflush(stdout);
+  // One write, so that the ranks' lines do not mix.
+  [[maybe_unused]] ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+  if (abortRanks)
+    abortRanks();
+  endSilently();
+}
+
+} // namespace zccrt
+
+void zccrt_fail(const char *node, const char *text, ...) {
+  va_list list;
+  va_start(list, text);
+  std::string out = zccrt::formatList(text, list);
+  va_end(list);
+  if (node && *node)
+    out = zccrt::format("node '%s': ", node) + out;
+  zccrt::endJob(out);
+}

@@ -1,0 +1,52 @@
+// What a run reports: a JSON object a step in the log file, a line a step on the terminal. Rank 0 alone has one.
+#pragma once
+
+#include "runtime/Options.h"
+#include "runtime/zccrt.h"
+#include <optional>
+#include <string>
+
+namespace zccrt {
+
+struct StepReport {
+  int64_t step = 0;
+  double loss = 0;                     ///< mean over ranks and micro-batches, before the update
+  std::optional<double> lr, gradNorm;
+  double seconds = 0;
+  int64_t samples = 0;                 ///< over all ranks
+  std::optional<double> evalLoss;
+};
+
+class Log {
+public:
+  /// Creates the log file. Throws a Failure if it cannot be written.
+  Log(const zccrt_program &p, const Options &o, int64_t steps);
+  ~Log();
+  Log(const Log &) = delete;
+  Log &operator=(const Log &) = delete;
+
+  /// Throws a Failure if the log cannot be written, for instance when the disk is full.
+  void report(const StepReport &r);
+  /// The result of a run that only evaluates.
+  void reportEval(const StepReport &r);
+  /// One line, unless --quiet.
+  void say(const std::string &line);
+
+private:
+  void write(const StepReport &r);
+
+  const zccrt_program &program;
+  int64_t steps, done = 0;
+  double secondsSoFar = 0;
+  std::string path;
+  int fd = -1;
+  bool quiet, terminal;
+};
+
+/// The line of the log: {"step": 0, "loss": 1.23456789, ...}. Not-a-number and infinity are written as Python's json reads them.
+std::string jsonLine(const zccrt_program &p, const StepReport &r);
+
+/// "1:02:03" or "2:03".
+std::string durationText(double seconds);
+
+} // namespace zccrt

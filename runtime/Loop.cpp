@@ -1,0 +1,115 @@
+// The step loop: K micro-batches, the update, the log; evaluation; what is written at the end.
+#include "runtime/Elem.h"
+#include "runtime/Fail.h"
+#include "runtime/Session.h"
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+namespace zccrt {
+
+static double now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+void Session::setScalar(int64_t offset, int64_t value) {
+  if (offset >= 0)
+    std::memcpy(arena->base() + offset, &value, sizeof value);
+}
+
+void Session::run() {
+  setScalar(p.seed, o.seed);
+  if (data)
+    train();
+  if (o.eval || outputs) {
+    StepReport r;
+    double begin = now();
+    r.evalLoss = evaluate(*evalData, outputs.get(), r.samples);
+    r.seconds = now() - begin;
+    if (o.eval && comm.rank == 0 && r.evalLoss) {
+      r.loss = *r.evalLoss;
+      log->reportEval(r);
+    }
+    if (outputs)
+      outputs->finish();
+  }
+  if (!o.exportFile.empty())
+    exportWeights(p, exportForm(), arena->base(), comm, exportFile);
+}
+
+void Session::train() {
+  for (int64_t s = 0; s < steps; ++s) {
+    where.step = s;
+    StepReport r = trainStep(s);
+    bool last = s + 1 == steps;
+    if (!o.evalData.empty() && p.has_loss && (o.evalEvery ? (s + 1) % o.evalEvery == 0 : last)) {
+      int64_t samples;
+      r.evalLoss = evaluate(*evalData, nullptr, samples);
+    }
+    if (comm.rank == 0)
+      log->report(r);
+  }
+  where.step = -1;
+}
+
+StepReport Session::trainStep(int64_t s) {
+  double begin = now(), sum = 0;
+  StepReport r;
+  r.step = s;
+  r.lr = schedule.at(s);
+  float lr = static_cast<float>(*r.lr);
+  if (p.lr >= 0)
+    std::memcpy(arena->base() + p.lr, &lr, sizeof lr);
+  setScalar(p.step, s);
+  for (int64_t k = 0; k < p.grad_accum; ++k) {
+    setScalar(p.micro, k);
+    data->load(arena->base(), (s * p.grad_accum + k) * comm.ranks + comm.rank);
+    p.micro_fn(arena->base());
+    sum += floatAt(arena->base() + p.loss, ZCCRT_F32, 0);
+  }
+  if (p.update)
+    p.update(arena->base());
+  comm.exchange(&sum, sizeof sum, gathered.data());
+  sum = 0;
+  for (double x : gathered)
+    sum += x;
+  r.loss = sum / (double(p.grad_accum) * comm.ranks);
+  if (p.grad_norm >= 0)
+    r.gradNorm = floatAt(arena->base() + p.grad_norm, ZCCRT_F32, 0);
+  r.samples = data->batchRows() * p.grad_accum * comm.ranks;
+  r.seconds = now() - begin;
+  return r;
+}
+
+/// The mean loss over the batches of a data set, each once; nothing if the program computes no loss. Every rank runs as often as
+/// the others; what a rank computes beyond the last batch is not counted.
+std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samples) {
+  int64_t batches = std::max<int64_t>(set.batches(), 1), rounds = (batches + comm.ranks - 1) / comm.ranks;
+  if (o.eval && o.steps >= 0)
+    rounds = std::min(rounds, o.steps);
+  int64_t counted = 0;
+  double sum = 0;
+  for (int64_t i = 0; i < rounds; ++i) {
+    int64_t valid = std::min<int64_t>(comm.ranks, batches - i * comm.ranks);
+    set.load(arena->base(), i * comm.ranks + comm.rank);
+    p.eval(arena->base());
+    if (p.has_loss) {
+      const zccrt_tensor &t = p.outputs[0].t;
+      double loss = floatAt(arena->base() + t.offset, t.elem, 0);
+      comm.exchange(&loss, sizeof loss, gathered.data());
+      for (int64_t r = 0; r < valid; ++r)
+        sum += gathered[r];
+    }
+    if (to)
+      to->add(arena->base(), valid);
+    counted += valid;
+  }
+  samples = counted * set.batchRows();
+  if (!p.has_loss || !counted)
+    return std::nullopt;
+  return sum / counted;
+}
+
+} // namespace zccrt

@@ -1,0 +1,68 @@
+// Arrays in .npy files and .npz archives, read on demand.
+//
+// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member is inflated once.
+// Files are read with pread rather than through a mapping: one that is cut short while the program runs is then an error
+// message and no SIGBUS, and what was read does not count as the program's memory.
+#pragma once
+
+#include "runtime/zccrt.h"
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zccrt {
+
+/// Bytes in a file or in memory.
+class Source {
+public:
+  virtual ~Source() = default;
+  /// Copies bytes [at, at + n). Throws a Failure naming the file.
+  virtual void read(int64_t at, int64_t n, void *to) const = 0;
+};
+
+struct Array {
+  std::string name;                ///< "labels"; of a .npy file its path
+  zccrt_elem elem = ZCCRT_F32;
+  std::vector<int64_t> dims;
+  std::shared_ptr<const Source> source;
+  int64_t offset = 0;              ///< in bytes, of element 0
+  int64_t elements() const;
+  int64_t inMemory = 0;            ///< bytes that inflating took
+};
+
+struct NpyHeader {
+  zccrt_elem elem;
+  std::vector<int64_t> dims;
+  int64_t headerBytes;             ///< the data begin here
+};
+
+/// Reads the header at the front of a .npy file. `where` names it in messages.
+/// Throws a Failure for anything but dense little-endian C-order numbers and booleans.
+NpyHeader parseNpyHeader(std::string_view front, const std::string &where);
+/// The header numpy writes for this type and shape.
+std::string npyHeader(int elem, const std::vector<int64_t> &dims);
+
+/// A regular file, opened for reading.
+class File : public Source {
+public:
+  explicit File(const std::string &path);
+  ~File() override;
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  void read(int64_t at, int64_t n, void *to) const override;
+  int64_t bytes() const { return size; }
+  const std::string &path() const { return name; }
+
+private:
+  std::string name;
+  int fd;
+  int64_t size;
+};
+
+Array openNpy(const std::string &path);
+/// The arrays of an .npz whose names are in `wanted`; `others` gets the names of the rest.
+std::vector<Array> openNpz(const std::string &path, const std::vector<std::string> &wanted,
+                           std::vector<std::string> &others);
+
+} // namespace zccrt

@@ -1,0 +1,55 @@
+// The command line of a compiled program.
+#pragma once
+
+#include "runtime/Schedule.h"
+#include "runtime/zccrt.h"
+#include <string>
+#include <vector>
+
+namespace zccrt {
+
+/// Where the arrays of one data set come from.
+struct DataFiles {
+  struct Named {
+    std::string input, file;       ///< of --data=NAME=FILE.npy
+  };
+  std::vector<std::string> npz;    ///< of --data=FILE.npz
+  std::vector<Named> npy;
+  std::string tokens;              ///< of --tokens=FILE
+  bool empty() const { return npz.empty() && npy.empty() && tokens.empty(); }
+};
+
+enum class TokenType { Auto, U16, U32 };
+enum class TokenLabels { Auto, Next, Same };
+enum class CommKind { Auto, Mpi };
+
+struct Options {
+  bool help = false;
+  DataFiles data, evalData;
+  TokenType tokenType = TokenType::Auto;
+  TokenLabels tokenLabels = TokenLabels::Auto;
+  bool shuffle = false;
+  int64_t steps = -1, epochs = -1; ///< -1: not given
+  double lr = -1;                  ///< < 0: the program's
+  Schedule::Kind schedule = Schedule::Constant;
+  int64_t warmupSteps = 0, lrSteps = -1;
+  double lrMin = 0;
+  std::string log, outputs, exportFile, weights;
+  bool eval = false;
+  int64_t evalEvery = 0;           ///< 0: not during training
+  bool exportTrainForm = false;
+  int64_t seed = 0;
+  bool quiet = false;
+  CommKind comm = CommKind::Auto;
+};
+
+/// Reads the command line. Throws a Failure; an unknown option's message suggests the nearest.
+Options parseOptions(const zccrt_program &p, int argc, char **argv);
+
+/// What --help prints.
+std::string helpText(const zccrt_program &p);
+
+/// The candidate with the fewest edits from `name`, if it is near enough to be meant; "" if none is.
+std::string nearest(const std::string &name, const std::vector<std::string> &candidates);
+
+} // namespace zccrt

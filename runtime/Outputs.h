@@ -1,0 +1,45 @@
+// --outputs: the graph's outputs as an .npz, the batches of every rank joined along axis 0 in the order of the data.
+#pragma once
+
+#include "runtime/OutFile.h"
+#include "runtime/comm/Comm.h"
+#include "runtime/zccrt.h"
+#include <string>
+#include <vector>
+
+namespace zccrt {
+
+/// Each output's bytes are collected in a file without a name beside the .npz and packed at the end, so that outputs of any
+/// size take no memory.
+class Outputs {
+public:
+  /// Every rank makes one; rank 0 opens the file. Throws a Failure if it cannot be written.
+  Outputs(const zccrt_program &p, const std::string &path, Comm &comm);
+  ~Outputs();
+  Outputs(const Outputs &) = delete;
+  Outputs &operator=(const Outputs &) = delete;
+
+  /// Every rank calls it after its eval: adds the outputs of ranks 0 to batches - 1.
+  void add(const char *arena, int64_t batches);
+  /// Writes and commits the .npz.
+  void finish();
+
+private:
+  struct Member {
+    const zccrt_io *output;
+    int64_t bytes;                 ///< of one batch
+    int spool = -1;
+  };
+
+  void pack(void *zip, const Member &m);
+  int openSpool() const;
+
+  Comm &comm;
+  std::string path;
+  OutFile file;                    ///< of rank 0
+  std::vector<Member> members;
+  std::vector<char> gathered;
+  int64_t batches = 0;
+};
+
+} // namespace zccrt

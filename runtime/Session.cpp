@@ -1,0 +1,183 @@
+#include "runtime/Session.h"
+#include "runtime/Fail.h"
+#include "runtime/Hash.h"
+#include "runtime/Weights.h"
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+namespace zccrt {
+
+Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
+    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks) {}
+
+/// Runs what may fail on some ranks only, then lets all know.
+void Session::together(const std::function<void()> &phase) {
+  std::string error;
+  try {
+    phase();
+  } catch (const std::bad_alloc &) {
+    error = "out of memory";
+  } catch (const std::exception &e) {
+    error = e.what();
+  }
+  comm.agree(error);
+}
+
+void Session::start(uint64_t command) {
+  together([&] {
+    if (p.abi != ZCCRT_ABI)
+      fail("the program and its runtime are of different versions; compile again");
+    if (p.ranks != comm.ranks)
+      fail("compiled for %d rank%s, started with %d; start it with 'mpirun -n %d', or compile it for %d:\n  %s --ranks=%d",
+           p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line, comm.ranks);
+    checkCpu(p.isa);
+    if (p.arena_bytes[1] || p.arena_bytes[2])
+      fail("this runtime has no host or nvme arena; compile without offload");
+    openData();
+    countSteps();
+    int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
+    checkMemory(p.arena_bytes[0] + p.library_bytes + inflated, launch.ranksOnNode);
+    openOutputs();
+  });
+  expectSame(command);
+  std::vector<uint64_t> hashes;
+  together([&] {
+    arena = std::make_unique<Arena>(p.arena_bytes[0]);
+    hashes = loadWeights(p, arena->base(), comm, o.weights, o.seed);
+  });
+  together([&] {
+    checkHashes(p, hashes, comm, o.weights);
+    if (p.prepare)
+      p.prepare();
+  });
+  announce();
+}
+
+void Session::openData() {
+  bool onlyWrites = o.steps < 0 && o.epochs < 0 && o.data.empty() && !o.exportFile.empty();
+  if (!o.eval && o.steps != 0 && !onlyWrites)
+    data = std::make_unique<DataSet>(p, o.data, o);
+  if (!o.eval && o.outputs.empty() && o.evalData.empty())
+    return;
+  Options inOrder = o;
+  inOrder.shuffle = false;
+  evalData = std::make_unique<DataSet>(p, o.evalData.empty() ? o.data : o.evalData, inOrder);
+}
+
+void Session::countSteps() {
+  if (o.eval || !data)
+    return;
+  steps = o.steps;
+  if (steps < 0) {
+    int64_t batches = data->batches();
+    if (!batches && o.epochs < 0)
+      fail("the data are the same for every step, so there is no epoch to end; give --steps=N");
+    int64_t perStep = int64_t(p.grad_accum) * p.ranks;
+    steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) / perStep);
+  }
+  schedule = {o.schedule, o.lr >= 0 ? o.lr : p.base_lr, o.lrMin, o.warmupSteps, o.lrSteps > 0 ? o.lrSteps : steps};
+  if (schedule.kind != Schedule::Constant && schedule.min > schedule.lr)
+    fail("--lr-min=%g is above the learning rate, %g", schedule.min, schedule.lr);
+}
+
+ExportForm Session::exportForm() const {
+  if (o.exportFile.back() == 's')
+    return ExportForm::Safetensors;
+  return o.exportTrainForm ? ExportForm::OnnxTrain : ExportForm::Onnx;
+}
+
+void Session::openOutputs() {
+  if (!o.outputs.empty())
+    outputs = std::make_unique<Outputs>(p, o.outputs, comm);
+  if (comm.rank != 0)
+    return;
+  if (!o.exportFile.empty()) {
+    exportFile = OutFile(o.exportFile);
+    exportFile.expectRoom(exportBytes(p, exportForm()));
+  }
+  log = std::make_unique<Log>(p, o, steps);
+}
+
+/// Every rank must run the same program with the same options on data of the same shape, or they would wait for each other.
+void Session::expectSame(uint64_t command) {
+  constexpr const char *what[] = {"program", "command line", "data", "evaluation data"};
+  const uint64_t mine[4] = {p.hash, command, data ? data->hash() : 0, evalData ? evalData->hash() : 0};
+  std::vector<uint64_t> all(4 * comm.ranks);
+  comm.exchange(mine, sizeof mine, all.data());
+  together([&] {
+    for (int r = 1; r < comm.ranks; ++r)
+      for (int i = 0; i < 4; ++i)
+        if (all[4 * r + i] != all[i])
+          fail("rank %d runs with another %s than rank 0", r, what[i]);
+  });
+}
+
+void Session::announce() {
+  if (comm.rank != 0)
+    return;
+  for (const DataSet *set : {data.get(), evalData.get()})
+    for (const std::string &note : set ? set->notes() : std::vector<std::string>())
+      if (set == data.get() || !data || !o.evalData.empty())
+        log->say("note: " + note);
+  int threads = threadsPerRank(p, launch);
+  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", p.model, p.ranks, p.ranks == 1 ? "" : "s", threads,
+                            threads == 1 ? "" : "s", p.arena_bytes[0] / 1048576.0);
+  if (data)
+    line += format(", %lld steps of %lld samples", static_cast<long long>(steps),
+                   static_cast<long long>(data->batchRows() * p.ranks * p.grad_accum));
+  log->say(line);
+}
+
+// ---- the whole program
+
+static uint64_t commandHash(int argc, char **argv) {
+  std::string text;
+  for (int i = 1; i < argc; ++i)
+    text += std::string(argv[i]) + '\0';
+  return hashBytes(text.data(), text.size());
+}
+
+int runProgram(const zccrt_program &p, int argc, char **argv) {
+  where = Where();
+  where.program = p.model;
+  signal(SIGPIPE, SIG_IGN);
+  removeUnfinishedFilesOnSignals();
+  Launch launch = readLaunch();
+  std::unique_ptr<Comm> comm;
+  try {
+    Options o;
+    std::string wrong;
+    try {
+      o = parseOptions(p, argc, argv);
+    } catch (const Failure &e) {
+      wrong = e.what();
+    }
+    comm = joinJob(launch, o.comm);
+    comm->agree(wrong);
+    if (o.help) {
+      if (comm->rank == 0)
+        fputs(helpText(p).c_str(), stdout);
+    } else {
+      Session session(p, o, launch, *comm);
+      session.start(commandHash(argc, argv));
+      startCollectives(*comm, p.slots, hasSpareCore(p, launch));
+      session.run();
+    }
+    comm->barrier();
+    stopCollectives();
+    leaveJob();
+    return 0;
+  } catch (const AgreedFailure &) {
+    leaveJob();
+    return 1;
+  } catch (const PeerFailure &) {
+    endSilently();
+  } catch (const std::bad_alloc &) {
+    endJob("out of memory");
+  } catch (const std::exception &e) {
+    endJob(e.what());
+  }
+}
+
+} // namespace zccrt

@@ -1,0 +1,57 @@
+// One run of a program: what it holds between start-up and the end, and the step loop.
+#pragma once
+
+#include "runtime/Arena.h"
+#include "runtime/Data.h"
+#include "runtime/Export.h"
+#include "runtime/Log.h"
+#include "runtime/Options.h"
+#include "runtime/Outputs.h"
+#include "runtime/comm/Comm.h"
+#include <functional>
+#include <memory>
+
+namespace zccrt {
+
+class Session {
+public:
+  Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm);
+
+  /// Opens data and outputs, maps the arena, loads the weights, prepares the kernels. An error on any rank is printed once and
+  /// ends all of them with AgreedFailure. `command` is the hash of the command line.
+  void start(uint64_t command);
+  /// Trains, evaluates, exports, as the options say. Throws a Failure on the rank where something is wrong.
+  void run();
+
+private:
+  void together(const std::function<void()> &phase);
+  void openData();
+  void countSteps();
+  void openOutputs();
+  void expectSame(uint64_t command);
+  void announce();
+
+  void train();
+  StepReport trainStep(int64_t step);
+  std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
+  void setScalar(int64_t offset, int64_t value);
+  ExportForm exportForm() const;
+
+  const zccrt_program &p;
+  const Options &o;
+  const Launch &launch;
+  Comm &comm;
+  std::unique_ptr<DataSet> data, evalData;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Log> log;        // of rank 0
+  std::unique_ptr<Outputs> outputs;
+  OutFile exportFile;              // of rank 0
+  Schedule schedule;
+  int64_t steps = 0;
+  std::vector<double> gathered;    // one number from every rank
+};
+
+/// The whole program; returns its exit status.
+int runProgram(const zccrt_program &p, int argc, char **argv);
+
+} // namespace zccrt

@@ -1,0 +1,205 @@
+#include "runtime/Weights.h"
+#include "runtime/Elem.h"
+#include "runtime/Fail.h"
+#include "runtime/Hash.h"
+#include "runtime/Npy.h"
+#include "runtime/Transpose.h"
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <unistd.h>
+#include <vector>
+
+namespace zccrt {
+
+constexpr int64_t kChunkBytes = 4 << 20;
+
+Piece pieceOf(const zccrt_global &g, int rank) {
+  int64_t total = elementCount(g.t);
+  if (g.shards <= 1)
+    return {0, total};
+  int64_t whole = (total + g.shards - 1) / g.shards, begin = std::min(total, rank * whole);
+  return {begin, std::min(whole, total - begin)};
+}
+
+std::string weightsPath(const zccrt_program &p, int index, const std::string &weightsDir) {
+  char self[PATH_MAX];
+  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+  std::string program(self, n > 0 ? n : 0);
+  std::string name = index < 0 ? program + ".weights" : p.files[index];
+  std::string base = name.substr(name.rfind('/') + 1);
+  if (!weightsDir.empty()) {
+    // Below DIR as it was below the program's folder, or right in it.
+    std::string nested = weightsDir + "/" + name;
+    return index >= 0 && name[0] != '/' && access(nested.c_str(), F_OK) == 0 ? nested : weightsDir + "/" + base;
+  }
+  if (name[0] == '/')
+    return name;
+  return program.substr(0, program.rfind('/') + 1) + name;
+}
+
+static bool isChecked(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE && g.hash != 0; }
+
+static const char *label(const zccrt_global &g) { return g.onnx_name && *g.onnx_name ? g.onnx_name : g.name; }
+
+namespace {
+
+class Loader {
+public:
+  Loader(const zccrt_program &p, char *arena, const Comm &comm, const std::string &dir, int64_t seed)
+      : program(p), arena(arena), comm(comm), dir(dir), seed(seed) {}
+
+  void load() {
+    for (int i = 0; i < program.nglobals; ++i)
+      if (program.globals[i].init != ZCCRT_INIT_COPY)
+        fill(program.globals[i]);
+    for (int i = 0; i < program.nglobals; ++i)
+      if (program.globals[i].init == ZCCRT_INIT_COPY)
+        copy(program.globals[i]);
+  }
+
+  /// The hashes of this rank's part of every tensor's blocks.
+  std::vector<uint64_t> hash() {
+    std::vector<uint64_t> sums(program.nglobals);
+    buffer.resize(kHashBlockBytes);
+    for (int i = 0; i < program.nglobals; ++i) {
+      const zccrt_global &g = program.globals[i];
+      if (!isChecked(g))
+        continue;
+      int64_t blocks = (g.file_bytes + kHashBlockBytes - 1) / kHashBlockBytes, mine = comm.piece(blocks);
+      for (int64_t b = comm.rank * mine; b < std::min(blocks, (comm.rank + 1) * mine); ++b) {
+        int64_t at = b * kHashBlockBytes, n = std::min<int64_t>(kHashBlockBytes, g.file_bytes - at);
+        file(g.file).read(g.file_offset + at, n, buffer.data());
+        sums[i] += hashBlock(buffer.data(), n, b);
+      }
+    }
+    return sums;
+  }
+
+private:
+  const File &file(int index) {
+    auto &f = files[index];
+    if (f)
+      return *f;
+    std::string path = weightsPath(program, index, dir);
+    if (access(path.c_str(), R_OK) != 0)
+      failErrno("cannot read the weights '%s'; put the model's files there or give --weights=DIR", path.c_str());
+    f = std::make_unique<File>(path);
+    return *f;
+  }
+
+  void fill(const zccrt_global &g) {
+    char *to = arena + g.t.offset;
+    Piece piece = pieceOf(g, comm.rank);
+    // What a shard's buffer has beyond the tensor's end stays zero, as the whole arena is at the start.
+    switch (g.init) {
+    case ZCCRT_INIT_ZERO: break;
+    case ZCCRT_INIT_SPLAT: splat(g, to, piece.count); break;
+    case ZCCRT_INIT_FILE: read(g, to, piece); break;
+    case ZCCRT_INIT_UNIFORM:
+    case ZCCRT_INIT_NORMAL: drawRandom(g, seed, piece.begin, piece.count, to); break;
+    case ZCCRT_INIT_COPY: break;
+    }
+  }
+
+  static void splat(const zccrt_global &g, char *to, int64_t count) {
+    withType(g.t.elem, [&](auto type) {
+      using T = decltype(type);
+      T value;
+      if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, F16>)
+        value = T(static_cast<float>(g.a));
+      else
+        value = static_cast<T>(g.a);
+      std::fill_n(reinterpret_cast<T *>(to), count, value);
+    });
+  }
+
+  void read(const zccrt_global &g, char *to, Piece piece) {
+    int64_t size = elemBytes(g.t.elem);
+    if (g.file_bytes != elementCount(g.t) * size)
+      fail("tensor '%s' takes %lld bytes, its file entry has %lld; compile again", label(g),
+           static_cast<long long>(elementCount(g.t) * size), static_cast<long long>(g.file_bytes));
+    const File &f = file(g.file);
+    if (g.file_offset < 0 || g.file_bytes > f.bytes() - g.file_offset)
+      fail("'%s' is too short for tensor '%s'; it has changed since the program was compiled", f.path().c_str(), label(g));
+    if (g.transposed && g.t.ndim >= 2)
+      return readTransposed(g, f, to, piece);
+    f.read(g.file_offset + piece.begin * size, piece.count * size, to);
+  }
+
+  /// The file has [.., cols, rows] where the arena has [.., rows, cols]: for each matrix the wanted rows, which are columns of
+  /// the file, as many of the file's rows at a time as a chunk holds.
+  void readTransposed(const zccrt_global &g, const File &f, char *to, Piece piece) {
+    const int64_t size = elemBytes(g.t.elem), rows = g.t.dims[g.t.ndim - 2], cols = g.t.dims[g.t.ndim - 1];
+    const int64_t end = piece.begin + piece.count;
+    for (int64_t at = piece.begin; at < end;) {
+      // Whole rows of one matrix, or part of a row where the piece begins or ends inside one.
+      int64_t row = at / cols, c0 = at % cols, matrix = row / rows;
+      int64_t wanted = 1, c1 = std::min(cols, c0 + end - at);
+      if (c0 == 0 && end - at >= cols)
+        wanted = std::min({(end - at) / cols, (matrix + 1) * rows - row});
+      int64_t base = g.file_offset + matrix * rows * cols * size, first = row - matrix * rows;
+      int64_t band = std::max<int64_t>(1, kChunkBytes / (wanted * size));
+      for (int64_t c = c0; c < c1; c += band) {
+        int64_t n = std::min(band, c1 - c);
+        readColumns(f, base, c, n, first, wanted, rows, size);
+        transposeCopy(buffer.data(), wanted, to + (at - piece.begin + c - c0) * size, cols, wanted, n, size);
+      }
+      at += c0 == 0 && c1 == cols ? wanted * cols : c1 - c0;
+    }
+  }
+
+  /// buffer[n][wanted] = the file's rows [c, c + n), columns [first, first + wanted) of a matrix `width` wide.
+  void readColumns(const File &f, int64_t base, int64_t c, int64_t n, int64_t first, int64_t wanted, int64_t width,
+                   int64_t size) {
+    buffer.resize(n * wanted * size);
+    if (wanted == width)
+      return f.read(base + c * width * size, n * width * size, buffer.data());
+    for (int64_t k = 0; k < n; ++k)
+      f.read(base + ((c + k) * width + first) * size, wanted * size, &buffer[k * wanted * size]);
+  }
+
+  void copy(const zccrt_global &g) {
+    const zccrt_global &from = program.globals[g.copy_of];
+    if (from.t.offset == g.t.offset)
+      return;
+    if (from.init == ZCCRT_INIT_COPY && &from > &g)
+      fail("tensor '%s' copies '%s', which is not yet filled", label(g), label(from));
+    int64_t count = pieceOf(g, comm.rank).count;
+    if (count != pieceOf(from, comm.rank).count)
+      fail("tensor '%s' copies '%s' of another size", label(g), label(from));
+    convert(arena + from.t.offset, from.t.elem, arena + g.t.offset, g.t.elem, count);
+  }
+
+  const zccrt_program &program;
+  char *arena;
+  const Comm &comm;
+  std::string dir;
+  int64_t seed;
+  std::map<int, std::unique_ptr<File>> files;
+  std::vector<char> buffer;
+};
+
+} // namespace
+
+std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm, const std::string &weightsDir,
+                                  int64_t seed) {
+  Loader loader(p, arena, comm, weightsDir, seed);
+  loader.load();
+  return loader.hash();
+}
+
+void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir) {
+  std::vector<uint64_t> total(sums.size());
+  comm.allReduce(sums.data(), total.data(), sums.size(), ZCCRT_U64, /*mean=*/false);
+  for (int i = 0; i < p.nglobals; ++i) {
+    const zccrt_global &g = p.globals[i];
+    if (isChecked(g) && hashFinish(total[i], g.file_bytes) != g.hash)
+      fail("'%s' has changed since the program was compiled (tensor '%s'); compile again",
+           weightsPath(p, g.file, weightsDir).c_str(), label(g));
+  }
+}
+
+} // namespace zccrt

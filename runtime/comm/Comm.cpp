@@ -1,0 +1,66 @@
+#include "runtime/comm/Comm.h"
+#include "runtime/Elem.h"
+#include "runtime/Fail.h"
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace zccrt {
+
+int64_t Comm::pieceLength(int64_t count, int r, int64_t at, int64_t length) const {
+  return std::clamp<int64_t>(std::min(count - r * piece(count), piece(count)) - at, 0, length);
+}
+
+void Comm::agree(const std::string &error) {
+  constexpr size_t kBytes = 2048;
+  std::vector<char> mine(kBytes), all(kBytes * ranks);
+  std::memcpy(mine.data(), error.data(), std::min(error.size(), kBytes - 1));
+  exchange(mine.data(), kBytes, all.data());
+  std::vector<std::string> distinct;
+  for (int r = 0; r < ranks; ++r) {
+    std::string text = &all[r * kBytes];
+    if (text.empty() || std::find(distinct.begin(), distinct.end(), text) != distinct.end())
+      continue;
+    distinct.push_back(text);
+    if (rank != 0)
+      continue;
+    bool everyone = true;
+    for (int other = 0; other < ranks; ++other)
+      everyone &= text == &all[other * kBytes];
+    std::string who = everyone ? "" : format("rank %d: ", r);
+    fprintf(stderr, "%s: error: %s%s\n", where.program.c_str(), who.c_str(), text.c_str());
+  }
+  if (!distinct.empty())
+    throw AgreedFailure(distinct[0]);
+}
+
+namespace {
+
+class SingleComm : public Comm {
+public:
+  SingleComm() : Comm(0, 1) {}
+  void allReduce(const void *in, void *out, int64_t count, int elem, bool) override {
+    copy(in, out, count * elemBytes(elem));
+  }
+  void reduceScatter(const void *in, void *out, int64_t count, int elem, bool) override {
+    copy(in, out, count * elemBytes(elem));
+  }
+  void abort() override {}
+  void barrier() override {}
+
+private:
+  void collect(const void *in, void *out, int64_t count, int elem, bool) override {
+    copy(in, out, count * elemBytes(elem));
+  }
+  static void copy(const void *in, void *out, int64_t bytes) {
+    if (in != out)
+      std::memcpy(out, in, bytes);
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Comm> singleRank() { return std::make_unique<SingleComm>(); }
+
+} // namespace zccrt

@@ -1,0 +1,193 @@
+#include "runtime/comm/Shm.h"
+#include "runtime/Elem.h"
+#include "runtime/Fail.h"
+#include "runtime/comm/Sum.h"
+#include <algorithm>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace zccrt {
+
+// A barrier spins this often before it yields, and yields this often before it sleeps: on a crowded node the ranks waited for
+// need the core.
+constexpr int kSpins = 2000, kYields = 20;
+constexpr long kSleepNanoseconds = 200'000'000;
+constexpr int64_t kLine = 64;
+
+struct ShmComm::Control {
+  alignas(kLine) std::atomic<uint32_t> arrived;
+  alignas(kLine) std::atomic<uint32_t> generation;  ///< of the barrier; what sleepers wait on
+  alignas(kLine) std::atomic<uint32_t> sleepers;
+  alignas(kLine) std::atomic<int32_t> failed;       ///< rank + 1 of the first rank that failed
+  alignas(kLine) std::atomic<int32_t> pids[1];      ///< one for each rank
+};
+
+static int64_t controlBytes(int ranks) {
+  return (4 * kLine + 4 * ranks + kLine - 1) / kLine * kLine;
+}
+
+int64_t ShmComm::windowBytes(int ranks, int64_t chunkBytes) {
+  return controlBytes(ranks) + 2 * chunkBytes * ranks;
+}
+
+ShmComm::ShmComm(int rank, int ranks, void *window, int64_t chunkBytes)
+    : Comm(rank, ranks), control(static_cast<Control *>(window)),
+      buffers(static_cast<char *>(window) + controlBytes(ranks)), chunkBytes(chunkBytes), parts(ranks) {
+  control->pids[rank].store(getpid());
+}
+
+char *ShmComm::buffer(int r) const { return buffers + (2 * r + turn) * chunkBytes; }
+
+// ---- waiting
+
+void ShmComm::abort() {
+  int32_t none = 0;
+  control->failed.compare_exchange_strong(none, rank + 1);
+}
+
+void ShmComm::expectNoFailure() const {
+  if (int32_t failed = control->failed.load(std::memory_order_relaxed))
+    throw PeerFailure(format("rank %d has failed", failed - 1));
+}
+
+/// Whether a process has ended; a zombie has.
+static bool hasEnded(int pid) {
+  if (kill(pid, 0) != 0)
+    return errno == ESRCH;
+  char path[64], text[512] = {};
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  FILE *file = fopen(path, "r");
+  if (!file)
+    return false;
+  size_t n = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  const char *state = n ? strrchr(text, ')') : nullptr;
+  return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+}
+
+void ShmComm::expectAlive(uint32_t generation) {
+  for (int r = 0; r < ranks; ++r) {
+    int pid = control->pids[r].load();
+    if (pid == 0 || !hasEnded(pid))
+      continue;
+    // It may have ended well, after this barrier.
+    if (control->generation.load() != generation)
+      return;
+    int32_t none = 0;
+    if (control->failed.compare_exchange_strong(none, r + 1))
+      fail("rank %d has ended unexpectedly", r);
+    expectNoFailure();
+  }
+}
+
+void ShmComm::wait(uint32_t generation) {
+  for (int i = 0; i < kSpins + kYields; ++i) {
+    if (control->generation.load(std::memory_order_acquire) != generation)
+      return;
+    expectNoFailure();
+    if (i >= kSpins)
+      sched_yield();
+#if defined(__x86_64__)
+    else
+      __builtin_ia32_pause();
+#endif
+  }
+  const timespec timeout = {0, kSleepNanoseconds};
+  control->sleepers.fetch_add(1);
+  while (control->generation.load() == generation) {
+    long woken = syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &timeout, nullptr, 0);
+    bool timedOut = woken != 0 && errno == ETIMEDOUT;
+    if (control->generation.load() != generation)
+      break;
+    expectNoFailure();
+    if (timedOut)
+      expectAlive(generation);
+  }
+  control->sleepers.fetch_sub(1);
+}
+
+void ShmComm::barrier() {
+  uint32_t generation = control->generation.load(std::memory_order_acquire);
+  if (control->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < uint32_t(ranks)) {
+    wait(generation);
+    return;
+  }
+  control->arrived.store(0, std::memory_order_relaxed);
+  control->generation.store(generation + 1);
+  if (control->sleepers.load())
+    syscall(SYS_futex, &control->generation, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// ---- collectives
+
+void ShmComm::allReduce(const void *in, void *out, int64_t count, int elem, bool mean) {
+  const int64_t size = elemBytes(elem), chunk = chunkBytes / size;
+  for (int64_t at = 0; at < count; at += chunk) {
+    const char *from = static_cast<const char *>(in) + at * size;
+    char *to = static_cast<char *>(out) + at * size;
+    int64_t n = std::min(chunk, count - at);
+    // Each rank adds up one part of the chunk, whole cache lines.
+    int64_t part = ((n + ranks - 1) / ranks + kLine - 1) / kLine * kLine;
+    auto begin = [&](int r) { return std::min(n, r * part); };
+    int64_t lo = begin(rank), hi = begin(rank + 1);
+    std::memcpy(buffer(rank), from, lo * size);
+    std::memcpy(buffer(rank) + hi * size, from + hi * size, (n - hi) * size);
+    barrier();
+    for (int r = 0; r < ranks; ++r)
+      parts[r] = r == rank ? from + lo * size : buffer(r) + lo * size;
+    sumInOrder(to + lo * size, parts.data(), ranks, hi - lo, elem, mean);
+    // Nobody reads this rank's own part of its buffer before the next barrier.
+    std::memcpy(buffer(rank) + lo * size, to + lo * size, (hi - lo) * size);
+    barrier();
+    for (int r = 0; r < ranks; ++r)
+      if (r != rank)
+        std::memcpy(to + begin(r) * size, buffer(r) + begin(r) * size, (begin(r + 1) - begin(r)) * size);
+    turn ^= 1;
+  }
+}
+
+void ShmComm::collect(const void *in, void *out, int64_t count, int elem, bool everyone) {
+  const int64_t size = elemBytes(elem), chunk = chunkBytes / size, whole = piece(count);
+  for (int64_t at = 0; at < whole; at += chunk) {
+    const char *from = static_cast<const char *>(in) + at * size;
+    std::memcpy(buffer(rank), from, pieceLength(count, rank, at, chunk) * size);
+    barrier();
+    for (int r = 0; r < ranks && (everyone || rank == 0); ++r) {
+      char *to = static_cast<char *>(out) + (r * whole + at) * size;
+      const char *source = r == rank ? from : buffer(r);
+      if (to != source)
+        std::memcpy(to, source, pieceLength(count, r, at, chunk) * size);
+    }
+    turn ^= 1;
+  }
+}
+
+void ShmComm::reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) {
+  const int64_t size = elemBytes(elem), whole = piece(count);
+  const int64_t chunk = std::max<int64_t>(1, chunkBytes / size / ranks);
+  const char *from = static_cast<const char *>(in);
+  for (int64_t at = 0; at < whole; at += chunk) {
+    int64_t n = std::min(chunk, whole - at);
+    for (int r = 0; r < ranks; ++r)
+      if (r != rank)
+        std::memcpy(buffer(rank) + r * chunk * size, from + (r * whole + at) * size,
+                    pieceLength(count, r, at, n) * size);
+    barrier();
+    for (int r = 0; r < ranks; ++r)
+      parts[r] = r == rank ? from + (rank * whole + at) * size : buffer(r) + rank * chunk * size;
+    char *to = static_cast<char *>(out) + at * size;
+    int64_t mine = pieceLength(count, rank, at, n);
+    sumInOrder(to, parts.data(), ranks, mine, elem, mean);
+    std::memset(to + mine * size, 0, (n - mine) * size);
+    turn ^= 1;
+  }
+}
+
+} // namespace zccrt

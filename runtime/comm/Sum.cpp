@@ -1,0 +1,49 @@
+#include "runtime/comm/Sum.h"
+#include "runtime/Elem.h"
+#include <algorithm>
+#include <type_traits>
+
+namespace zccrt {
+
+// The running sums of a block stay in the first-level cache.
+constexpr int64_t kBlock = 1024;
+
+template <class T> struct Accumulator { using type = T; };
+template <> struct Accumulator<Bf16> { using type = float; };
+template <> struct Accumulator<F16> { using type = float; };
+// Wrapping is defined for unsigned numbers only.
+template <> struct Accumulator<int64_t> { using type = uint64_t; };
+template <> struct Accumulator<int32_t> { using type = uint32_t; };
+
+template <class T> static T finish(typename Accumulator<T>::type sum, int n, bool mean) {
+  if constexpr (std::is_integral_v<T>)
+    return mean ? static_cast<T>(static_cast<T>(sum) / static_cast<T>(n)) : static_cast<T>(sum);
+  else
+    return T(mean ? sum / static_cast<decltype(sum)>(n) : sum);
+}
+
+template <class T>
+static void sumTyped(T *out, const void *const *parts, int n, int64_t count, bool mean) {
+  using A = typename Accumulator<T>::type;
+  A sums[kBlock];
+  for (int64_t at = 0; at < count; at += kBlock) {
+    int64_t length = std::min(kBlock, count - at);
+    for (int p = 0; p < n; ++p) {
+      const T *part = static_cast<const T *>(parts[p]) + at;
+      if (p == 0)
+        for (int64_t i = 0; i < length; ++i)
+          sums[i] = static_cast<A>(part[i]);
+      else
+        for (int64_t i = 0; i < length; ++i)
+          sums[i] += static_cast<A>(part[i]);
+    }
+    for (int64_t i = 0; i < length; ++i)
+      out[at + i] = finish<T>(sums[i], n, mean);
+  }
+}
+
+void sumInOrder(void *out, const void *const *parts, int n, int64_t count, int elem, bool mean) {
+  withType(elem, [&](auto t) { sumTyped(static_cast<decltype(t) *>(out), parts, n, count, mean); });
+}
+
+} // namespace zccrt
