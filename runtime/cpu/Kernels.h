@@ -12,5 +12,18 @@ void attentionRun(char *arena, const zccrt_call *c);
 int64_t attentionWorkspace(const zccrt_call *c);
 void attentionGradRun(char *arena, const zccrt_call *c);
 int64_t attentionGradWorkspace(const zccrt_call *c);
+void gatherRun(char *arena, const zccrt_call *c);
+void scatterAddRun(char *arena, const zccrt_call *c);
+void gatherElementsRun(char *arena, const zccrt_call *c);
+void scatterElementsRun(char *arena, const zccrt_call *c);
+void gatherNdRun(char *arena, const zccrt_call *c);
+void scatterNdRun(char *arena, const zccrt_call *c);
+void argmaxRun(char *arena, const zccrt_call *c);
+void argminRun(char *arena, const zccrt_call *c);
+void cumsumRun(char *arena, const zccrt_call *c);
+void topkRun(char *arena, const zccrt_call *c);
+int64_t topkWorkspace(const zccrt_call *c);
+void concatRun(char *arena, const zccrt_call *c);
+void padRun(char *arena, const zccrt_call *c);
 
 } // namespace zccrt::cpu

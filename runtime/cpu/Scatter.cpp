@@ -1,0 +1,104 @@
+// scatter_add, scatter_elements, scatter_nd: rows of updates combined with the rows where indices point.
+// Every element takes its updates in the order of the indices, whatever the number of threads: threads share
+// out columns of rows, or, where rows are short, the rows themselves, each thread reading all indices.
+#include "runtime/cpu/Index.h"
+#include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Number.h"
+
+namespace zccrt::cpu {
+
+namespace {
+
+struct Replace {
+  template <typename T> T operator()(T, T b) const { return b; }
+};
+struct Add {
+  template <typename T> T operator()(T a, T b) const { return T(Sum<T>(a) + Sum<T>(b)); }
+};
+struct Mul {
+  template <typename T> T operator()(T a, T b) const { return T(Sum<T>(a) * Sum<T>(b)); }
+};
+struct Max {
+  template <typename T> T operator()(T a, T b) const { return z_max<Sum<T>>(a, b); }
+};
+struct Min {
+  template <typename T> T operator()(T a, T b) const { return z_min<Sum<T>>(a, b); }
+};
+
+template <typename T, typename Op> void combine(T *y, const T *update, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = Op()(y[i], update[i]);
+}
+template <> ZCC_CLONES void combine<float, Add>(float *__restrict y, const float *__restrict update, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] += update[i];
+}
+
+template <typename T, typename Op, typename Rows>
+void combineRows(const Rows &target, T *y, const T *updates, int threads) {
+  constexpr int64_t kRowsTogether = 16; // a cache line of short rows stays with one thread
+  int64_t inner = target.inner;
+  bool byColumns = inner >= 32 * threads;
+#pragma omp parallel num_threads(threads)
+  {
+    int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
+    Share columns = byColumns ? Share(inner, thread, team) : Share(inner, 0, 1);
+    for (int64_t i = 0; i < target.rows; ++i) {
+      int64_t row = target(i);
+      if (byColumns || row / kRowsTogether % team == thread)
+        combine<T, Op>(y + row * inner + columns.begin, updates + i * inner + columns.begin,
+                       columns.end - columns.begin);
+    }
+  }
+}
+
+void copyBase(char *arena, const zccrt_call *c) {
+  const zccrt_tensor &base = operand(c, 0), &y = result(c, 0);
+  if (base.offset == y.offset)
+    return;
+  int64_t bytes = count(base) * elemBytes(base.elem);
+  int threads = threadsFor(c, 2 * bytes);
+#pragma omp parallel for schedule(static) num_threads(threads)
+  for (int64_t t = 0; t < threads; ++t) {
+    Share s(bytes, t, threads);
+    memcpy(arena + y.offset + s.begin, arena + base.offset + s.begin, size_t(s.end - s.begin));
+  }
+}
+
+template <typename Rows> void scatterRows(char *arena, const zccrt_call *c, const char *reduce) {
+  if (!arena)
+    return;
+  copyBase(arena, c);
+  const Rows target(arena, c);
+  int32_t elem = operand(c, 0).elem;
+  int threads = threadsFor(c, target.rows * (target.inner * elemBytes(elem) + 16));
+  withNumber(elem, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    T *y = at<T>(arena, result(c, 0));
+    const T *updates = at<T>(arena, operand(c, 2));
+    if (!strcmp(reduce, "none"))
+      combineRows<T, Replace>(target, y, updates, threads);
+    else if (!strcmp(reduce, "add"))
+      combineRows<T, Add>(target, y, updates, threads);
+    else if (!strcmp(reduce, "mul"))
+      combineRows<T, Mul>(target, y, updates, threads);
+    else if (!strcmp(reduce, "max"))
+      combineRows<T, Max>(target, y, updates, threads);
+    else if (!strcmp(reduce, "min"))
+      combineRows<T, Min>(target, y, updates, threads);
+    else
+      zccrt_fail(c->node, "unknown reduction '%s'", reduce);
+  });
+}
+
+} // namespace
+
+void scatterAddRun(char *arena, const zccrt_call *c) { scatterRows<AxisRows>(arena, c, "add"); }
+void scatterElementsRun(char *arena, const zccrt_call *c) {
+  scatterRows<AxisElements>(arena, c, attrString(c, "reduce", "none"));
+}
+void scatterNdRun(char *arena, const zccrt_call *c) {
+  scatterRows<TupleRows>(arena, c, attrString(c, "reduce", "none"));
+}
+
+} // namespace zccrt::cpu

@@ -1,0 +1,111 @@
+// concat and pad: copies of boxes.
+#include "runtime/cpu/Call.h"
+#include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Number.h"
+#include "runtime/cpu/StridedCopy.h"
+#include <vector>
+
+namespace zccrt::cpu {
+
+void concatRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &y = result(c, 0);
+  int64_t bytes = elemBytes(y.elem);
+  int axis = int(attrInt(c, "axis", 0));
+  char *to = arena + y.offset;
+  for (int i = 0; i < c->nin; ++i) {
+    const zccrt_tensor &x = operand(c, i);
+    copyStrided(to, y.strides, arena + x.offset, x.strides, x.dims, x.ndim, bytes, c->threads);
+    to += x.dims[axis] * y.strides[axis] * bytes;
+  }
+}
+
+namespace {
+
+enum class PadMode { Constant, Reflect, Edge, Wrap };
+
+PadMode padMode(const zccrt_call *c) {
+  const char *m = attrString(c, "mode", "constant");
+  if (!strcmp(m, "constant"))
+    return PadMode::Constant;
+  if (!strcmp(m, "reflect"))
+    return PadMode::Reflect;
+  if (!strcmp(m, "edge"))
+    return PadMode::Edge;
+  if (!strcmp(m, "wrap"))
+    return PadMode::Wrap;
+  zccrt_fail(c->node, "unknown padding mode '%s'", m);
+}
+
+/// Which element of an axis of n lies at position i, counted from the axis's start; -1: none.
+int64_t source(PadMode mode, int64_t i, int64_t n) {
+  if (i >= 0 && i < n)
+    return i;
+  switch (mode) {
+  case PadMode::Constant:
+    return -1;
+  case PadMode::Edge:
+    return i < 0 ? 0 : n - 1;
+  case PadMode::Wrap:
+    return (i % n + n) % n;
+  case PadMode::Reflect:
+    break;
+  }
+  if (n == 1)
+    return 0;
+  int64_t period = 2 * (n - 1), r = (i % period + period) % period;
+  return r < n ? r : period - r;
+}
+
+/// Element offsets in x for each position of each axis of the result, -1: the padding value.
+struct Maps {
+  std::vector<int64_t> axis[ZCCRT_MAX_DIMS];
+  explicit Maps(const zccrt_call *c) {
+    const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
+    PadMode mode = padMode(c);
+    for (int a = 0; a < x.ndim; ++a)
+      for (int64_t i = 0; i < y.dims[a]; ++i)
+        axis[a].push_back(source(mode, i - attrAxis(c, "lo", a, 0), x.dims[a]));
+  }
+};
+
+template <typename T> void padRow(T *y, const T *x, const std::vector<int64_t> &map, int64_t stride, T value) {
+  for (size_t i = 0; i < map.size(); ++i)
+    y[i] = map[i] < 0 ? value : x[map[i] * stride];
+}
+
+} // namespace
+
+void padRun(char *arena, const zccrt_call *c) {
+  if (!*c->cache)
+    *c->cache = new Maps(c);
+  if (!arena)
+    return;
+  const Maps &maps = *static_cast<Maps *>(*c->cache);
+  const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
+  int64_t width = y.ndim ? y.dims[y.ndim - 1] : 1, rows = width ? count(y) / width : 0;
+  double value = attrFloat(c, "value", 0.0);
+  withNumber(y.elem, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    T *to = at<T>(arena, y);
+    const T *from = at<T>(arena, x);
+#pragma omp parallel for schedule(static) num_threads(threadsFor(c, count(y) * elemBytes(y.elem)))
+    for (int64_t row = 0; row < rows; ++row) {
+      int64_t rest = row, offset = 0;
+      bool inside = true;
+      for (int a = y.ndim - 2; a >= 0; --a) {
+        int64_t i = maps.axis[a][rest % y.dims[a]];
+        rest /= y.dims[a];
+        inside &= i >= 0;
+        offset += i * x.strides[a];
+      }
+      if (inside)
+        padRow(to + row * width, from + offset, maps.axis[y.ndim - 1], x.strides[x.ndim - 1], T(value));
+      else
+        std::fill_n(to + row * width, width, T(value));
+    }
+  });
+}
+
+} // namespace zccrt::cpu
