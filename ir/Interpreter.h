@@ -27,6 +27,9 @@ double roundTo(Elem e, double v);
 Tensor tensorFromBytes(const Type &t, llvm::StringRef bytes);
 std::string tensorToBytes(const Tensor &t);
 
+/// Fills `dst` with the elements `offset + sum(i * stride)` of `src`.
+void copyStrided(const Tensor &src, int64_t offset, llvm::ArrayRef<int64_t> strides, Tensor &dst);
+
 /// Evaluates one node on given operands (nullptr for one left out).
 llvm::Expected<std::vector<Tensor>> evalNode(Node &n, llvm::ArrayRef<const Tensor *> in,
                                              Compute c = Compute::F32);

@@ -9,6 +9,7 @@ namespace zcc {
 
 class Builder;
 struct Tensor; // ir/Interpreter.h
+struct Scalar; // ir/Scalar.h
 
 /// An operand's name and what it may be.
 struct OperandDef {
@@ -53,6 +54,7 @@ struct OpDef {
   ExpandFn expand = nullptr;     ///< a body of primitives
   bool view = false;             ///< only strides change (ir/View.h says how)
   bool reduction = false;        ///< reduce_*: generated loops
+  bool leaf = false;             ///< constant, iota: computed where it is read
   const char *kernel = nullptr;  ///< runtime symbols zccrt_cpu_NAME and zccrt_gpu_NAME
   /// Which operands a kernel takes as strided views, a letter each: 'm' a matrix with one of its last two axes contiguous,
   /// 'r' rows with the last axis contiguous, '-' dense (also when the string is short).
@@ -82,9 +84,9 @@ struct OpDef {
 consteval OpDef defineOp(OpDef d) {
   if (!d.name || !d.summary)
     throw "an operator needs a name and a summary";
-  if ((d.scalar != nullptr) + (d.expand != nullptr) + d.view + d.reduction + (d.kernel != nullptr) +
-          d.structural != 1)
-    throw "exactly one of scalar, expand, view, reduction, kernel, structural";
+  if ((d.scalar != nullptr) + (d.expand != nullptr) + d.view + d.reduction + d.leaf +
+          (d.kernel != nullptr) + d.structural != 1)
+    throw "exactly one of scalar, expand, view, reduction, leaf, kernel, structural";
   if ((d.grad != nullptr) + (d.gradFn != nullptr) + (d.noGrad != nullptr) != 1)
     throw "exactly one of grad, gradFn, noGrad";
   if (!d.scalar && !d.infer)
@@ -101,6 +103,8 @@ namespace ops {
 /// All records, in the order of Ops.def.
 llvm::ArrayRef<const OpDef *> allOps();
 const OpDef *findOp(llvm::StringRef name);
+/// An elementwise operator's expression, parsed.
+const Scalar &scalarOf(const OpDef &op);
 /// Result types by the record: `infer`, or broadcasting for elementwise operators.
 llvm::Expected<llvm::SmallVector<Type, 2>> inferTypes(const OpDef &op,
                                                       llvm::ArrayRef<const Type *> operands,

@@ -6,91 +6,85 @@ using llvm::ArrayRef;
 
 std::optional<Dims> zcc::reshapeStrides(ArrayRef<int64_t> dims, ArrayRef<int64_t> strides,
                                         ArrayRef<int64_t> newDims) {
-  if (elementCount(dims) != elementCount(newDims))
-    return std::nullopt;
-  Dims out(newDims.size(), 0);
-  // Old axes without those of 1, whose stride means nothing.
-  Dims d, s;
-  for (size_t i = 0; i < dims.size(); ++i)
-    if (dims[i] != 1) {
-      d.push_back(dims[i]);
-      s.push_back(strides[i]);
-    }
+  Dims out = denseStrides(newDims); // what axes of 1 keep
   if (elementCount(dims) == 0)
-    return denseStrides(newDims);
-  // From the right: as many old axes as hold one run of new ones; within a run old axes must step through memory as one.
-  size_t n = newDims.size(), o = d.size();
-  while (o > 0) {
-    size_t first = o - 1;
-    int64_t have = d[first], want = 1;
-    size_t m = n;
-    while (want != have) {
-      if (want < have) {
-        if (m == 0)
-          return std::nullopt;
-        want *= newDims[--m];
-      } else {
-        if (first == 0)
-          return std::nullopt;
-        --first;
-        if (s[first] != s[first + 1] * d[first + 1])
-          return std::nullopt;
-        have *= d[first];
-      }
-    }
-    int64_t step = s[o - 1];
-    for (size_t i = n; i-- > m;) {
-      out[i] = newDims[i] == 1 ? 0 : step;
-      step *= newDims[i];
-    }
-    n = m;
-    o = first;
+    return out;
+  struct Run {
+    int64_t extent, stride;
+  };
+  llvm::SmallVector<Run, 5> runs; // axes that one stride steps through, from the last
+  for (int i = int(dims.size()) - 1; i >= 0; --i) {
+    if (dims[i] == 1)
+      continue;
+    if (!runs.empty() && strides[i] == runs.back().extent * runs.back().stride)
+      runs.back().extent *= dims[i];
+    else
+      runs.push_back({dims[i], strides[i]});
   }
-  // What is left over on the left are axes of 1. They take the dense stride, so that a dense view stays one.
-  int64_t step = 1;
-  for (size_t i = newDims.size(); i-- > 0;) {
+  size_t run = 0;
+  int64_t used = 1; // elements of the run that axes further in step through
+  for (int i = int(newDims.size()) - 1; i >= 0; --i) {
     if (newDims[i] == 1)
-      out[i] = step;
-    step = out[i] * newDims[i];
+      continue;
+    if (run == runs.size())
+      return std::nullopt;
+    out[i] = runs[run].stride * used;
+    used *= newDims[i];
+    if (used > runs[run].extent)
+      return std::nullopt; // the axis would reach over two runs
+    if (used == runs[run].extent) {
+      ++run;
+      used = 1;
+    }
   }
-  return out;
+  return run == runs.size() ? std::optional(out) : std::nullopt;
 }
 
-bool View::isDense() const {
-  Dims dense = denseStrides(dims);
-  for (size_t i = 0; i < dims.size(); ++i)
-    if (dims[i] != 1 && strides[i] != dense[i])
-      return false;
-  return offset == 0;
-}
-
-std::optional<View> zcc::viewOf(Value *v) {
-  if (!v->def || !v->def->op->view)
-    return View{v, 0, v->type.dims, denseStrides(v->type.dims)};
-  Node &n = *v->def;
-  auto in = viewOf(n.operand(0));
-  if (!in)
-    return std::nullopt;
-  View out{in->base, in->offset, v->type.dims, {}};
+std::optional<View> zcc::viewThrough(const Node &n, View in) {
+  View out = in;
+  const Dims &dims = n.result()->type.dims;
+  out.dims = dims;
   if (n.op == &ops::reshape) {
-    auto s = reshapeStrides(in->dims, in->strides, out.dims);
+    auto s = reshapeStrides(in.dims, in.strides, dims);
     if (!s)
       return std::nullopt;
     out.strides = *s;
   } else if (n.op == &ops::transpose) {
-    for (int64_t p : n.attrs.ints("perm"))
-      out.strides.push_back(in->strides[p]);
+    std::vector<int64_t> perm = n.attrs.ints("perm");
+    for (size_t i = 0; i < perm.size(); ++i)
+      out.strides[i] = in.strides[perm[i]];
   } else if (n.op == &ops::slice) {
-    auto starts = n.attrs.ints("starts"), steps = n.attrs.ints("steps");
-    for (size_t i = 0; i < out.dims.size(); ++i) {
-      out.offset += starts[i] * in->strides[i];
-      out.strides.push_back(in->strides[i] * (steps.empty() ? 1 : steps[i]));
+    std::vector<int64_t> starts = n.attrs.ints("starts"), steps = n.attrs.ints("steps");
+    for (size_t i = 0; i < dims.size(); ++i) {
+      out.offset += starts[i] * in.strides[i];
+      out.strides[i] = in.strides[i] * steps[i];
     }
-  } else { // broadcast
-    size_t shift = out.dims.size() - in->dims.size();
-    for (size_t i = 0; i < out.dims.size(); ++i)
-      out.strides.push_back(i < shift || in->dims[i - shift] != out.dims[i] ? 0
-                                                                            : in->strides[i - shift]);
+  } else {
+    assert(n.op == &ops::broadcast && "a view operator without a rule");
+    size_t lead = dims.size() - in.dims.size();
+    out.strides.assign(dims.size(), 0);
+    for (size_t i = lead; i < dims.size(); ++i)
+      out.strides[i] = in.dims[i - lead] == dims[i] ? in.strides[i - lead] : 0;
   }
+  Dims dense = denseStrides(dims); // nothing steps along an axis of 1: let it not hide that a view is dense
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] == 1)
+      out.strides[i] = dense[i];
   return out;
+}
+
+std::optional<View> zcc::viewOf(Value *v) {
+  llvm::SmallVector<const Node *, 8> path; // from v to what owns memory
+  while (v->def && v->def->op->view) {
+    path.push_back(v->def);
+    v = v->def->operand(0);
+  }
+  View view{v, 0, v->type.dims, denseStrides(v->type.dims)};
+  for (const Node *n : llvm::reverse(path)) {
+    auto next = viewThrough(*n, view);
+    if (!next)
+      return std::nullopt;
+    view = *next;
+  }
+  return view;
 }

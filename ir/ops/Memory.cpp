@@ -1,0 +1,98 @@
+// What the emitter knows by itself: writes to globals, started operators, fused kernels. The interpreter knows them too.
+#include "ir/ops/Rules.h"
+
+using namespace zcc;
+using namespace zcc::rules;
+
+static double noFlops(const Node &) { return 0; }
+
+static TypesOr inferAssign(Operands t, const Attrs &) {
+  if (*t[0] != *t[1])
+    return error("cannot assign " + t[1]->str() + " to " + t[0]->str());
+  return Types{};
+}
+
+constexpr OpDef ops::assign = defineOp({
+    .name = "assign",
+    .summary = "writes a param or state",
+    .operands = {{{"dst"}, {"src"}}},
+    .results = 0,
+    .infer = inferAssign,
+    .structural = true,
+    .noGrad = "it is appended after differentiation",
+    .writes = 1,
+    .flops = noFlops,
+});
+
+static TypesOr inferStart(Operands t, const Attrs &a) {
+  std::string name = a.s("op");
+  const OpDef *op = findOp(name);
+  if (!op || op == &ops::start)
+    return error("'" + name + "' cannot be started");
+  auto types = inferTypes(*op, t, a);
+  if (!types)
+    return types;
+  for (Type &r : *types)
+    r.isFuture = true;
+  return types;
+}
+
+constexpr OpDef ops::start = defineOp({
+    .name = "start",
+    .summary = "begins a collective or copy, whose result `wait` gives",
+    .operands = {{{"x", OperandDef::Variadic}}},
+    .attrs = {{{"op", "str", nullptr}}},
+    .infer = inferStart,
+    .structural = true,
+    .noGrad = "it is inserted after differentiation",
+    .ordered = true,
+    .flops = noFlops,
+});
+
+static TypesOr inferWait(Operands t, const Attrs &) {
+  if (!t[0]->isFuture)
+    return error("nothing was started: the operand is " + t[0]->str());
+  Type r = *t[0];
+  r.isFuture = false;
+  return Types{r};
+}
+
+constexpr OpDef ops::wait = defineOp({
+    .name = "wait",
+    .summary = "the result of what was started",
+    .operands = {{{"f"}}},
+    .infer = inferWait,
+    .structural = true,
+    .noGrad = "it is inserted after differentiation",
+    .ordered = true,
+    .flops = noFlops,
+});
+
+static TypesOr inferRelease(Operands, const Attrs &) { return Types{}; }
+
+constexpr OpDef ops::release = defineOp({
+    .name = "release",
+    .summary = "ends the life of a gathered or copied value",
+    .operands = {{{"x"}}},
+    .results = 0,
+    .infer = inferRelease,
+    .structural = true,
+    .noGrad = "it is inserted after differentiation",
+    .ordered = true,
+    .flops = noFlops,
+});
+
+static TypesOr inferFused(Operands, const Attrs &a) {
+  return error("the results of 'fused' are those of its kernel '@" + a.s("kernel") + "'");
+}
+
+constexpr OpDef ops::fused = defineOp({
+    .name = "fused",
+    .summary = "runs a kernel of the module: elementwise operators and reductions in one loop",
+    .operands = {{{"x", OperandDef::Variadic}}},
+    .attrs = {{{"kernel", "str", nullptr}}},
+    .results = -1,
+    .infer = inferFused,
+    .structural = true,
+    .noGrad = "it is made after differentiation",
+});
