@@ -61,15 +61,15 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
   std::vector<std::string> names, found, others;
   for (int i = 0; i < p.ninputs; ++i)
     names.push_back(p.inputs[i].name);
-  auto bind = [&](const std::string &name, Array array) {
+  auto bind = [&](std::string name, Array array) {
     if (std::find(found.begin(), found.end(), name) != found.end())
       fail("input '%s' is given twice", name.c_str());
     found.push_back(name);
     bindArray(p.inputs[std::find(names.begin(), names.end(), name) - names.begin()], std::move(array));
   };
   for (const std::string &path : files.npz)
-    for (Array &a : openNpz(path, names, others))
-      bind(a.name, std::move(a));
+    for (const Array &a : openNpz(path, names, others))
+      bind(a.name, a);
   for (const DataFiles::Named &f : files.npy) {
     if (std::find(names.begin(), names.end(), f.input) == names.end()) {
       std::string near = nearest(f.input, names);

@@ -80,7 +80,8 @@ std::string jsonString(const char *text) {
     else
       s += *c;
   }
-  return s + "\"";
+  s += '"';
+  return s;
 }
 
 } // namespace
@@ -99,7 +100,7 @@ std::string safetensorsHeader(const zccrt_program &p) {
       std::swap(dims[g.t.ndim - 2], dims[g.t.ndim - 1]);
     std::string shape;
     for (int64_t d : dims)
-      shape += (shape.empty() ? "" : ",") + std::to_string(d);
+      shape += format(shape.empty() ? "%lld" : ",%lld", static_cast<long long>(d));
     s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}", jsonString(g.onnx_name).c_str(),
                 types[g.t.elem], shape.c_str(), static_cast<long long>(at), static_cast<long long>(at + globalBytes(g)));
     at += globalBytes(g);

@@ -249,7 +249,7 @@ std::string npyHeader(int elem, const std::vector<int64_t> &dims) {
 
 Array openNpy(const std::string &path) {
   auto file = std::make_shared<File>(path);
-  return arrayAt(file, 0, file->bytes(), path, "'" + path + "'");
+  return arrayAt(file, 0, file->bytes(), path, format("'%s'", path.c_str()));
 }
 
 // ---- archives

@@ -1,0 +1,363 @@
+// .npy and .npz files, good and hostile; which samples a micro-batch gets; token files.
+#include "RuntimeTest.h"
+#include "runtime/Data.h"
+#include <minizip/zip.h>
+#include <numeric>
+#include <set>
+
+using namespace zccrt;
+using namespace runtimetest;
+
+namespace {
+
+template <class T> std::string npy(int elem, const std::vector<int64_t> &dims, const std::vector<T> &values) {
+  return npyHeader(elem, dims) + bytesOf(values);
+}
+
+std::string iotaNpy(const std::vector<int64_t> &dims) {
+  int64_t n = 1;
+  for (int64_t d : dims)
+    n *= d;
+  std::vector<float> v(n);
+  std::iota(v.begin(), v.end(), 0.f);
+  return npy(ZCCRT_F32, dims, v);
+}
+
+void writeNpz(const std::string &path, const std::vector<std::pair<std::string, std::string>> &members, int method) {
+  zipFile zip = zipOpen64(path.c_str(), APPEND_STATUS_CREATE);
+  for (auto &[name, bytes] : members) {
+    zip_fileinfo info = {};
+    zipOpenNewFileInZip(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0, nullptr, method, 6);
+    zipWriteInFileInZip(zip, bytes.data(), bytes.size());
+    zipCloseFileInZip(zip);
+  }
+  zipClose(zip, nullptr);
+}
+
+std::string header(const std::string &dict) {
+  std::string s = "\x93NUMPY\x01";
+  s += '\0';
+  uint16_t n = dict.size();
+  s.append(reinterpret_cast<char *>(&n), 2);
+  return s + dict;
+}
+
+/// x f32[2x3] at 0, label i64[2] at 64 in [0, 4) or -100.
+struct Model {
+  Model() {
+    inputs[0] = io("x", tensor(0, ZCCRT_F32, {2, 3}));
+    inputs[1] = io("label", tensor(64, ZCCRT_I64, {2}));
+    inputs[1].lo = 0;
+    inputs[1].hi = 4;
+    inputs[1].ignore = -100;
+    program.inputs = inputs;
+    program.ninputs = 2;
+  }
+  zccrt_io inputs[2];
+  zccrt_program program = {};
+  alignas(64) char arena[256] = {};
+  const float *x() const { return reinterpret_cast<const float *>(arena); }
+  const int64_t *label() const { return reinterpret_cast<const int64_t *>(arena + 64); }
+};
+
+DataFiles npz(const std::string &path) {
+  DataFiles f;
+  f.npz.push_back(path);
+  return f;
+}
+
+} // namespace
+
+TEST(Npy, HeaderRoundTrip) {
+  for (const std::vector<int64_t> &dims : {std::vector<int64_t>{}, {5}, {2, 0, 7}, {1, 2, 3, 4}}) {
+    std::string text = npyHeader(ZCCRT_I64, dims);
+    EXPECT_EQ(text.size() % 64, 0u);
+    NpyHeader h = parseNpyHeader(text, "a");
+    EXPECT_EQ(h.elem, ZCCRT_I64);
+    EXPECT_EQ(h.dims, dims);
+    EXPECT_EQ(h.headerBytes, static_cast<int64_t>(text.size()));
+  }
+}
+
+TEST(Npy, HostileHeaders) {
+  auto parse = [](const std::string &s) { return failureOf([&] { parseNpyHeader(s, "file"); }); };
+  const std::string good = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n";
+  EXPECT_EQ(parse(header(good)), "no failure");
+  // Cut at every length, and every byte changed: an error or a header, never a crash.
+  for (size_t n = 0; n < header(good).size(); ++n)
+    EXPECT_NE(parse(header(good).substr(0, n)), "no failure");
+  for (size_t i = 0; i < header(good).size(); ++i)
+    for (int change : {0x01, 0x20, 0x80, 0xff}) {
+      std::string s = header(good);
+      s[i] ^= change;
+      parse(s);
+    }
+  EXPECT_NE(parse(header("{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }")).find("big-endian"), std::string::npos);
+  EXPECT_NE(parse(header("{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }")).find("dtype '<c8'"), std::string::npos);
+  EXPECT_NE(parse(header("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")).find("dtype '|O'"), std::string::npos);
+  EXPECT_NE(parse(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }")).find("structured"),
+            std::string::npos);
+  EXPECT_NE(parse(header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }")).find("Fortran"), std::string::npos);
+  for (const char *shape : {"(-1,)", "(99999999999999999999,)", "(3", "3", "(3,,)", "('a',)"})
+    EXPECT_NE(parse(header(format("{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape))), "no failure") << shape;
+}
+
+TEST(Npy, Files) {
+  Folder f;
+  writeFile(f / "a.npy", iotaNpy({4, 3}));
+  Array a = openNpy(f / "a.npy");
+  EXPECT_EQ(a.dims, (std::vector<int64_t>{4, 3}));
+  float row[3];
+  a.source->read(a.offset + 2 * 12, 12, row);
+  EXPECT_EQ(row[1], 7);
+  writeFile(f / "short.npy", iotaNpy({4, 3}).substr(0, 140));
+  EXPECT_FAILURE(openNpy(f / "short.npy"), "cut short: shape (4, 3) of float32 takes 48 bytes, there are 12");
+  writeFile(f / "huge.npy", header("{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 4), }"));
+  EXPECT_FAILURE(openNpy(f / "huge.npy"), "too large");
+  EXPECT_FAILURE(openNpy(f / "none.npy"), "No such file");
+  EXPECT_FAILURE(openNpy(f.path), "not a regular file");
+}
+
+TEST(Npz, StoredAndDeflated) {
+  Folder f;
+  for (int method : {0, 8}) {
+    writeNpz(f / "a.npz", {{"x", iotaNpy({4, 3})}, {"more", iotaNpy({1})}}, method);
+    std::vector<std::string> others;
+    std::vector<Array> arrays = openNpz(f / "a.npz", {"x"}, others);
+    ASSERT_EQ(arrays.size(), 1u);
+    EXPECT_EQ(others, std::vector<std::string>{"more"});
+    EXPECT_EQ(arrays[0].inMemory > 0, method == 8);
+    float last;
+    arrays[0].source->read(arrays[0].offset + 44, 4, &last);
+    EXPECT_EQ(last, 11);
+  }
+}
+
+// Archives cut short, and archives with a byte changed: an error or an array, never a crash.
+TEST(Npz, Hostile) {
+  Folder f;
+  auto open = [&](const std::string &bytes) {
+    writeFile(f / "h.npz", bytes);
+    return failureOf([&] {
+      std::vector<std::string> others;
+      for (Array &a : openNpz(f / "h.npz", {"x"}, others)) {
+        std::vector<char> all(a.elements() * elemBytes(a.elem));
+        a.source->read(a.offset, all.size(), all.data());
+      }
+    });
+  };
+  for (int method : {0, 8}) {
+    writeNpz(f / "a.npz", {{"x", iotaNpy({4, 3})}}, method);
+    std::string good = readFile(f / "a.npz");
+    EXPECT_EQ(open(good), "no failure");
+    // The last four bytes only say where the directory is and how long the comment; minizip does without.
+    for (size_t n = 0; n < good.size() - 4; n += 7)
+      EXPECT_NE(open(good.substr(0, n)), "no failure") << n;
+    for (size_t i = 0; i < good.size(); i += 3)
+      for (int change : {0x01, 0x80, 0xff}) {
+        std::string s = good;
+        s[i] ^= change;
+        open(s);
+      }
+  }
+  EXPECT_NE(open("not an archive").find("is not an .npz archive"), std::string::npos);
+}
+
+TEST(Data, Sampling) {
+  Folder f;
+  writeNpz(f / "d.npz", {{"x", iotaNpy({7, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {7}, {0, 1, 2, 3, 0, 1, -100})}}, 0);
+  Model m;
+  Options o;
+  DataSet d(m.program, npz(f / "d.npz"), o);
+  EXPECT_EQ(d.batches(), 3);
+  EXPECT_EQ(d.batchRows(), 2);
+  ASSERT_EQ(d.notes().size(), 2u);
+  EXPECT_EQ(d.notes()[0], "the last 1 of 7 samples of 'x' are left out: 2 make a batch");
+  // Row b of batch i is sample 2 i + b, modulo 6.
+  for (int i = 0; i < 7; ++i) {
+    d.load(m.arena, i);
+    for (int b = 0; b < 2; ++b) {
+      int sample = (2 * i + b) % 6;
+      EXPECT_EQ(m.x()[b * 3], sample * 3);
+      EXPECT_EQ(m.label()[b], sample % 4);
+    }
+  }
+}
+
+TEST(Data, OwnShapeIsTheSameEveryStep) {
+  Folder f;
+  writeNpz(f / "d.npz", {{"x", iotaNpy({6, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {2}, {3, 1})}}, 0);
+  Model m;
+  DataSet d(m.program, npz(f / "d.npz"), Options());
+  d.load(m.arena, 2);
+  EXPECT_EQ(m.x()[0], 12);
+  EXPECT_EQ(m.label()[0], 3);
+}
+
+TEST(Data, ScalarsAndMatricesWithoutBatchAxis) {
+  Folder f;
+  zccrt_io inputs[2] = {io("adj", tensor(0, ZCCRT_F32, {3, 3})), io("t", tensor(64, ZCCRT_F32, {}))};
+  zccrt_program p = {};
+  p.inputs = inputs;
+  p.ninputs = 2;
+  writeNpz(f / "d.npz", {{"adj", iotaNpy({6, 3})}, {"t", iotaNpy({2})}}, 0);
+  DataSet d(p, npz(f / "d.npz"), Options());
+  EXPECT_EQ(d.batches(), 2);
+  alignas(64) char arena[128];
+  d.load(arena, 1);
+  EXPECT_EQ(reinterpret_cast<float *>(arena)[0], 9);
+  EXPECT_EQ(reinterpret_cast<float *>(arena)[16], 1);
+}
+
+TEST(Data, ShufflesWholeEpochs) {
+  Folder f;
+  const int n = 10;
+  writeNpz(f / "d.npz", {{"x", iotaNpy({n, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {n}, std::vector<int64_t>(n, 1))}}, 0);
+  Model m;
+  Options o;
+  o.shuffle = true;
+  o.seed = 5;
+  DataSet d(m.program, npz(f / "d.npz"), o);
+  std::vector<std::vector<float>> epochs;
+  for (int e = 0; e < 3; ++e) {
+    std::vector<float> seen;
+    for (int i = 0; i < n / 2; ++i) {
+      d.load(m.arena, e * n / 2 + i);
+      seen.push_back(m.x()[0]);
+      seen.push_back(m.x()[3]);
+    }
+    EXPECT_EQ(std::set<float>(seen.begin(), seen.end()).size(), size_t(n));
+    epochs.push_back(seen);
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+}
+
+TEST(Data, PermutationIsOne) {
+  for (uint64_t n : {1, 2, 3, 5, 64, 1000, 4097})
+    for (uint64_t seed : {0, 7}) {
+      Permutation p(n, seed, 3);
+      std::set<uint64_t> seen;
+      for (uint64_t i = 0; i < n; ++i)
+        seen.insert(p(i));
+      EXPECT_EQ(seen.size(), n);
+      EXPECT_LT(*seen.rbegin(), n);
+    }
+}
+
+TEST(Data, Conversions) {
+  Folder f;
+  Model m;
+  writeNpz(f / "d.npz", {{"x", npy<double>(ZCCRT_F64, {2, 3}, {1, 2, 3, 4, 5, 0.1})},
+                         {"label", npy<int32_t>(ZCCRT_I32, {2}, {3, -100})}}, 8);
+  DataSet d(m.program, npz(f / "d.npz"), Options());
+  d.load(m.arena, 0);
+  EXPECT_EQ(m.x()[5], 0.1f);
+  EXPECT_EQ(m.label()[1], -100);
+  ASSERT_EQ(d.notes().size(), 1u);
+  EXPECT_EQ(d.notes()[0], "'x' is rounded from float64 to float32");
+}
+
+TEST(Data, Refuses) {
+  Folder f;
+  Model m;
+  auto label = npy<int64_t>(ZCCRT_I64, {2}, {0, 1});
+  auto open = [&](std::vector<std::pair<std::string, std::string>> members) {
+    writeNpz(f / "d.npz", members, 0);
+    return failureOf([&] { DataSet(m.program, npz(f / "d.npz"), Options()); });
+  };
+  EXPECT_EQ(open({{"x", npy<int64_t>(ZCCRT_I64, {2, 3}, {1, 2, 3, 4, 5, 6})}, {"label", label}}),
+            "input 'x' is float32 (2, 3), its data are int64 (2, 3); convert them with numpy: array.astype('float32')");
+  EXPECT_NE(open({{"x", iotaNpy({2, 4})}, {"label", label}}).find("its data are float32 (2, 4)"), std::string::npos);
+  EXPECT_NE(open({{"x", iotaNpy({6})}, {"label", label}}).find("its data are float32 (6,)"), std::string::npos);
+  EXPECT_NE(open({{"x", iotaNpy({1, 3})}, {"label", label}}).find("have only 1 sample; one batch needs 2"),
+            std::string::npos);
+  EXPECT_NE(open({{"x", iotaNpy({8, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {6}, {0, 1, 2, 3, 0, 1})}})
+                .find("input 'x' has data for 4 batches, input 'label' for 3"),
+            std::string::npos);
+  EXPECT_EQ(open({{"x", iotaNpy({2, 3})}, {"labels", label}}),
+            "no data for input 'label' is int64 (2,); give --data=FILE.npz with an array 'label', or --data=label=FILE.npy; "
+            "the archive also has 'labels'");
+}
+
+TEST(Data, LabelsOutOfRange) {
+  Folder f;
+  Model m;
+  writeNpz(f / "d.npz", {{"x", iotaNpy({4, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {4}, {0, -100, 1, 4})}}, 0);
+  DataSet d(m.program, npz(f / "d.npz"), Options());
+  d.load(m.arena, 0);
+  EXPECT_FAILURE(d.load(m.arena, 1),
+                 "input 'label', sample 3: value 4 is not in [0, 4) (or -100), which node '/node' needs");
+}
+
+TEST(Data, FileCutWhileRunning) {
+  Folder f;
+  Model m;
+  writeNpz(f / "d.npz", {{"label", npy<int64_t>(ZCCRT_I64, {4}, {0, 1, 2, 3})}}, 0);
+  writeFile(f / "x.npy", iotaNpy({4, 3}));
+  DataFiles files = npz(f / "d.npz");
+  files.npy.push_back({"x", f / "x.npy"});
+  DataSet d(m.program, files, Options());
+  std::filesystem::resize_file(f / "x.npy", 140);
+  EXPECT_FAILURE(d.load(m.arena, 1), "changed while the program ran");
+}
+
+namespace {
+
+struct LanguageModel {
+  LanguageModel() {
+    inputs[0] = io("input_ids", tensor(0, ZCCRT_I64, {2, 3}));
+    inputs[1] = io("labels", tensor(64, ZCCRT_I64, {2, 3}));
+    for (zccrt_io &i : inputs)
+      i.hi = 50;
+    program.inputs = inputs;
+    program.ninputs = 2;
+  }
+  zccrt_io inputs[2];
+  zccrt_program program = {};
+  alignas(64) int64_t arena[16] = {};
+  void load(DataSet &d, int64_t i) { d.load(reinterpret_cast<char *>(arena), i); }
+};
+
+} // namespace
+
+TEST(Tokens, InputsAndShiftedLabels) {
+  Folder f;
+  LanguageModel m;
+  for (int elem : {ZCCRT_U16, ZCCRT_U32}) {
+    std::vector<uint16_t> shorts(14);
+    std::iota(shorts.begin(), shorts.end(), 1);
+    std::vector<uint32_t> words(shorts.begin(), shorts.end());
+    writeFile(f / "t.bin", elem == ZCCRT_U16 ? bytesOf(shorts) : bytesOf(words));
+    DataFiles files;
+    files.tokens = f / "t.bin";
+    DataSet d(m.program, files, Options());
+    EXPECT_EQ(d.batches(), 2);     // 4 samples of 3 tokens, and one token more for the last label
+    m.load(d, 1);
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_EQ(m.arena[i], 7 + i);
+      EXPECT_EQ(m.arena[8 + i], 8 + i);
+    }
+    Options same;
+    same.tokenLabels = TokenLabels::Same;
+    DataSet unshifted(m.program, files, same);
+    m.load(unshifted, 0);
+    EXPECT_EQ(m.arena[8], 1);
+  }
+}
+
+TEST(Tokens, Refuses) {
+  Folder f;
+  LanguageModel m;
+  DataFiles files;
+  files.tokens = f / "t.bin";
+  writeFile(f / "t.bin", bytesOf(std::vector<uint16_t>{1, 2, 3}));
+  EXPECT_FAILURE(DataSet(m.program, files, Options()), "too few for one batch");
+  writeFile(f / "t.bin", bytesOf(std::vector<uint16_t>(20, 60)));
+  DataSet d(m.program, files, Options());
+  EXPECT_FAILURE(m.load(d, 0), "value 60 is not in [0, 50)");
+  writeFile(f / "t.bin", "abc");
+  EXPECT_FAILURE(DataSet(m.program, files, Options()), "no whole number of uint16 tokens");
+  m.inputs[1].name = "attention_mask";
+  EXPECT_FAILURE(DataSet(m.program, files, Options()), "input 'attention_mask' is not cut from --tokens");
+}

@@ -1,0 +1,120 @@
+// For tests of the runtime: a folder of their own, a tiny program as the compiler would emit it, and running things in processes.
+#pragma once
+
+#include "runtime/Elem.h"
+#include "runtime/Fail.h"
+#include "runtime/zccrt.h"
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace runtimetest {
+
+/// A fresh folder, removed at the end.
+class Folder {
+public:
+  Folder() {
+    std::string name = testing::TempDir() + "zccrtXXXXXX";
+    path = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string operator/(const std::string &name) const { return path + "/" + name; }
+  std::string path;
+};
+
+inline void writeFile(const std::string &path, const std::string &bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline std::string readFile(const std::string &path) {
+  std::ostringstream s;
+  s << std::ifstream(path, std::ios::binary).rdbuf();
+  return s.str();
+}
+
+template <class T> std::string bytesOf(const std::vector<T> &v) {
+  return std::string(reinterpret_cast<const char *>(v.data()), v.size() * sizeof(T));
+}
+
+/// A dense tensor at an offset of the arena.
+inline zccrt_tensor tensor(int64_t offset, int elem, const std::vector<int64_t> &dims) {
+  zccrt_tensor t = {};
+  t.offset = offset;
+  t.elem = elem;
+  t.ndim = static_cast<int32_t>(dims.size());
+  int64_t stride = 1;
+  for (int i = t.ndim; i--; stride *= dims[i]) {
+    t.dims[i] = dims[i];
+    t.strides[i] = stride;
+  }
+  return t;
+}
+
+inline zccrt_io io(const char *name, const zccrt_tensor &t) {
+  zccrt_io i = {};
+  i.name = name;
+  i.t = t;
+  i.ignore = INT64_MIN;
+  i.node = "/node";
+  return i;
+}
+
+/// What a Failure says, or "no failure".
+inline std::string failureOf(const std::function<void()> &f) {
+  try {
+    f();
+  } catch (const zccrt::Failure &e) {
+    return e.what();
+  }
+  return "no failure";
+}
+
+#define EXPECT_FAILURE(code, part)                                                                 \
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, part, ::runtimetest::failureOf([&] { code; }))
+
+/// Runs f in `ranks` processes; each must end with status 0. A failure inside ends the process with status 1.
+inline void inProcesses(int ranks, const std::function<void(int)> &f, std::vector<int> expected = {}) {
+  std::vector<pid_t> pids;
+  for (int r = 0; r < ranks; ++r) {
+    pid_t pid = fork();
+    if (pid == 0) {
+      alarm(60);
+      try {
+        f(r);
+      } catch (const std::exception &e) {
+        fprintf(stderr, "rank %d: %s\n", r, e.what());
+        _exit(1);
+      }
+      _exit(testing::Test::HasFailure() ? 2 : 0);
+    }
+    pids.push_back(pid);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    int status = 0;
+    waitpid(pids[r], &status, 0);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    EXPECT_EQ(code, expected.empty() ? 0 : expected[r]) << "rank " << r;
+  }
+}
+
+struct Result {
+  int status;
+  std::string out, err;
+};
+
+/// Runs a shell command.
+inline Result shell(const std::string &command) {
+  Folder f;
+  int status = std::system(("(" + command + ") >" + f / "out" + " 2>" + f / "err").c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, readFile(f / "out"), readFile(f / "err")};
+}
+
+} // namespace runtimetest
