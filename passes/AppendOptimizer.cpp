@@ -9,8 +9,9 @@
 //   assign %w.m, %m1
 //   assign %w.v, %v1
 //   assign %w, %p2
-// behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates and @update does this;
-// with more than one rank each gradient is summed over them first. Formulas, their order and defaults are PyTorch's.
+// behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates
+// and @update does this; with more than one rank each gradient is summed over them first. Formulas,
+// their order and defaults are PyTorch's.
 #include "passes/Optimizer.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
@@ -48,7 +49,8 @@ private:
 };
 } // namespace
 
-/// While this many elements of later gradients are computed, a sum over ranks is under way before its update waits.
+/// While this many elements of later gradients are computed, a sum over ranks is under way before
+/// its update waits.
 static constexpr int64_t kOverlapElements = 1 << 20;
 
 llvm::Error Appender::collect() {
@@ -75,7 +77,8 @@ Value *Appender::sumOverRanks(Builder &b, Value *v, bool isAddend) {
   return b.make(ops::sum_ranks, {a}, {{"mean", int64_t(1)}}, v->name + ".sum");
 }
 
-/// Each update goes behind its gradient and behind what still reads the parameter, also through views.
+/// Each update goes behind its gradient and behind what still reads the parameter, also through
+/// views.
 void Appender::placeUpdates() {
   llvm::DenseMap<const Node *, size_t> order;
   for (auto &n : micro_->nodes)
@@ -98,7 +101,8 @@ void Appender::placeUpdates() {
   }
 }
 
-/// With several ranks an update waits for a sum over them: it goes further down, so that others overlap the sum.
+/// With several ranks an update waits for a sum over them: it goes further down, so that others
+/// overlap the sum.
 void Appender::delayUpdates() {
   llvm::DenseMap<const Node *, size_t> order;
   for (auto &n : micro_->nodes)
@@ -115,7 +119,8 @@ void Appender::delayUpdates() {
   }
 }
 
-/// Scales all gradients so that their joint norm is at most the limit, as torch.nn.utils.clip_grad_norm_.
+/// Scales all gradients so that their joint norm is at most the limit, as
+/// torch.nn.utils.clip_grad_norm_.
 void Appender::clip(Function &f, Optimizer &opt) {
   Builder b(f, nullptr, loc_);
   std::vector<Gradient *> inOrder;

@@ -106,8 +106,8 @@ static bool hasFullRow(const Tensor &t) {
   return false;
 }
 
-/// A bool constant. Scores that are finite where masked give a fully masked row equal weights, not none, so they
-/// become a bool mask only where no such row can be.
+/// A bool constant. Scores that are finite where masked give a fully masked row equal weights, not
+/// none, so they become a bool mask only where no such row can be.
 bool Combiner::constantKept(Value *v, const Tensor &t, bool isInfinite) {
   if (llvm::all_of(t.i, [](int64_t x) { return x != 0; }))
     return true;
@@ -215,8 +215,8 @@ std::optional<CombinedMask> Combiner::run(ArrayRef<MaskTerm> terms) {
   if (added_.empty())
     return m;
   if (m.value)
-    added_.push_back(b_.make(ops::select, {m.value, b_.scalar(0, elem_),
-                                           b_.scalar(-INFINITY, elem_)}));
+    added_.push_back(
+        b_.make(ops::select, {m.value, b_.scalar(0, elem_), b_.scalar(-INFINITY, elem_)}));
   m.value = nullptr;
   for (Value *a : added_)
     m.value = m.value ? b_.make(ops::add, {m.value, a}) : a;

@@ -22,7 +22,8 @@ struct CombinedMask {
   bool causal = false;
 };
 
-/// The mask operand and the causal flag that all terms together are, for scores [B, H, S, T]; nullopt if they are neither.
+/// The mask operand and the causal flag that all terms together are, for scores [B, H, S, T];
+/// nullopt if they are neither.
 std::optional<CombinedMask> combineMasks(Rewriter &r, Builder &b, llvm::ArrayRef<MaskTerm> terms,
                                          const Dims &scores, Elem elem);
 

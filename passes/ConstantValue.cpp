@@ -20,7 +20,8 @@ bool zcc::isConstantLeaf(const Value *v) {
   return v->def && v->def->numOperands() == 0 && isFoldable(*v->def);
 }
 
-static const Tensor *remember(std::unordered_map<const Value *, Tensor> &known, Value *v, Tensor t) {
+static const Tensor *remember(std::unordered_map<const Value *, Tensor> &known, Value *v,
+                              Tensor t) {
   return &(known[v] = std::move(t));
 }
 
@@ -61,8 +62,7 @@ const Tensor *ConstantValues::value(Value *v) {
 }
 
 std::optional<double> ConstantValues::splat(Value *v) const {
-  while (v && v->def &&
-         (v->def->op->view || v->def->op == &ops::copy))
+  while (v && v->def && (v->def->op->view || v->def->op == &ops::copy))
     v = v->def->operand(0);
   if (!v)
     return std::nullopt;

@@ -15,10 +15,11 @@ public:
 
   explicit ConstantValues(const Module &m) : module_(m) {}
 
-  /// The value of `v`, or nullptr if it depends on more than constants or is too large; valid until forgotten.
+  /// The value of `v`, or nullptr if it depends on more than constants or is too large; valid until
+  /// forgotten.
   const Tensor *value(Value *v);
-  /// The number that every element of `v` equals, seen without computing: constant nodes and globals of one value,
-  /// and views and copies of them.
+  /// The number that every element of `v` equals, seen without computing: constant nodes and
+  /// globals of one value, and views and copies of them.
   std::optional<double> splat(Value *v) const;
   /// Must be called before `v` is deleted.
   void forget(const Value *v) { known_.erase(v); }
@@ -28,13 +29,16 @@ private:
   std::unordered_map<const Value *, Tensor> known_;
 };
 
-/// Whether a node has the same results whenever its operands are the same, so that it can be computed here.
+/// Whether a node has the same results whenever its operands are the same, so that it can be
+/// computed here.
 bool isFoldable(const Node &n);
 /// Whether `v` is a `const` global, or the result of a node without operands that is foldable.
 bool isConstantLeaf(const Value *v);
 /// Whether all elements are the same, bit for bit.
 bool isSplat(const Tensor &t);
-/// Makes `t` a constant node before `before` (up to 8 elements, or one value) or else a const global.
-Value *materialize(Function &f, Node *before, const Tensor &t, llvm::StringRef name, const Loc &loc);
+/// Makes `t` a constant node before `before` (up to 8 elements, or one value) or else a const
+/// global.
+Value *materialize(Function &f, Node *before, const Tensor &t, llvm::StringRef name,
+                   const Loc &loc);
 
 } // namespace zcc

@@ -1,5 +1,5 @@
-// Drops what nobody uses: pure nodes, kernels that no node names, globals that no node reads and that are not exported;
-// and the constant data that no constant names any more.
+// Drops what nobody uses: pure nodes, kernels that no node names, globals that no node reads and
+// that are not exported; and the constant data that no constant names any more.
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseSet.h"
@@ -11,9 +11,8 @@ static bool dropNodes(Function &f) {
   bool changed = false;
   for (Node *n = f.last(); n;) {
     Node *before = n->prev();
-    bool returned = llvm::any_of(n->results, [&](auto &r) {
-      return llvm::is_contained(f.results, r.get());
-    });
+    bool returned =
+        llvm::any_of(n->results, [&](auto &r) { return llvm::is_contained(f.results, r.get()); });
     if (n->op->isPure() && !n->results.empty() && !n->hasUses() && !returned) {
       n->erase();
       changed = true;

@@ -6,7 +6,8 @@
 // becomes the global
 //   const %m : bool[4x4] = "..."[0, 16]
 //
-// Parameters are never read. Views of constants stay views when computing them would only store the data again.
+// Parameters are never read. Views of constants stay views when computing them would only store the
+// data again.
 #include "passes/ConstantValue.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
@@ -29,8 +30,8 @@ private:
 
   ConstantValues values_;
   Function &f_;
-  llvm::DenseSet<const Node *> foldable_; ///< nodes that can be computed
-  llvm::DenseSet<const Value *> needed_;  ///< their results that others read
+  llvm::DenseSet<const Node *> foldable_;      ///< nodes that can be computed
+  llvm::DenseSet<const Value *> needed_;       ///< their results that others read
   llvm::DenseMap<const Value *, int> readers_; ///< foldable nodes still to read it
 };
 } // namespace
@@ -75,7 +76,8 @@ void Folder::findFoldable() {
   }
 }
 
-/// A broadcast is free and its result larger; other views of data that is stored anyway are free too.
+/// A broadcast is free and its result larger; other views of data that is stored anyway are free
+/// too.
 bool Folder::staysView(const Node &n) const {
   if (!n.op->view || n.result()->type.count() <= 8 || values_.splat(n.result()))
     return false;
@@ -87,7 +89,8 @@ bool Folder::staysView(const Node &n) const {
   return isConstantLeaf(v);
 }
 
-/// From the last node to the first: what is read by nodes that stay, and what must be computed for that.
+/// From the last node to the first: what is read by nodes that stay, and what must be computed for
+/// that.
 void Folder::findNeeded() {
   for (auto i = f_.nodes.rbegin(); i != f_.nodes.rend(); ++i) {
     Node *n = i->get();
@@ -95,9 +98,8 @@ void Folder::findNeeded() {
       continue;
     bool stays = false, computed = false;
     for (auto &r : n->results) {
-      bool byOthers = isResult(r.get()) || llvm::any_of(r->uses, [&](auto &u) {
-        return !foldable_.count(u.node);
-      });
+      bool byOthers = isResult(r.get()) ||
+                      llvm::any_of(r->uses, [&](auto &u) { return !foldable_.count(u.node); });
       if (byOthers)
         needed_.insert(r.get());
       stays |= needed_.count(r.get());

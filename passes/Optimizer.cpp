@@ -102,12 +102,11 @@ Value *Optimizer::decay(double scale, double weightDecay) {
 /// Returns the parameter less its Adam step; assigns the moments.
 Value *Optimizer::adam(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
   GlobalValue *m = state(param, ".m"), *v = state(param, ".v");
-  Value *m1 = b.expr("m + (g - m) * (1 - beta)",
-                     {{"m", m}, {"g", g}, {"beta", constant(b, o_.beta1)}});
-  Value *v1 = b.expr("v * beta + g * rest * g", {{"v", v},
-                                                 {"g", g},
-                                                 {"beta", constant(b, o_.beta2)},
-                                                 {"rest", constant(b, 1 - o_.beta2)}});
+  Value *m1 =
+      b.expr("m + (g - m) * (1 - beta)", {{"m", m}, {"g", g}, {"beta", constant(b, o_.beta1)}});
+  Value *v1 = b.expr(
+      "v * beta + g * rest * g",
+      {{"v", v}, {"g", g}, {"beta", constant(b, o_.beta2)}, {"rest", constant(b, 1 - o_.beta2)}});
   Value *p1 = b.expr("p - m * rate / (sqrt(v) / root + eps)", {{"p", p},
                                                                {"m", m1},
                                                                {"v", v1},

@@ -1,4 +1,5 @@
-// The update of one parameter by each optimizer, and the scalars that all updates of a function share.
+// The update of one parameter by each optimizer, and the scalars that all updates of a function
+// share.
 #pragma once
 
 #include "ir/Builder.h"
@@ -6,10 +7,12 @@
 
 namespace zcc {
 
-/// An error if the options name an optimizer that is not there, or settings that PyTorch refuses too.
+/// An error if the options name an optimizer that is not there, or settings that PyTorch refuses
+/// too.
 llvm::Error checkOptimizer(const Options &o);
-/// Notes on each parameter what its group says (attributes weight_decay, lr_scale); a group that matches none is an
-/// error. The first group whose expression is found in the parameter's name or its name in the model counts.
+/// Notes on each parameter what its group says (attributes weight_decay, lr_scale); a group that
+/// matches none is an error. The first group whose expression is found in the parameter's name or
+/// its name in the model counts.
 llvm::Error applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o);
 
 class Optimizer {
@@ -17,7 +20,8 @@ public:
   /// The shared scalars go before `top` in `f`.
   Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc);
 
-  /// Nodes that update `param` (and its moments) by `gradient`, the mean over ranks and micro-batches.
+  /// Nodes that update `param` (and its moments) by `gradient`, the mean over ranks and
+  /// micro-batches.
   void update(Builder &b, GlobalValue &param, Value *gradient);
 
   Value *coefficient = nullptr; ///< f32[] by which every gradient is multiplied, or nullptr

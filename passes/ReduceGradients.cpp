@@ -1,5 +1,5 @@
-// Sums over the ranks become collectives that are started as soon as their addend is there and waited for where the sum
-// is first read, so that the backward in between overlaps them.
+// Sums over the ranks become collectives that are started as soon as their addend is there and
+// waited for where the sum is first read, so that the backward in between overlaps them.
 //
 //   %s = sum_ranks %a {mean = 1}              : f32[8x4]
 // becomes, with other nodes in between,

@@ -1,6 +1,6 @@
-// Canonical forms, and the families that models spell out, by small rules applied until none matches; equal pure nodes
-// are merged. Runs before and after differentiation; after the optimizer has been appended values of parameters
-// change inside a function, so it refuses then.
+// Canonical forms, and the families that models spell out, by small rules applied until none
+// matches; equal pure nodes are merged. Runs before and after differentiation; after the optimizer
+// has been appended values of parameters change inside a function, so it refuses then.
 //
 //   %s = sigmoid %x                             : f32[8x64]
 //   %y = mul %x, %s                             : f32[8x64]
@@ -139,8 +139,8 @@ Product zcc::productOf(const Rewriter &r, Value *v) {
 // ---- equal nodes
 
 static llvm::hash_code hashOf(const Node &n) {
-  llvm::hash_code h = llvm::hash_combine(n.op, llvm::hash_combine_range(n.operands().begin(),
-                                                                         n.operands().end()));
+  llvm::hash_code h =
+      llvm::hash_combine(n.op, llvm::hash_combine_range(n.operands().begin(), n.operands().end()));
   for (auto &[name, a] : n.attrs) {
     h = llvm::hash_combine(h, name, a.index());
     std::visit(
@@ -178,7 +178,8 @@ static bool isSame(const Node &a, const Node &b) {
   return j == b.attrs.end() && a.result()->type == b.result()->type;
 }
 
-/// Equal pure nodes become the first of them. What reads a global that this function writes is left alone.
+/// Equal pure nodes become the first of them. What reads a global that this function writes is left
+/// alone.
 static bool mergeEqual(Rewriter &r) {
   llvm::DenseSet<const Value *> written;
   for (auto &n : r.function.nodes)
@@ -240,7 +241,8 @@ static llvm::Expected<bool> simplifyFunction(Module &m, Function &f) {
     r.known.insert(n.get());
     r.dirty.insert(n.get());
   }
-  // Each rule makes the function smaller or more canonical; a pair that undoes each other would run forever.
+  // Each rule makes the function smaller or more canonical; a pair that undoes each other would run
+  // forever.
   int64_t budget = 1000 + 200 * int64_t(f.nodes.size());
   bool changed = false;
   do {

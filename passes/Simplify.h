@@ -1,5 +1,6 @@
-// What the rules of simplify share. A rule looks at one node and what produces its operands; if it matches, it builds the
-// better form before the node, replaces the results and returns true. What became unused is deleted by the driver.
+// What the rules of simplify share. A rule looks at one node and what produces its operands; if it
+// matches, it builds the better form before the node, replaces the results and returns true. What
+// became unused is deleted by the driver.
 #pragma once
 
 #include "ir/Builder.h"
@@ -18,7 +19,8 @@ public:
   llvm::DenseSet<Node *> dirty; ///< nodes to look at again
   llvm::DenseSet<Node *> known; ///< nodes that have been in `dirty`
 
-  /// A builder whose nodes come before `n` and are located where `n` and what it was matched with are.
+  /// A builder whose nodes come before `n` and are located where `n` and what it was matched with
+  /// are.
   Builder before(Node &n, std::initializer_list<const Node *> with = {}) const;
   /// Uses and function results of `old` become `v`, which takes over the name if it is new.
   void replace(Value *old, Value *v);
@@ -56,7 +58,8 @@ struct Mean {
   Dims axes;
 };
 std::optional<Mean> meanOf(const Rewriter &r, Value *v);
-/// A product as its factors and the product of its constants; only products with no other use are taken apart.
+/// A product as its factors and the product of its constants; only products with no other use are
+/// taken apart.
 struct Product {
   double scale = 1;
   llvm::SmallVector<Value *, 4> factors;

@@ -27,7 +27,8 @@ static bool recogniseSilu(Node &n, Rewriter &r) {
   return false;
 }
 
-/// If `v` is erf(x / sqrt(2)) or tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)): the operator of the whole, for this x.
+/// If `v` is erf(x / sqrt(2)) or tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)): the operator of the
+/// whole, for this x.
 static const OpDef *geluOf(const Rewriter &r, Value *v, Value *x) {
   if (Node *erf = defBy(v, ops::erf)) {
     Product p = productOf(r, erf->operand(0));
@@ -47,8 +48,7 @@ static const OpDef *geluOf(const Rewriter &r, Value *v, Value *x) {
       continue;
     Product cube = productOf(r, sum->operand(1 - i));
     bool square = take(cube, x) && take(cube, x);
-    if (near(cube.scale, 0.044715) && square && (factored || take(cube, x)) &&
-        cube.factors.empty())
+    if (near(cube.scale, 0.044715) && square && (factored || take(cube, x)) && cube.factors.empty())
       return &ops::gelu_tanh;
   }
   return nullptr;

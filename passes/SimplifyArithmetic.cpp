@@ -1,4 +1,5 @@
-// Elementwise nodes: neutral elements, constants on the right, powers, casts, selections, sums of parts.
+// Elementwise nodes: neutral elements, constants on the right, powers, casts, selections, sums of
+// parts.
 #include "passes/Simplify.h"
 #include <cmath>
 
@@ -53,7 +54,8 @@ static bool reciprocalOfRoot(Node &n, Rewriter &r) {
   return true;
 }
 
-/// Powers with the exponents that have operators of their own; PyTorch computes squares and cubes as products too.
+/// Powers with the exponents that have operators of their own; PyTorch computes squares and cubes
+/// as products too.
 static bool expandPower(Node &n, Rewriter &r) {
   auto e = r.splat(n.operand(1));
   if (!e || !isFloat(n.result()->type.elem))
@@ -98,8 +100,8 @@ static bool dropBroadcast(Node &n, Rewriter &r) {
 
 /// f(broadcast(x)) -> broadcast(f(x)) for operators of one operand.
 static bool broadcastLast(Node &n, Rewriter &r) {
-  Node *wide = n.op->isElementwise() && n.numOperands() == 1 ? defBy(n.operand(0), ops::broadcast)
-                                                             : nullptr;
+  Node *wide =
+      n.op->isElementwise() && n.numOperands() == 1 ? defBy(n.operand(0), ops::broadcast) : nullptr;
   if (!wide)
     return false;
   r.replaceShaped(n, r.before(n).make(*n.op, {wide->operand(0)}, n.attrs));
@@ -159,8 +161,7 @@ static bool addScatter(Node &n, Rewriter &r) {
         x->type != s->result()->type)
       continue;
     Builder b = r.before(n, {s});
-    r.replace(n.result(),
-              b.make(ops::scatter_add, {x, s->operand(1), s->operand(2)}, s->attrs));
+    r.replace(n.result(), b.make(ops::scatter_add, {x, s->operand(1), s->operand(2)}, s->attrs));
     return true;
   }
   return false;
@@ -245,17 +246,17 @@ static bool joinParts(Node &n, Rewriter &r) {
 
 llvm::ArrayRef<Rule> zcc::arithmeticRules() {
   static const Rule rules[] = {
-      {&ops::add, constantToRight}, {&ops::mul, constantToRight},
-      {&ops::max, constantToRight}, {&ops::min, constantToRight},
-      {&ops::and_, constantToRight}, {&ops::or_, constantToRight},
-      {&ops::add, dropNeutral},     {&ops::sub, dropNeutral},
-      {&ops::mul, dropNeutral},     {&ops::div, dropNeutral},
-      {&ops::pow, dropNeutral},     {&ops::and_, dropNeutral},
-      {&ops::or_, dropNeutral},     {&ops::div, divideByPowerOfTwo},
-      {&ops::div, oneOver},         {&ops::reciprocal, reciprocalOfRoot},
-      {&ops::pow, expandPower},     {nullptr, dropBroadcast},
-      {nullptr, broadcastLast},     {&ops::cast, dropCast},
-      {&ops::not_, dropDouble},     {&ops::neg, dropDouble},
+      {&ops::add, constantToRight},   {&ops::mul, constantToRight},
+      {&ops::max, constantToRight},   {&ops::min, constantToRight},
+      {&ops::and_, constantToRight},  {&ops::or_, constantToRight},
+      {&ops::add, dropNeutral},       {&ops::sub, dropNeutral},
+      {&ops::mul, dropNeutral},       {&ops::div, dropNeutral},
+      {&ops::pow, dropNeutral},       {&ops::and_, dropNeutral},
+      {&ops::or_, dropNeutral},       {&ops::div, divideByPowerOfTwo},
+      {&ops::div, oneOver},           {&ops::reciprocal, reciprocalOfRoot},
+      {&ops::pow, expandPower},       {nullptr, dropBroadcast},
+      {nullptr, broadcastLast},       {&ops::cast, dropCast},
+      {&ops::not_, dropDouble},       {&ops::neg, dropDouble},
       {&ops::select, simplifySelect}, {&ops::add, addScatter},
       {&ops::add, joinParts},
   };

@@ -1,13 +1,14 @@
-// Attention that exporters spell out: softmax((q * a) @ (k * b)^T * c + masks) @ v, with the guard against rows that are
-// fully masked, keys and values repeated for grouped heads, and any spelling of k^T.
+// Attention that exporters spell out: softmax((q * a) @ (k * b)^T * c + masks) @ v, with the guard
+// against rows that are fully masked, keys and values repeated for grouped heads, and any spelling
+// of k^T.
 //
 //   %s = matmul %q, %kt        %m = mul %s, 0.125        %a = add %m, %mask
 //   %p = softmax %a {axis = 3} %y = matmul %p, %v
 // becomes
 //   %y, %lse = attention %q, %k, %v, %mask {scale = 0.125}
 //
-// A mask that a trained parameter moves (a relative position bias) has a gradient, which attention does not give: such
-// graphs stay as they are. Masks are in AttentionMask.cpp.
+// A mask that a trained parameter moves (a relative position bias) has a gradient, which attention
+// does not give: such graphs stay as they are. Masks are in AttentionMask.cpp.
 #include "passes/AttentionMask.h"
 #include "passes/Simplify.h"
 #include <cmath>
@@ -21,7 +22,7 @@ struct Scores {
   Node *product = nullptr; ///< the matmul of q and k^T
   double scale = 1;
   std::vector<MaskTerm> masks;
-  Dims batchHeads;         ///< [B, H] where some shape of the scores has both
+  Dims batchHeads; ///< [B, H] where some shape of the scores has both
 };
 } // namespace
 
@@ -40,7 +41,8 @@ static Value *unguarded(const Rewriter &r, Value *v) {
   return nullptr;
 }
 
-/// The softmax over the last axis behind reshapes of the leading axes and the guard, if nothing else reads it.
+/// The softmax over the last axis behind reshapes of the leading axes and the guard, if nothing
+/// else reads it.
 static Node *softmaxOf(const Rewriter &r, Value *v) {
   for (bool guarded = false;;) {
     Node *n = v->def;
@@ -59,7 +61,8 @@ static Node *softmaxOf(const Rewriter &r, Value *v) {
   }
 }
 
-/// Takes the scores apart down to the product. Masks inside a scaling would be scaled too: no match.
+/// Takes the scores apart down to the product. Masks inside a scaling would be scaled too: no
+/// match.
 static bool collect(Rewriter &r, Value *v, Scores &s) {
   Node *n = v->def;
   if (!n)
@@ -91,7 +94,8 @@ static bool collect(Rewriter &r, Value *v, Scores &s) {
     if (first == 0)
       trial.masks.push_back({MaskTerm::Added, other, 0, dims});
     else if (auto low = r.splat(other))
-      trial.masks.push_back({i == 0 ? MaskTerm::Kept : MaskTerm::Dropped, n->operand(0), *low, dims});
+      trial.masks.push_back(
+          {i == 0 ? MaskTerm::Kept : MaskTerm::Dropped, n->operand(0), *low, dims});
     else
       continue;
     if (collect(r, inner, trial)) {

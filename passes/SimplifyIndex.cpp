@@ -1,4 +1,5 @@
-// Gathers whose indices are known: a run of consecutive rows is a slice, whose gradient is no scatter.
+// Gathers whose indices are known: a run of consecutive rows is a slice, whose gradient is no
+// scatter.
 #include "passes/Simplify.h"
 
 using namespace zcc;

@@ -1,4 +1,5 @@
-// Views, concat, pad, reductions and matrix products: no-ops dropped, chains merged, products with a matrix made 2-D.
+// Views, concat, pad, reductions and matrix products: no-ops dropped, chains merged, products with
+// a matrix made 2-D.
 #include "passes/Simplify.h"
 
 using namespace zcc;
@@ -142,8 +143,7 @@ static bool mergeBroadcasts(Node &n, Rewriter &r) {
   Node *inner = defBy(n.operand(0), ops::broadcast);
   if (!inner)
     return false;
-  r.replace(n.result(),
-            r.before(n, {inner}).expand(inner->operand(0), n.result()->type.dims));
+  r.replace(n.result(), r.before(n, {inner}).expand(inner->operand(0), n.result()->type.dims));
   return true;
 }
 
@@ -184,8 +184,8 @@ static bool dropReducedOnes(Node &n, Rewriter &r) {
   if (kept.size() == axes.size() && !axes.empty())
     return false;
   Builder b = r.before(n);
-  r.replace(n.result(), kept.empty() ? n.operand(0)
-                                     : b.make(*n.op, {n.operand(0)}, {{"axes", kept}}));
+  r.replace(n.result(),
+            kept.empty() ? n.operand(0) : b.make(*n.op, {n.operand(0)}, {{"axes", kept}}));
   return true;
 }
 
@@ -224,18 +224,30 @@ static bool dropBatchBroadcast(Node &n, Rewriter &r) {
 
 llvm::ArrayRef<Rule> zcc::shapeRules() {
   static const Rule rules[] = {
-      {&ops::reshape, dropNoop},         {&ops::transpose, dropNoop},
-      {&ops::slice, dropNoop},           {&ops::broadcast, dropNoop},
-      {&ops::pad, dropNoop},             {&ops::copy, dropNoop},
-      {&ops::reshape, reshapeSplat},     {&ops::transpose, reshapeSplat},
-      {&ops::slice, reshapeSplat},       {&ops::broadcast, reshapeSplat},
-      {&ops::reshape, mergeReshapes},    {&ops::reshape, swapAfterReshape},
-      {&ops::transpose, mergeTransposes}, {&ops::transpose, transposeOfOnes},
-      {&ops::slice, mergeSlices},        {&ops::slice, sliceOfConcat},
-      {&ops::broadcast, mergeBroadcasts}, {&ops::broadcast, broadcastOfOnes},
-      {&ops::concat, mergeConcats},      {&ops::reduce_sum, dropReducedOnes},
-      {&ops::reduce_max, dropReducedOnes}, {&ops::reduce_min, dropReducedOnes},
-      {&ops::reduce_prod, dropReducedOnes}, {&ops::matmul, dropBatchBroadcast},
+      {&ops::reshape, dropNoop},
+      {&ops::transpose, dropNoop},
+      {&ops::slice, dropNoop},
+      {&ops::broadcast, dropNoop},
+      {&ops::pad, dropNoop},
+      {&ops::copy, dropNoop},
+      {&ops::reshape, reshapeSplat},
+      {&ops::transpose, reshapeSplat},
+      {&ops::slice, reshapeSplat},
+      {&ops::broadcast, reshapeSplat},
+      {&ops::reshape, mergeReshapes},
+      {&ops::reshape, swapAfterReshape},
+      {&ops::transpose, mergeTransposes},
+      {&ops::transpose, transposeOfOnes},
+      {&ops::slice, mergeSlices},
+      {&ops::slice, sliceOfConcat},
+      {&ops::broadcast, mergeBroadcasts},
+      {&ops::broadcast, broadcastOfOnes},
+      {&ops::concat, mergeConcats},
+      {&ops::reduce_sum, dropReducedOnes},
+      {&ops::reduce_max, dropReducedOnes},
+      {&ops::reduce_min, dropReducedOnes},
+      {&ops::reduce_prod, dropReducedOnes},
+      {&ops::matmul, dropBatchBroadcast},
       {&ops::matmul, productWithMatrix},
   };
   return rules;

@@ -26,8 +26,7 @@ static bool recogniseSoftmax(Node &n, Rewriter &r) {
   Value *x = unshifted(e->operand(0), oneAxis(sum));
   if (!x)
     return false;
-  r.replace(n.result(),
-            r.before(n, {e, sum}).make(ops::softmax, {x}, {{"axis", oneAxis(sum)}}));
+  r.replace(n.result(), r.before(n, {e, sum}).make(ops::softmax, {x}, {{"axis", oneAxis(sum)}}));
   return true;
 }
 
@@ -41,8 +40,8 @@ static bool recogniseLogSoftmax(Node &n, Rewriter &r) {
   Value *x = unshifted(n.operand(0), oneAxis(sum));
   if (!x)
     return false;
-  r.replace(n.result(), r.before(n, {log, sum, e})
-                            .make(ops::log_softmax, {x}, {{"axis", oneAxis(sum)}}));
+  r.replace(n.result(),
+            r.before(n, {log, sum, e}).make(ops::log_softmax, {x}, {{"axis", oneAxis(sum)}}));
   return true;
 }
 
@@ -66,8 +65,7 @@ static bool recogniseCrossEntropy(Node &n, Rewriter &r) {
     return false;
   Builder b = r.before(n, {logs});
   Value *flat = b.reshape(labels, {labels->type.dims[0]});
-  Value *loss =
-      b.make(ops::cross_entropy, {logs->operand(0), flat}, {{"has_ignore", int64_t(0)}});
+  Value *loss = b.make(ops::cross_entropy, {logs->operand(0), flat}, {{"has_ignore", int64_t(0)}});
   r.replace(n.result(), b.make(ops::neg, {b.reshape(loss, labels->type.dims)}));
   return true;
 }
