@@ -9,6 +9,9 @@ static constexpr int32_t kAll = -1;
 
 const zccrt_kernel_def zccrt_cpu_kernels[] = {
     {"matmul", matmulRun, matmulWorkspace, 0b111},
+    {"conv", convRun, convWorkspace, 0},
+    {"conv_grad_input", convGradInputRun, convGradInputWorkspace, 0},
+    {"conv_grad_weight", convGradWeightRun, convGradWeightWorkspace, 0},
     {"attention", attentionRun, attentionWorkspace, 0b011111},
     {"attention_grad", attentionGradRun, attentionGradWorkspace, 0b1110111111},
     {"gather", gatherRun, nullptr, 0},

@@ -8,6 +8,12 @@ namespace zccrt::cpu {
 
 void matmulRun(char *arena, const zccrt_call *c);
 int64_t matmulWorkspace(const zccrt_call *c);
+void convRun(char *arena, const zccrt_call *c);
+int64_t convWorkspace(const zccrt_call *c);
+void convGradInputRun(char *arena, const zccrt_call *c);
+int64_t convGradInputWorkspace(const zccrt_call *c);
+void convGradWeightRun(char *arena, const zccrt_call *c);
+int64_t convGradWeightWorkspace(const zccrt_call *c);
 void attentionRun(char *arena, const zccrt_call *c);
 int64_t attentionWorkspace(const zccrt_call *c);
 void attentionGradRun(char *arena, const zccrt_call *c);

@@ -1,0 +1,276 @@
+// conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its tensors;
+// where they are not the program's plain ones, the call reorders through its scratch.
+#include "runtime/cpu/ConvShape.h"
+#include "runtime/cpu/Dnnl.h"
+#include "runtime/cpu/Kernels.h"
+#include <memory>
+
+using namespace dnnl;
+
+namespace zccrt::cpu {
+
+namespace {
+
+/// A tensor of the primitive: where it lies for the program and how the primitive wants it.
+struct Part {
+  int arg;
+  const zccrt_tensor *tensor;
+  memory::desc plain, wanted;
+  int64_t copyAt = -1; ///< in scratch; -1: used in place
+  Primitive reorder;
+};
+
+struct Plan {
+  std::vector<Part> inputs;
+  Part output;
+  Primitive primitive;
+  int64_t libraryScratch = 0, bytes = 0;
+  Scratch scratch;
+};
+
+/// The descriptors of one convolution.
+struct Descs {
+  memory::desc x, w, bias, y;
+};
+
+memory::desc plainDesc(const memory::dims &dims, memory::data_type type) {
+  memory::dims strides(dims.size());
+  int64_t n = 1;
+  for (size_t i = dims.size(); i--;) {
+    strides[i] = n;
+    n *= dims[i];
+  }
+  return {dims, type, strides};
+}
+
+Descs plainDescs(const ConvShape &s, memory::data_type type) {
+  memory::dims x{s.batch, s.channels}, w{s.filters / s.group, s.channels / s.group},
+      y{s.batch, s.filters};
+  if (s.group > 1)
+    w.insert(w.begin(), s.group);
+  for (int i = 0; i < s.spatial; ++i) {
+    x.push_back(s.in[i]);
+    w.push_back(s.kernel[i]);
+    y.push_back(s.out[i]);
+  }
+  return {plainDesc(x, type), plainDesc(w, type), plainDesc({s.filters}, type), plainDesc(y, type)};
+}
+
+/// Whether to keep the plain layouts (a product of matrices behind the scenes) rather than let the primitive choose.
+/// Measured (tools/bench/kernels.cpp): for the gradient of few channels the blocked kernels compute 16 of them, and
+/// windows that do not overlap gain nothing from blocking.
+bool staysPlain(ConvKind kind, const ConvShape &s) {
+  bool apart = true;
+  for (int i = 0; i < s.spatial; ++i)
+    apart &= s.stride[i] == s.kernel[i] && s.kernel[i] > 1 && !s.padLo[i];
+  return apart || (kind == ConvKind::GradInput && s.channels / s.group <= 4 && s.group == 1);
+}
+
+memory::desc anyLayout(const memory::desc &d, bool plain) {
+#if DNNL_VERSION_MAJOR >= 3
+  return plain ? d : memory::desc(d.get_dims(), d.get_data_type(), memory::format_tag::any);
+#else
+  return plain ? d : memory::desc(d.dims(), d.data_type(), memory::format_tag::any);
+#endif
+}
+
+/// A primitive of one kind and the layouts it wants.
+struct Choice {
+  primitive made;
+  memory::desc x, w, y, scratchpad;
+};
+
+Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool make) {
+  bool keep = staysPlain(kind, s);
+  memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep), y = anyLayout(plain.y, keep);
+  memory::dims stride(s.stride, s.stride + s.spatial), lo(s.padLo, s.padLo + s.spatial),
+      hi(s.padHi, s.padHi + s.spatial), dilation;
+  for (int i = 0; i < s.spatial; ++i)
+    dilation.push_back(s.dilation[i] - 1);
+  auto attr = userScratchpad();
+  const auto algo = algorithm::convolution_direct;
+  const auto prop = prop_kind::forward_training;
+#if DNNL_VERSION_MAJOR >= 3
+  using Forward = convolution_forward::primitive_desc;
+  Forward forward = bias ? Forward(engine(), prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi, attr)
+                         : Forward(engine(), prop, algo, x, w, y, stride, dilation, lo, hi, attr);
+  auto backward = [&](auto *type) {
+    using Pd = std::remove_pointer_t<decltype(type)>;
+    if constexpr (std::is_same_v<Pd, convolution_backward_data::primitive_desc>)
+      return Pd(engine(), algo, x, w, y, stride, dilation, lo, hi, forward, attr);
+    else
+      return Pd(engine(), algo, x, w, y, stride, dilation, lo, hi, forward, attr);
+  };
+#else
+  using Desc = convolution_forward::desc;
+  convolution_forward::primitive_desc forward(
+      bias ? Desc(prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi)
+           : Desc(prop, algo, x, w, y, stride, dilation, lo, hi),
+      attr, engine());
+  auto backward = [&](auto *type) {
+    using Pd = std::remove_pointer_t<decltype(type)>;
+    if constexpr (std::is_same_v<Pd, convolution_backward_data::primitive_desc>)
+      return Pd(convolution_backward_data::desc(algo, x, w, y, stride, dilation, lo, hi), attr, engine(),
+                forward);
+    else
+      return Pd(convolution_backward_weights::desc(algo, x, w, y, stride, dilation, lo, hi), attr,
+                engine(), forward);
+  };
+#endif
+  if (kind == ConvKind::Forward)
+    return {make ? primitive(convolution_forward(forward)) : primitive(), forward.src_desc(),
+            forward.weights_desc(), forward.dst_desc(), forward.scratchpad_desc()};
+  if (kind == ConvKind::GradInput) {
+    auto pd = backward((convolution_backward_data::primitive_desc *)nullptr);
+    return {make ? primitive(convolution_backward_data(pd)) : primitive(), pd.diff_src_desc(),
+            pd.weights_desc(), pd.diff_dst_desc(), pd.scratchpad_desc()};
+  }
+  auto pd = backward((convolution_backward_weights::primitive_desc *)nullptr);
+  return {make ? primitive(convolution_backward_weights(pd)) : primitive(), pd.src_desc(),
+          pd.diff_weights_desc(), pd.diff_dst_desc(), pd.scratchpad_desc()};
+}
+
+enum class For { Workspace, Run };
+
+/// Finds a place for a tensor that the primitive wants in another layout.
+void placePart(Plan &p, Part &part, bool isInput, For purpose) {
+  if (part.wanted == part.plain)
+    return;
+  part.copyAt = p.bytes;
+  p.bytes += aligned(int64_t(part.wanted.get_size()));
+  const memory::desc &from = isInput ? part.plain : part.wanted;
+  const memory::desc &to = isInput ? part.wanted : part.plain;
+  reorder::primitive_desc pd(engine(), from, engine(), to, userScratchpad());
+  p.libraryScratch = std::max(p.libraryScratch, int64_t(pd.scratchpad_desc().get_size()));
+  if (purpose == For::Workspace)
+    return;
+  part.reorder = Primitive(reorder(pd), pd.scratchpad_desc());
+  part.reorder.add(DNNL_ARG_FROM, from);
+  part.reorder.add(DNNL_ARG_TO, to);
+}
+
+struct Operands {
+  const zccrt_tensor *x, *w, *y, *bias = nullptr;
+};
+
+Operands operandsOf(ConvKind kind, const zccrt_call *c) {
+  const zccrt_tensor *a = &operand(c, 0), *b = &operand(c, 1), *r = &result(c, 0);
+  switch (kind) {
+  case ConvKind::Forward:
+    return {a, b, r, hasOperand(c, 2) ? &operand(c, 2) : nullptr};
+  case ConvKind::GradInput:
+    return {r, b, a};
+  case ConvKind::GradWeight:
+    break;
+  }
+  return {a, r, b};
+}
+
+void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
+  useThreads(c);
+  Operands t = operandsOf(kind, c);
+  ConvShape s(c, *t.x, *t.w, *t.y);
+  Descs plain = plainDescs(s, dnnlType(t.x->elem));
+  Choice choice = choose(kind, s, plain, t.bias, purpose == For::Run);
+  bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
+  Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
+  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w,
+         choice.w, -1, {}};
+  Part y{forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t.y, plain.y, choice.y, -1, {}};
+  if (forward)
+    p.inputs = {x, w}, p.output = y;
+  else if (input)
+    p.inputs = {y, w}, p.output = x;
+  else
+    p.inputs = {x, y}, p.output = w;
+  if (t.bias)
+    p.inputs.push_back({DNNL_ARG_BIAS, t.bias, plain.bias, plain.bias, -1, {}});
+  p.libraryScratch = int64_t(choice.scratchpad.get_size());
+  for (Part &part : p.inputs)
+    placePart(p, part, /*isInput=*/true, purpose);
+  placePart(p, p.output, /*isInput=*/false, purpose);
+  int64_t library = p.libraryScratch;
+  p.libraryScratch = p.bytes;
+  p.bytes += aligned(library);
+  if (purpose == For::Workspace)
+    return;
+  p.primitive = Primitive(choice.made, choice.scratchpad);
+  for (Part &part : p.inputs)
+    p.primitive.add(part.arg, part.wanted);
+  p.primitive.add(p.output.arg, p.output.wanted);
+}
+
+void run(Plan &p, char *arena, const zccrt_call *c) {
+  char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
+  char *library = scratch + p.libraryScratch;
+  int place = 0;
+  for (Part &part : p.inputs) {
+    char *data = arena + part.tensor->offset;
+    if (part.copyAt >= 0) {
+      part.reorder.bind(0, data);
+      part.reorder.bind(1, data = scratch + part.copyAt);
+      part.reorder.run(library);
+    }
+    p.primitive.bind(place++, data);
+  }
+  char *out = arena + p.output.tensor->offset;
+  p.primitive.bind(place, p.output.copyAt >= 0 ? scratch + p.output.copyAt : out);
+  p.primitive.run(library);
+  if (p.output.copyAt < 0)
+    return;
+  p.output.reorder.bind(0, scratch + p.output.copyAt);
+  p.output.reorder.bind(1, out);
+  p.output.reorder.run(library);
+}
+
+void runLoops(ConvKind kind, char *arena, const zccrt_call *c) {
+  Operands t = operandsOf(kind, c);
+  convLoops(kind, ConvShape(c, *t.x, *t.w, *t.y), at<double>(arena, *t.x), at<double>(arena, *t.w),
+            t.bias ? at<double>(arena, *t.bias) : nullptr, at<double>(arena, *t.y), c->threads);
+}
+
+bool viaLoops(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
+
+int64_t workspace(ConvKind kind, const zccrt_call *c) {
+  if (viaLoops(c))
+    return 0;
+  try {
+    Plan p;
+    makePlan(p, kind, c, For::Workspace);
+    return p.bytes;
+  } catch (const error &e) {
+    failDnnl(c, e);
+  }
+}
+
+void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
+  useThreads(c);
+  if (viaLoops(c)) {
+    if (arena)
+      runLoops(kind, arena, c);
+    return;
+  }
+  try {
+    if (!*c->cache) {
+      auto p = std::make_unique<Plan>();
+      makePlan(*p, kind, c, For::Run);
+      p->scratch.prepare(c, p->bytes);
+      *c->cache = p.release();
+    }
+    if (arena)
+      run(*static_cast<Plan *>(*c->cache), arena, c);
+  } catch (const error &e) {
+    failDnnl(c, e);
+  }
+}
+
+} // namespace
+
+int64_t convWorkspace(const zccrt_call *c) { return workspace(ConvKind::Forward, c); }
+int64_t convGradInputWorkspace(const zccrt_call *c) { return workspace(ConvKind::GradInput, c); }
+int64_t convGradWeightWorkspace(const zccrt_call *c) { return workspace(ConvKind::GradWeight, c); }
+void convRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::Forward, arena, c); }
+void convGradInputRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::GradInput, arena, c); }
+void convGradWeightRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::GradWeight, arena, c); }
+
+} // namespace zccrt::cpu

@@ -1,0 +1,38 @@
+// The extents of a convolution, read from any of its three operators' calls.
+#pragma once
+
+#include "runtime/cpu/Call.h"
+
+namespace zccrt::cpu {
+
+/// y[N, M, out...] = x[N, C, in...] * w[M, C/group, kernel...].
+struct ConvShape {
+  int spatial; ///< 1 to 3 axes
+  int64_t batch, channels, filters, group;
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], padLo[3], padHi[3];
+
+  ConvShape(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y)
+      : spatial(x.ndim - 2), batch(x.dims[0]), channels(x.dims[1]), filters(w.dims[0]),
+        group(attrInt(c, "group", 1)) {
+    if (spatial < 1 || spatial > 3)
+      zccrt_fail(c->node, "a convolution over %d axes has no kernel", spatial);
+    for (int i = 0; i < spatial; ++i) {
+      in[i] = x.dims[i + 2];
+      out[i] = y.dims[i + 2];
+      kernel[i] = w.dims[i + 2];
+      stride[i] = attrAxis(c, "strides", i, 1);
+      dilation[i] = attrAxis(c, "dilations", i, 1);
+      padLo[i] = attrAxis(c, "pads_lo", i, 0);
+      padHi[i] = attrAxis(c, "pads_hi", i, 0);
+    }
+  }
+};
+
+/// The three operators, by what they compute.
+enum class ConvKind { Forward, GradInput, GradWeight };
+
+/// Plain loops for elements that oneDNN has no convolution for (f64). `bias` may be null.
+void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y,
+               int threads);
+
+} // namespace zccrt::cpu

@@ -1,0 +1,128 @@
+// Convolutions and their gradients against loops in double.
+#include "test/unit/KernelTest.h"
+
+using namespace kerneltest;
+
+namespace {
+
+struct Case {
+  int64_t n, c, m, group;
+  Dims in, kernel, strides, lo, hi, dilations;
+  bool bias = false;
+  int threads = 2;
+};
+
+Dims outDims(const Case &k) {
+  Dims o;
+  for (size_t i = 0; i < k.in.size(); ++i)
+    o.push_back((k.in[i] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) / k.strides[i] + 1);
+  return o;
+}
+
+Dims join(int64_t a, int64_t b, const Dims &rest) {
+  Dims d{a, b};
+  d.insert(d.end(), rest.begin(), rest.end());
+  return d;
+}
+
+/// Calls f(x index, w index, y index) for every product of the convolution.
+template <typename F> void forProducts(const Case &k, F f) {
+  Dims all = join(k.n, k.m, outDims(k));
+  all.push_back(k.c / k.group);
+  all.insert(all.end(), k.kernel.begin(), k.kernel.end());
+  size_t sp = k.in.size();
+  forIndex(all, [&](const Dims &i) {
+    Dims x{i[0], i[1] / (k.m / k.group) * (k.c / k.group) + i[2 + sp]}, w{i[1], i[2 + sp]}, y{i[0], i[1]};
+    for (size_t a = 0; a < sp; ++a) {
+      int64_t at = i[2 + a] * k.strides[a] - k.lo[a] + i[3 + sp + a] * k.dilations[a];
+      if (at < 0 || at >= k.in[a])
+        return;
+      x.push_back(at);
+      w.push_back(i[3 + sp + a]);
+      y.push_back(i[2 + a]);
+    }
+    f(x, w, y);
+  });
+}
+
+int64_t flat(const Dims &at, const Dims &dims) {
+  int64_t o = 0;
+  for (size_t i = 0; i < at.size(); ++i)
+    o = o * dims[i] + at[i];
+  return o;
+}
+
+template <typename T> void run(const Case &k, const char *kernel) {
+  SCOPED_TRACE(kernel);
+  Dims dims[3] = {join(k.n, k.c, k.in), join(k.m, k.c / k.group, k.kernel), join(k.n, k.m, outDims(k))};
+  int out = !strcmp(kernel, "conv") ? 2 : !strcmp(kernel, "conv_grad_input") ? 0 : 1;
+  bool bias = k.bias && out == 2;
+  // Operand order: conv x w, grad_input dy w, grad_weight x dy.
+  int order[3][2] = {{2, 1}, {0, 2}, {0, 1}};
+  Call c(kernel, k.threads);
+  int t[3] = {-1, -1, -1};
+  for (int i : order[out])
+    t[i] = c.add<T>(dims[i]);
+  int b = bias ? c.add<T>({k.m}) : -1;
+  c.results();
+  t[out] = c.add<T>(dims[out]);
+  c.ints("strides", k.strides);
+  c.ints("pads_lo", k.lo);
+  c.ints("pads_hi", k.hi);
+  c.ints("dilations", k.dilations);
+  c.ints("group", {k.group});
+  Rng r;
+  for (int i : {t[0], t[1], t[2], b})
+    if (i >= 0)
+      for (int64_t e = 0; e < product(c.dims(i)); ++e)
+        c.data<T>(i)[e] = T(r.unit());
+  std::vector<double> want(product(dims[out]), 0.0);
+  T *data[3] = {c.data<T>(t[0]), c.data<T>(t[1]), c.data<T>(t[2])};
+  forProducts(k, [&](const Dims &x, const Dims &w, const Dims &y) {
+    int64_t e[3] = {flat(x, dims[0]), flat(w, dims[1]), flat(y, dims[2])};
+    int p = order[out][0], q = order[out][1];
+    want[e[out]] += double(data[p][e[p]]) * double(data[q][e[q]]);
+  });
+  c.run();
+  c.run();
+  double worst = 0;
+  int64_t plane = product(outDims(k));
+  for (size_t e = 0; e < want.size(); ++e) {
+    double w = want[e] + (bias ? double(c.data<T>(b)[e / plane % k.m]) : 0);
+    worst = std::max(worst, std::fabs(w - double(data[out][e])));
+  }
+  EXPECT_LT(worst, 1e-3);
+}
+
+template <typename T = float> void check(const Case &k) {
+  for (const char *kernel : {"conv", "conv_grad_input", "conv_grad_weight"})
+    run<T>(k, kernel);
+}
+
+TEST(Conv, TwoDimensions) {
+  check({2, 3, 16, 1, {14, 14}, {7, 7}, {2, 2}, {3, 3}, {3, 3}, {1, 1}, true});
+  check({2, 16, 32, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}});
+  check({2, 16, 24, 1, {9, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, true});
+  check({3, 16, 32, 1, {8, 8}, {1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1}});
+  check({2, 3, 20, 1, {16, 16}, {4, 4}, {4, 4}, {0, 0}, {0, 0}, {1, 1}, true});
+  check({2, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true, 3});
+  check({2, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true, 1});
+}
+
+TEST(Conv, GroupsAndDilation) {
+  check({2, 16, 32, 4, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true});
+  check({2, 32, 32, 32, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}); // depthwise
+  check({2, 6, 12, 6, {8, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}});
+  check({2, 8, 8, 1, {12, 12}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}});
+}
+
+TEST(Conv, OtherRanks) {
+  check({2, 4, 8, 1, {20}, {5}, {2}, {2}, {2}, {1}, true});
+  check({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, true});
+}
+
+TEST(Conv, Double) {
+  check<double>({2, 4, 6, 2, {6, 7}, {3, 2}, {2, 1}, {1, 1}, {1, 0}, {1, 2}, true});
+}
+
+} // namespace
