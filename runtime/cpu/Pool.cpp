@@ -1,0 +1,228 @@
+// Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes. Taps are taken
+// in row-major order, each over a whole row of the result at once, so that the inner loops vectorise.
+#include "runtime/cpu/Call.h"
+#include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Number.h"
+
+namespace zccrt::cpu {
+
+namespace {
+
+/// A pooling seen with three spatial axes; missing ones, in front, have extent 1.
+struct Pool {
+  int64_t planes, in[3], out[3], kernel[3], stride[3], lo[3], dilation[3];
+  bool countPad;
+
+  Pool(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &y)
+      : planes(x.dims[0] * x.dims[1]), countPad(attrInt(c, "count_pad", 0)) {
+    int spatial = x.ndim - 2;
+    if (spatial < 1 || spatial > 3)
+      zccrt_fail(c->node, "pooling over %d axes has no kernel", spatial);
+    for (int a = 0; a < 3; ++a) {
+      int i = a - (3 - spatial);
+      in[a] = i < 0 ? 1 : x.dims[i + 2];
+      out[a] = i < 0 ? 1 : y.dims[i + 2];
+      kernel[a] = i < 0 ? 1 : attrAxis(c, "kernel", i, 1);
+      stride[a] = i < 0 ? 1 : attrAxis(c, "strides", i, 1);
+      lo[a] = i < 0 ? 0 : attrAxis(c, "pads_lo", i, 0);
+      dilation[a] = i < 0 ? 1 : attrAxis(c, "dilations", i, 1);
+    }
+  }
+  int64_t inPlane() const { return in[0] * in[1] * in[2]; }
+  int64_t outRows() const { return out[0] * out[1]; }
+  int64_t outPlane() const { return outRows() * out[2]; }
+  /// Position in the input of a tap, outside of it in the padding.
+  int64_t source(int a, int64_t o, int64_t tap) const {
+    return o * stride[a] - lo[a] + tap * dilation[a];
+  }
+  /// Taps of output position o along axis a that lie inside the input.
+  int64_t inside(int a, int64_t o) const {
+    int64_t n = 0;
+    for (int64_t k = 0; k < kernel[a]; ++k) {
+      int64_t i = source(a, o, k);
+      n += i >= 0 && i < in[a];
+    }
+    return n;
+  }
+  /// What the sum of an output position is divided by.
+  double divisor(int64_t d, int64_t h, int64_t w) const {
+    if (countPad)
+      return double(kernel[0] * kernel[1] * kernel[2]);
+    return double(inside(0, d) * inside(1, h) * inside(2, w));
+  }
+
+  /// Calls f(first output column, columns, position in the input plane of the first one) for each tap of row `row`
+  /// of an output plane.
+  template <typename F> void forTaps(int64_t row, F f) const {
+    int64_t d = row / out[1], h = row % out[1];
+    for (int64_t kd = 0; kd < kernel[0]; ++kd) {
+      int64_t id = source(0, d, kd);
+      for (int64_t kh = 0; kh < kernel[1] && id >= 0 && id < in[0]; ++kh) {
+        int64_t ih = source(1, h, kh);
+        for (int64_t kw = 0; kw < kernel[2] && ih >= 0 && ih < in[1]; ++kw) {
+          int64_t at = source(2, 0, kw), s = stride[2];
+          int64_t first = at >= 0 ? 0 : (-at + s - 1) / s;
+          int64_t end = at >= in[2] ? 0 : std::min(out[2], (in[2] - 1 - at) / s + 1);
+          if (first < end)
+            f(first, end - first, (id * in[1] + ih) * in[2] + at + first * s);
+        }
+      }
+    }
+  }
+};
+
+// ---- one tap over a row
+
+template <typename T>
+void takeMax(T *y, int32_t *index, const T *x, int32_t at, int64_t stride, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    Sum<T> v = x[i * stride], old = y[i];
+    bool take = (index[i] < 0) | (v > old) | (v != v);
+    y[i] = take ? x[i * stride] : y[i];
+    index[i] = take ? int32_t(at + i * stride) : index[i];
+  }
+}
+
+ZCC_CLONES void takeMax(float *__restrict y, int32_t *__restrict index, const float *__restrict x,
+                        int32_t at, int64_t stride, int64_t n) {
+  auto loop = [&](auto step) {
+    for (int64_t i = 0; i < n; ++i) {
+      float v = x[i * step], old = y[i];
+      int32_t was = index[i];
+      bool take = (was < 0) | (v > old) | (v != v);
+      y[i] = take ? v : old;
+      index[i] = take ? at + int32_t(i) * int32_t(step) : was;
+    }
+  };
+  if (stride == 1)
+    loop(std::integral_constant<int64_t, 1>());
+  else if (stride == 2)
+    loop(std::integral_constant<int64_t, 2>());
+  else
+    loop(stride);
+}
+
+template <typename T, typename S> void addTap(S *sum, const T *x, int64_t stride, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    sum[i] += x[i * stride];
+}
+
+template <typename T>
+void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
+  const T *in = x + plane * p.inPlane();
+  for (int64_t row = 0; row < p.outRows(); ++row) {
+    int64_t at = plane * p.outPlane() + row * p.out[2];
+    std::fill_n(y + at, p.out[2], T(-__builtin_inff()));
+    std::fill_n(index + at, p.out[2], -1);
+    p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) {
+      takeMax(y + at + first, index + at + first, in + from, int32_t(from), p.stride[2], n);
+    });
+  }
+}
+
+/// Sums of a row are held here, so that 16-bit results are rounded once.
+constexpr int64_t kRow = 256;
+
+template <typename T> void avgPool(const Pool &p, const T *x, T *y, int64_t plane) {
+  const T *in = x + plane * p.inPlane();
+  Sum<T> sum[kRow];
+  for (int64_t row = 0; row < p.outRows(); ++row)
+    for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
+      int64_t w1 = std::min(w0 + kRow, p.out[2]);
+      std::fill_n(sum, kRow, Sum<T>(0));
+      p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) {
+        int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
+        if (begin < end)
+          addTap(sum + begin - w0, in + from + (begin - first) * p.stride[2], p.stride[2], end - begin);
+      });
+      T *to = y + plane * p.outPlane() + row * p.out[2];
+      for (int64_t w = w0; w < w1; ++w)
+        to[w] = T(sum[w - w0] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w)));
+    }
+}
+
+template <typename T> void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
+  T *in = dx + plane * p.inPlane();
+  std::fill_n(in, p.inPlane(), T(0));
+  Sum<T> share[kRow];
+  for (int64_t row = 0; row < p.outRows(); ++row)
+    for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
+      int64_t w1 = std::min(w0 + kRow, p.out[2]);
+      const T *from = dy + plane * p.outPlane() + row * p.out[2];
+      for (int64_t w = w0; w < w1; ++w)
+        share[w - w0] = from[w] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w));
+      p.forTaps(row, [&](int64_t first, int64_t n, int64_t to) {
+        int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
+        for (int64_t w = begin; w < end; ++w) {
+          T &d = in[to + (w - first) * p.stride[2]];
+          d = T(d + share[w - w0]);
+        }
+      });
+    }
+}
+
+/// Calls f(null pointer to the element's type, plane) for each plane, in parallel.
+template <typename F> void forPlanes(const zccrt_call *c, int32_t elem, const Pool &p, F f) {
+  bool known = withFloat(elem, [&](auto *type) {
+#pragma omp parallel for schedule(static) num_threads(threadsFor(c, p.planes * p.inPlane() * 4))
+    for (int64_t plane = 0; plane < p.planes; ++plane)
+      f(type, plane);
+  });
+  if (!known)
+    zccrt_fail(c->node, "pooling has no kernel for integers");
+}
+
+} // namespace
+
+void maxPoolRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
+  Pool p(c, x, y);
+  forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    maxPool(p, at<T>(arena, x), at<T>(arena, y), at<int32_t>(arena, result(c, 1)), plane);
+  });
+}
+
+void maxPoolGradRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
+  Pool p(c, dx, dy);
+  const int32_t *index = at<int32_t>(arena, operand(c, 1));
+  forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    T *to = at<T>(arena, dx) + plane * p.inPlane();
+    const T *from = at<T>(arena, dy) + plane * p.outPlane();
+    const int32_t *where = index + plane * p.outPlane();
+    std::fill_n(to, p.inPlane(), T(0));
+    for (int64_t i = 0; i < p.outPlane(); ++i)
+      if (where[i] >= 0)
+        to[where[i]] = T(to[where[i]] + from[i]);
+  });
+}
+
+void avgPoolRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
+  Pool p(c, x, y);
+  forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    avgPool(p, at<T>(arena, x), at<T>(arena, y), plane);
+  });
+}
+
+void avgPoolGradRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
+  Pool p(c, dx, dy);
+  forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    avgPoolGrad(p, at<T>(arena, dy), at<T>(arena, dx), plane);
+  });
+}
+
+} // namespace zccrt::cpu

@@ -1,0 +1,155 @@
+// Pooling and its gradients against loops in double: padding, dilation, ties, NaN, element types.
+#include "test/unit/KernelTest.h"
+
+using namespace kerneltest;
+
+namespace {
+
+struct Case {
+  Dims x, kernel, strides, lo, hi, dilations;
+  bool countPad = false;
+};
+
+Dims resultDims(const Case &k) {
+  Dims y{k.x[0], k.x[1]};
+  for (size_t i = 0; i < k.kernel.size(); ++i)
+    y.push_back((k.x[i + 2] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) / k.strides[i] + 1);
+  return y;
+}
+
+void attributes(Call &c, const Case &k) {
+  c.ints("kernel", k.kernel);
+  c.ints("strides", k.strides);
+  c.ints("pads_lo", k.lo);
+  c.ints("pads_hi", k.hi);
+  c.ints("dilations", k.dilations);
+  c.ints("count_pad", {k.countPad});
+}
+
+/// Flat positions in the plane of x of the taps of output position `o` that lie inside, in row-major order.
+std::vector<int64_t> taps(const Case &k, const Dims &y) {
+  std::vector<int64_t> at;
+  forIndex(k.kernel, [&](const Dims &tap) {
+    int64_t flat = 0;
+    for (size_t i = 0; i < tap.size(); ++i) {
+      int64_t p = y[i + 2] * k.strides[i] - k.lo[i] + tap[i] * k.dilations[i];
+      if (p < 0 || p >= k.x[i + 2])
+        return;
+      flat = flat * k.x[i + 2] + p;
+    }
+    at.push_back(flat);
+  });
+  return at;
+}
+
+template <typename T> void checkMax(const Case &k, bool special) {
+  Dims yDims = resultDims(k);
+  Call c("max_pool");
+  int x = c.add<T>(k.x);
+  c.results();
+  int y = c.add<T>(yDims), index = c.add<int32_t>(yDims);
+  attributes(c, k);
+  Rng r;
+  int64_t n = product(k.x), plane = n / (k.x[0] * k.x[1]);
+  for (int64_t i = 0; i < n; ++i)
+    c.data<T>(x)[i] = T(r.below(6)); // many ties
+  if (special) {
+    c.data<T>(x)[plane / 2] = T(NAN);
+    for (int64_t i = 0; i < plane / 2; ++i)
+      c.data<T>(x)[i] = T(-INFINITY);
+  }
+  c.run();
+  Call g("max_pool_grad");
+  int dy = g.add<T>(yDims), gIndex = g.add<int32_t>(yDims);
+  g.results();
+  int dx = g.add<T>(k.x);
+  g.ints("dims", k.x);
+  std::vector<double> want(n, 0.0);
+  int64_t e = 0;
+  forIndex(yDims, [&](const Dims &o) {
+    int64_t first = (o[0] * k.x[1] + o[1]) * plane, best = -1;
+    double max = -INFINITY;
+    for (int64_t p : taps(k, o)) {
+      double v = c.data<T>(x)[first + p];
+      if (best < 0 || v > max || std::isnan(v)) {
+        max = v;
+        best = p;
+      }
+    }
+    EXPECT_EQ(c.data<int32_t>(index)[e], best);
+    double got = c.data<T>(y)[e];
+    EXPECT_TRUE(got == max || (std::isnan(got) && std::isnan(max)));
+    g.data<T>(dy)[e] = T(r.unit());
+    g.data<int32_t>(gIndex)[e] = int32_t(best);
+    if (best >= 0)
+      want[first + best] += double(g.data<T>(dy)[e]);
+    ++e;
+  });
+  g.run();
+  for (int64_t i = 0; i < n; ++i)
+    EXPECT_NEAR(g.data<T>(dx)[i], want[i], 1e-5);
+}
+
+template <typename T> void checkAverage(const Case &k) {
+  Dims yDims = resultDims(k);
+  Call c("avg_pool"), g("avg_pool_grad");
+  int x = c.add<T>(k.x), dy = g.add<T>(yDims);
+  c.results();
+  g.results();
+  int y = c.add<T>(yDims), dx = g.add<T>(k.x);
+  attributes(c, k);
+  attributes(g, k);
+  g.ints("dims", k.x);
+  Rng r;
+  int64_t n = product(k.x), plane = n / (k.x[0] * k.x[1]);
+  for (int64_t i = 0; i < n; ++i)
+    c.data<T>(x)[i] = T(r.unit());
+  for (int64_t i = 0; i < product(yDims); ++i)
+    g.data<T>(dy)[i] = T(r.unit());
+  c.run();
+  g.run();
+  std::vector<double> want(n, 0.0);
+  int64_t e = 0;
+  forIndex(yDims, [&](const Dims &o) {
+    int64_t first = (o[0] * k.x[1] + o[1]) * plane;
+    std::vector<int64_t> at = taps(k, o);
+    double sum = 0, divisor = k.countPad ? double(product(k.kernel)) : double(at.size());
+    for (int64_t p : at) {
+      sum += double(c.data<T>(x)[first + p]);
+      want[first + p] += double(g.data<T>(dy)[e]) / divisor;
+    }
+    EXPECT_NEAR(c.data<T>(y)[e++], sum / divisor, 1e-5);
+  });
+  for (int64_t i = 0; i < n; ++i)
+    EXPECT_NEAR(g.data<T>(dx)[i], want[i], 1e-5);
+}
+
+const Case kCases[] = {
+    {{2, 3, 16, 16}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}},
+    {{2, 3, 15, 40}, {2, 3}, {1, 1}, {0, 1}, {1, 0}, {1, 1}},
+    {{1, 2, 20, 21}, {3, 2}, {3, 3}, {1, 0}, {2, 0}, {1, 1}},
+    {{2, 5, 7, 7}, {7, 7}, {1, 1}, {0, 0}, {0, 0}, {1, 1}},
+    {{2, 3, 30}, {4}, {2}, {1}, {1}, {1}},
+    {{1, 3, 6, 7, 8}, {2, 3, 2}, {2, 1, 2}, {0, 1, 1}, {0, 1, 1}, {1, 1, 1}},
+    {{1, 2, 3, 700}, {1, 3}, {1, 2}, {0, 1}, {0, 1}, {1, 1}},
+};
+
+TEST(Pool, Max) {
+  for (const Case &k : kCases)
+    for (bool special : {false, true}) {
+      checkMax<float>(k, special);
+      checkMax<double>(k, special);
+    }
+  checkMax<float>({{2, 3, 16, 16}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}}, false);
+}
+
+TEST(Pool, Average) {
+  for (Case k : kCases)
+    for (bool countPad : {false, true}) {
+      k.countPad = countPad;
+      checkAverage<float>(k);
+      checkAverage<double>(k);
+    }
+}
+
+} // namespace
