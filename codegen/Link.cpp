@@ -78,11 +78,15 @@ static llvm::Error finish(Job &j, WorkFolder &work, StringRef what) {
                text);
 }
 
-static std::vector<std::string> splitList(StringRef list) {
+/// The libraries that CMake found; those outside the system's folders are named to the loader, too.
+static std::vector<std::string> libraries() {
   std::vector<std::string> out;
-  for (StringRef s : llvm::split(list, ';'))
-    if (!s.empty())
-      out.push_back(s.str());
+  for (StringRef lib : llvm::split(ZCC_LINK_LIBS, '|')) {
+    out.push_back(lib.str());
+    StringRef folder = path::parent_path(lib);
+    if (path::is_absolute(lib) && !folder.starts_with("/usr/lib") && !folder.starts_with("/lib"))
+      out.push_back("-Wl,-rpath," + folder.str());
+  }
   return out;
 }
 
@@ -199,7 +203,7 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
 
   std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program"),
                                    work.file("program.o"), work.file("kernels.o"), ZCC_RUNTIME_LIB};
-  llvm::append_range(args, splitList(ZCC_LINK_LIBS));
+  llvm::append_range(args, libraries());
   args.push_back("-lpthread");
   llvm::append_range(args, sanitize);
   auto linker = start(args, work.file("link.log"));
