@@ -20,7 +20,8 @@ void Session::setScalar(int64_t offset, int64_t value) {
 }
 
 void Session::run() {
-  setScalar(p.seed, o.seed);
+  // Ranks draw different numbers; those of rank 0 are those of a single rank.
+  setScalar(p.seed, o.seed + (static_cast<int64_t>(comm.rank) << 32));
   if (data)
     train();
   if (o.eval || outputs) {

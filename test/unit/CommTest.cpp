@@ -1,0 +1,214 @@
+// Collectives in processes of their own: values, the fixed order of sums, ranks that fail or die.
+#include "RuntimeTest.h"
+#include "runtime/comm/Shm.h"
+#include "runtime/comm/Sum.h"
+#include <chrono>
+#include <csignal>
+#include <numeric>
+#include <sys/mman.h>
+
+using namespace zccrt;
+using namespace runtimetest;
+
+namespace {
+
+// Small, so that every collective takes several chunks and ends in a part of one.
+constexpr int64_t kChunk = 4096;
+
+/// Runs f on ranks that share a window.
+void onRanks(int ranks, const std::function<void(Comm &)> &f, std::vector<int> expected = {}) {
+  int64_t bytes = ShmComm::windowBytes(ranks, kChunk);
+  void *window = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  inProcesses(ranks, [&](int r) {
+    ShmComm comm(r, ranks, window, kChunk);
+    comm.barrier();
+    f(comm);
+  }, expected);
+  munmap(window, bytes);
+}
+
+float valueOf(int rank, int64_t i) { return (i % 1000 + 1) * (rank % 2 ? 1e-3f : 1e3f) / (rank + 1); }
+
+/// The sum in rank order, in float.
+float sumOf(int ranks, int64_t i, bool mean) {
+  float sum = valueOf(0, i);
+  for (int r = 1; r < ranks; ++r)
+    sum += valueOf(r, i);
+  return mean ? sum / ranks : sum;
+}
+
+std::vector<float> valuesOf(int rank, int64_t n) {
+  std::vector<float> v(n);
+  for (int64_t i = 0; i < n; ++i)
+    v[i] = valueOf(rank, i);
+  return v;
+}
+
+const int64_t kCounts[] = {1, 3, 17, 1000, 1024, 5001};
+
+void checkAllReduce(Comm &comm) {
+  for (int64_t n : kCounts)
+    for (bool mean : {false, true})
+      for (bool inPlace : {false, true}) {
+        std::vector<float> in = valuesOf(comm.rank, n), out(n);
+        float *to = inPlace ? in.data() : out.data();
+        comm.allReduce(in.data(), to, n, ZCCRT_F32, mean);
+        for (int64_t i = 0; i < n; ++i)
+          ASSERT_EQ(to[i], sumOf(comm.ranks, i, mean)) << n << " " << i;
+      }
+}
+
+void checkReduceScatter(Comm &comm) {
+  for (int64_t n : kCounts)
+    for (bool inPlace : {false, true}) {
+      int64_t piece = comm.piece(n);
+      std::vector<float> in = valuesOf(comm.rank, n), out(piece, 7);
+      in.resize(std::max(n, piece));
+      float *to = inPlace ? in.data() : out.data();
+      comm.reduceScatter(in.data(), to, n, ZCCRT_F32, true);
+      for (int64_t i = 0; i < piece; ++i) {
+        int64_t at = comm.rank * piece + i;
+        ASSERT_EQ(to[i], at < n ? sumOf(comm.ranks, at, true) : 0) << n << " " << i;
+      }
+    }
+}
+
+void checkGathers(Comm &comm) {
+  for (int64_t n : kCounts) {
+    int64_t piece = comm.piece(n), begin = std::min(n, comm.rank * piece);
+    std::vector<int64_t> mine(piece), out(n + comm.ranks, -1);
+    std::iota(mine.begin(), mine.end(), comm.rank * piece);
+    comm.allGather(mine.data(), out.data(), n, ZCCRT_I64);
+    for (int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(out[i], i);
+    EXPECT_EQ(out[n], -1);
+    // In place: the piece lies where it will be.
+    std::vector<int64_t> whole(n + piece, -1);
+    std::iota(whole.begin() + begin, whole.begin() + begin + comm.pieceLength(n, comm.rank, 0, piece), begin);
+    comm.allGather(whole.data() + begin, whole.data(), n, ZCCRT_I64);
+    for (int64_t i = 0; i < n; ++i)
+      ASSERT_EQ(whole[i], i);
+    std::vector<int64_t> root(comm.rank ? 0 : n);
+    comm.gather(mine.data(), root.data(), n, ZCCRT_I64);
+    for (size_t i = 0; i < root.size(); ++i)
+      ASSERT_EQ(root[i], int64_t(i));
+  }
+}
+
+} // namespace
+
+TEST(Sum, InOrderAndRoundedOnce) {
+  const float big[] = {1e8f}, one[] = {1}, minus[] = {-1e8f};
+  const void *parts[] = {big, one, minus};
+  float out;
+  sumInOrder(&out, parts, 3, 1, ZCCRT_F32, false);
+  EXPECT_EQ(out, (1e8f + 1.f) - 1e8f);
+  // 256 + 1 + 1 in bf16 would stay 256 if each sum were rounded.
+  const Bf16 a[] = {Bf16(256.f)}, b[] = {Bf16(1.f)};
+  const void *halves[] = {a, b, b};
+  Bf16 sum;
+  sumInOrder(&sum, halves, 3, 1, ZCCRT_BF16, false);
+  EXPECT_EQ(float(sum), 258.f);
+  const int64_t i[] = {INT64_MAX}, j[] = {1};
+  const void *ints[] = {i, j};
+  int64_t wrapped;
+  sumInOrder(&wrapped, ints, 2, 1, ZCCRT_I64, false);
+  EXPECT_EQ(wrapped, INT64_MIN);
+}
+
+TEST(Comm, AllReduce) {
+  for (int ranks : {2, 3, 4})
+    onRanks(ranks, checkAllReduce);
+}
+
+TEST(Comm, ReduceScatter) {
+  for (int ranks : {2, 3, 4})
+    onRanks(ranks, checkReduceScatter);
+}
+
+TEST(Comm, Gathers) {
+  for (int ranks : {2, 3, 4})
+    onRanks(ranks, checkGathers);
+}
+
+TEST(Comm, OneRank) {
+  auto comm = singleRank();
+  checkAllReduce(*comm);
+  checkReduceScatter(*comm);
+  checkGathers(*comm);
+}
+
+// Several under way at once, waited in another order, with a thread of their own and without.
+TEST(Comm, StartAndWait) {
+  for (bool ownThread : {false, true})
+    onRanks(3, [&](Comm &comm) {
+      startCollectives(comm, 2, ownThread);
+      const int64_t n = 3000;
+      alignas(64) static float arena[3 * n];
+      for (int step = 0; step < 50; ++step) {
+        for (int64_t i = 0; i < 2 * n; ++i)
+          arena[i] = valueOf(comm.rank, i) + step;
+        char *base = reinterpret_cast<char *>(arena);
+        zccrt_all_reduce_start(base, 0, 0, 0, n, ZCCRT_F32, 0);
+        zccrt_reduce_scatter_start(base, 1, 4 * n, 8 * n, n, ZCCRT_F32, 1);
+        zccrt_wait(1);
+        zccrt_wait(0);
+        float expected = valueOf(0, 5) + step;
+        for (int r = 1; r < comm.ranks; ++r)
+          expected += valueOf(r, 5) + step;
+        ASSERT_EQ(arena[5], expected);
+      }
+      stopCollectives();
+    });
+}
+
+TEST(Comm, AgreesOnErrors) {
+  onRanks(3, [](Comm &comm) {
+    comm.agree("");
+    EXPECT_FAILURE(comm.agree(comm.rank == 1 ? "no such file" : ""), "no such file");
+  });
+}
+
+// One rank fails, one is killed: the others notice within seconds and end.
+TEST(Comm, FailuresReachTheOthers) {
+  auto begin = std::chrono::steady_clock::now();
+  onRanks(3, [](Comm &comm) {
+    if (comm.rank == 1) {
+      comm.abort();
+      _exit(1);
+    }
+    EXPECT_FAILURE(comm.barrier(), "rank 1 has failed");
+  }, {0, 1, 0});
+  onRanks(3, [](Comm &comm) {
+    if (comm.rank == 2)
+      raise(SIGKILL);
+    std::string text = failureOf([&] { comm.barrier(); });
+    EXPECT_TRUE(text == "rank 2 has ended unexpectedly" || text == "rank 2 has failed") << text;
+  }, {0, 0, 128 + SIGKILL});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+// Run by the next test under mpirun.
+TEST(Comm, DISABLED_UnderMpirun) {
+  Launch launch = readLaunch();
+  ASSERT_TRUE(launch.underMpi);
+  auto comm = joinJob(launch, getenv("ZCC_TEST_MPI_PATH") ? CommKind::Mpi : CommKind::Auto);
+  checkAllReduce(*comm);
+  checkReduceScatter(*comm);
+  checkGathers(*comm);
+  comm->barrier();
+  leaveJob();
+}
+
+TEST(Comm, MpirunAndBothPaths) {
+  if (shell("mpirun --version").status != 0)
+    GTEST_SKIP() << "no mpirun";
+  char self[PATH_MAX] = {};
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+  for (const char *path : {"", "ZCC_TEST_MPI_PATH=1 "}) {
+    Result r = shell(std::string(path) +
+                     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+                     "mpirun -n 3 " + self + " --gtest_also_run_disabled_tests --gtest_filter=Comm.DISABLED_UnderMpirun");
+    EXPECT_EQ(r.status, 0) << r.out << r.err;
+  }
+}

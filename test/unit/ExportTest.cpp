@@ -1,0 +1,146 @@
+// safetensors, ONNX by pieces, and .npz outputs; files that appear whole or not at all.
+#include "RuntimeTest.h"
+#include "runtime/Export.h"
+#include "runtime/Npy.h"
+#include "runtime/Outputs.h"
+#include "runtime/comm/Shm.h"
+#include <numeric>
+#include <sys/mman.h>
+
+using namespace zccrt;
+using namespace runtimetest;
+
+namespace {
+
+/// w f32[2x3], transposed in the model's file, n i64[], and a state that is not exported.
+struct Model {
+  Model() {
+    const zccrt_tensor tensors[] = {tensor(0, ZCCRT_F32, {2, 3}), tensor(64, ZCCRT_I64, {}), tensor(128, ZCCRT_F32, {2, 3})};
+    const char *names[] = {"a/\"w\"", "n", ""};
+    for (int i = 0; i < 3; ++i) {
+      globals[i] = {};
+      globals[i].name = globals[i].onnx_name = names[i];
+      globals[i].t = tensors[i];
+      globals[i].shards = 1;
+    }
+    globals[0].transposed = 1;
+    program.globals = globals;
+    program.nglobals = 3;
+    program.onnx = pieces;
+    program.npieces = 3;
+    std::iota(reinterpret_cast<float *>(arena), reinterpret_cast<float *>(arena) + 6, 0.f);
+    *reinterpret_cast<int64_t *>(arena + 64) = 77;
+  }
+  zccrt_global globals[3];
+  zccrt_piece pieces[3] = {{"head", 4, 0, 1}, {"mid", 3, 1, 0}, {"tail", 4, -1, 0}};
+  zccrt_program program = {};
+  alignas(64) char arena[256] = {};
+};
+
+const std::vector<float> kTransposed = {0, 3, 1, 4, 2, 5};
+
+std::string exported(const Model &m, ExportForm form) {
+  Folder f;
+  OutFile file(f / "out");
+  exportWeights(m.program, form, m.arena, *singleRank(), file);
+  std::string bytes = readFile(f / "out");
+  EXPECT_EQ(int64_t(bytes.size()), exportBytes(m.program, form));
+  return bytes;
+}
+
+} // namespace
+
+TEST(Export, Safetensors) {
+  Model m;
+  std::string bytes = exported(m, ExportForm::Safetensors);
+  uint64_t length;
+  memcpy(&length, bytes.data(), 8);
+  EXPECT_EQ(length % 8, 0u);
+  std::string header = bytes.substr(8, length);
+  EXPECT_EQ(header.substr(0, header.find_last_of('}') + 1),
+            R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
+            R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})");
+  EXPECT_EQ(bytes.substr(8 + length), bytesOf(kTransposed) + bytesOf(std::vector<int64_t>{77}));
+}
+
+TEST(Export, OnnxByPieces) {
+  EXPECT_EQ(exported(Model(), ExportForm::Onnx),
+            "head" + bytesOf(kTransposed) + "mid" + bytesOf(std::vector<int64_t>{77}) + "tail");
+}
+
+TEST(Export, GathersPieces) {
+  const int ranks = 4;
+  int64_t bytes = ShmComm::windowBytes(ranks, 4096);
+  void *window = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Folder f;
+  inProcesses(ranks, [&](int r) {
+    ShmComm comm(r, ranks, window, 4096);
+    Model m;
+    m.globals[0].shards = ranks;
+    float *piece = reinterpret_cast<float *>(m.arena);
+    for (int i = 0; i < 2; ++i)
+      piece[i] = r * 2 + i;
+    OutFile file;
+    if (r == 0)
+      file = OutFile(f / "out");
+    exportWeights(m.program, ExportForm::Onnx, m.arena, comm, file);
+  });
+  munmap(window, bytes);
+  EXPECT_EQ(readFile(f / "out").substr(0, 28), "head" + bytesOf(kTransposed));
+}
+
+TEST(OutFile, WholeOrNotAtAll) {
+  Folder f;
+  writeFile(f / "a", "old");
+  {
+    OutFile file(f / "a");
+    file.write("new and longer", 14);
+    EXPECT_EQ(readFile(f / "a"), "old");
+  }
+  EXPECT_EQ(readFile(f / "a"), "old");
+  OutFile file(f / "a");
+  file.write("new", 3);
+  file.commit();
+  EXPECT_EQ(readFile(f / "a"), "new");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(f.path), {}), 1);
+  EXPECT_FAILURE(OutFile(f / "none/a"), "No such file or directory");
+  EXPECT_FAILURE(OutFile(f.path), "not a regular file");
+  EXPECT_FAILURE(OutFile("/dev/full"), "not a regular file");
+  EXPECT_FAILURE(OutFile(f / "b").expectRoom(uint64_t(1) << 60), "its disk has");
+  // A link keeps pointing to its file.
+  std::filesystem::create_symlink("a", f / "link");
+  OutFile linked(f / "link");
+  linked.write("by link", 7);
+  linked.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(f / "link"));
+  EXPECT_EQ(readFile(f / "a"), "by link");
+}
+
+TEST(Outputs, JoinsBatches) {
+  Folder f;
+  zccrt_io outputs[2] = {io("loss", tensor(0, ZCCRT_F32, {})), io("scores/0", tensor(64, ZCCRT_I64, {2, 2}))};
+  zccrt_program p = {};
+  p.outputs = outputs;
+  p.noutputs = 2;
+  alignas(64) char arena[128];
+  for (int batches : {1, 3}) {
+    auto comm = singleRank();
+    Outputs out(p, f / "o.npz", *comm);
+    for (int i = 0; i < batches; ++i) {
+      *reinterpret_cast<float *>(arena) = i;
+      for (int k = 0; k < 4; ++k)
+        reinterpret_cast<int64_t *>(arena + 64)[k] = 4 * i + k;
+      out.add(arena, 1);
+    }
+    out.finish();
+    std::vector<std::string> others;
+    std::vector<Array> arrays = openNpz(f / "o.npz", {"loss", "scores/0"}, others);
+    ASSERT_EQ(arrays.size(), 2u);
+    EXPECT_EQ(arrays[0].dims, batches == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{3});
+    EXPECT_EQ(arrays[1].dims, (std::vector<int64_t>{2 * batches, 2}));
+    int64_t last;
+    arrays[1].source->read(arrays[1].offset + (4 * batches - 1) * 8, 8, &last);
+    EXPECT_EQ(last, 4 * batches - 1);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(f.path), {}), 1);
+  }
+}
