@@ -1,4 +1,5 @@
-// The backward of @micro, appended to it: one reverse sweep over the nodes between trained parameters and the loss.
+// The backward of @micro, appended to it: one reverse sweep over the nodes between trained
+// parameters and the loss.
 //
 //   func @micro(%x : f32[8x4]) -> (f32[]) {
 //     %y = matmul %x, %w                    : f32[8x2]
@@ -9,8 +10,9 @@
 //     %d.w = matmul %xt, %d.y               : f32[4x2]
 //     assign %w.grad, %d.w
 //
-// and the module gains `state %w.grad : f32[4x2] = zero {of = "w"}`. Nodes are appended as the sweep meets them, each
-// assign as soon as its gradient is complete, so later passes use and free gradients in this order.
+// and the module gains `state %w.grad : f32[4x2] = zero {of = "w"}`. Nodes are appended as the
+// sweep meets them, each assign as soon as its gradient is complete, so later passes use and free
+// gradients in this order.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
@@ -45,7 +47,8 @@ private:
   llvm::DenseSet<Value *> active; ///< depend on a trained parameter and can carry a gradient
   llvm::DenseMap<Node *, llvm::SmallVector<GlobalValue *, 1>> firstUses;
   llvm::DenseMap<Value *, Value *> gradients;
-  llvm::DenseMap<Value *, llvm::SmallVector<Node *, 3>> pads; ///< of slices of a value, not yet added
+  llvm::DenseMap<Value *, llvm::SmallVector<Node *, 3>>
+      pads; ///< of slices of a value, not yet added
 };
 } // namespace
 
@@ -124,9 +127,8 @@ llvm::Expected<Gradients> Sweep::rule(Node &n, Builder &b) {
 }
 
 llvm::Error Sweep::backThrough(Node &n) {
-  bool reached = llvm::any_of(n.results, [&](auto &r) {
-    return gradients.count(r.get()) || pads.count(r.get());
-  });
+  bool reached = llvm::any_of(
+      n.results, [&](auto &r) { return gradients.count(r.get()) || pads.count(r.get()); });
   if (!reached)
     return llvm::Error::success();
   Node *last = fn.last();
@@ -161,8 +163,8 @@ static bool swapsLastTwo(const Node *n) {
   return k >= 2 && perm[k - 2] == int64_t(k - 1);
 }
 
-/// The gradient of a transposed weight is a transposed product: computes the product the other way round, so that it is
-/// dense in the parameter's own layout.
+/// The gradient of a transposed weight is a transposed product: computes the product the other way
+/// round, so that it is dense in the parameter's own layout.
 static Value *untransposed(Value *g) {
   if (!swapsLastTwo(g->def))
     return g;
@@ -203,7 +205,8 @@ void Sweep::add(Value *v, Value *gradient, bool fresh) {
   }
 }
 
-/// The axis along which paddings with zeros lie side by side, in order, and fill the whole; -1 if they do not.
+/// The axis along which paddings with zeros lie side by side, in order, and fill the whole; -1 if
+/// they do not.
 static int64_t tiledAxis(llvm::MutableArrayRef<Node *> pads) {
   int64_t axis = -1;
   for (Node *p : pads) {

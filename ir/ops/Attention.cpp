@@ -1,4 +1,5 @@
-// Scaled dot-product attention with grouped heads, additive or boolean mask and causal limit, and its gradient.
+// Scaled dot-product attention with grouped heads, additive or boolean mask and causal limit, and
+// its gradient.
 #include "ir/ops/Rules.h"
 #include <cmath>
 
@@ -18,8 +19,8 @@ struct Heads {
 static llvm::Expected<Heads> headsOf(const Type &q, const Type &k, const Type &v,
                                      const Type *mask) {
   if (q.ndim() != 4 || k.ndim() != 4 || v.ndim() != 4)
-    return error("attention needs [batch, heads, length, width], got " + q.str() + ", " +
-                 k.str() + " and " + v.str());
+    return error("attention needs [batch, heads, length, width], got " + q.str() + ", " + k.str() +
+                 " and " + v.str());
   if (auto e = sameFloats({&q, &k, &v}))
     return e;
   Heads n{q.dims[0], q.dims[1], k.dims[1], q.dims[2], k.dims[2], q.dims[3], v.dims[3]};
@@ -71,8 +72,8 @@ struct Scores {
 
   Scores(const Node &node, ArrayRef<const Tensor *> in)
       : n(llvm::cantFail(headsOf(in[0]->type, in[1]->type, in[2]->type, nullptr))), q(*in[0]),
-        k(*in[1]), v(*in[2]), mask(in.size() > 3 ? in[3] : nullptr),
-        scale(node.attrs.f("scale")), causal(node.attrs.i("causal")) {}
+        k(*in[1]), v(*in[2]), mask(in.size() > 3 ? in[3] : nullptr), scale(node.attrs.f("scale")),
+        causal(node.attrs.i("causal")) {}
 
   int64_t qRow(int64_t b, int64_t h, int64_t s) const { return (b * n.h + h) * n.s + s; }
   int64_t kRow(int64_t b, int64_t h, int64_t t) const {
@@ -107,8 +108,7 @@ struct Scores {
 };
 } // namespace
 
-static llvm::Error evalAttention(Node &node, ArrayRef<const Tensor *> in,
-                                 ArrayRef<Tensor *> out) {
+static llvm::Error evalAttention(Node &node, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   Scores sc(node, in);
   const Heads &n = sc.n;
   std::vector<double> p(n.t);
@@ -165,8 +165,9 @@ static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in,
 
 // ---- gradient
 
-/// Gradient of an additive mask (a learned position bias), from the probabilities: p * (dy v^T - sum(dy * y)). Nobody
-/// else needs the scores whole, so this is dropped where the mask leads to no parameter.
+/// Gradient of an additive mask (a learned position bias), from the probabilities: p * (dy v^T -
+/// sum(dy * y)). Nobody else needs the scores whole, so this is dropped where the mask leads to no
+/// parameter.
 static Value *gradMask(Builder &b, Node &n, Value *dy) {
   Value *q = n.operand(0), *k = n.operand(1), *v = n.operand(2), *lse = n.result(1);
   Heads h = llvm::cantFail(headsOf(q->type, k->type, v->type, nullptr));
@@ -199,10 +200,9 @@ static Values gradAttention(Builder &b, Node &n, ArrayRef<Value *> dy) {
   if (dy[1])
     return {}; // the log-sum is for the gradient alone
   Value *mask = n.operand(3);
-  Node *g = b.node(ops::attention_grad,
-                   {dy[0], n.operand(0), n.operand(1), n.operand(2), mask, n.result(0),
-                    n.result(1)},
-                   n.attrs);
+  Node *g = b.node(
+      ops::attention_grad,
+      {dy[0], n.operand(0), n.operand(1), n.operand(2), mask, n.result(0), n.result(1)}, n.attrs);
   Value *dMask = mask && isFloat(mask->type.elem) ? gradMask(b, n, dy[0]) : nullptr;
   return {g->result(0), g->result(1), g->result(2), dMask};
 }

@@ -1,5 +1,6 @@
-// Operators over rows that are spelled out in primitives when kernels are made: softmax and cross-entropy. Kept whole
-// until then because the gradients from their results are shorter than those of the spelled-out forms.
+// Operators over rows that are spelled out in primitives when kernels are made: softmax and
+// cross-entropy. Kept whole until then because the gradients from their results are shorter than
+// those of the spelled-out forms.
 #include "ir/ops/Rules.h"
 #include <cmath>
 
@@ -172,8 +173,8 @@ static LabelRows labelRows(Builder &b, Node &n) {
     l.valid = b.make(ops::ne, {label, ignore});
   }
   if (weight)
-    l.weight = b.reduceSum(
-        b.make(ops::select, {l.hit, b.cast(weight, e), b.scalar(0, e)}), /*axes=*/1);
+    l.weight =
+        b.reduceSum(b.make(ops::select, {l.hit, b.cast(weight, e), b.scalar(0, e)}), /*axes=*/1);
   return l;
 }
 
@@ -186,8 +187,8 @@ static Expansion expandCrossEntropy(Builder &b, Node &n) {
   Value *max = b.make(ops::reduce_max, {l.x}, {{"axes", vec(1)}});
   Value *sum = b.reduceSum(b.make(ops::exp, {b.make(ops::sub, {l.x, max})}), /*axes=*/1);
   Value *lse = b.make(ops::add, {b.make(ops::log, {sum}), max});
-  Value *picked = b.reduceSum(
-      b.make(ops::select, {l.hit, l.x, b.scalar(0, l.x->type.elem)}), /*axes=*/1);
+  Value *picked =
+      b.reduceSum(b.make(ops::select, {l.hit, l.x, b.scalar(0, l.x->type.elem)}), /*axes=*/1);
   Value *loss = b.make(ops::sub, {lse, picked});
   if (l.weight)
     loss = b.make(ops::mul, {loss, l.weight});
@@ -218,11 +219,10 @@ static Values gradCrossEntropy(Builder &b, Node &n, ArrayRef<Value *> dy) {
 
 constexpr OpDef zcc::ops::cross_entropy = defineOp({
     .name = "cross_entropy",
-    .summary = "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
-               "log of the sum",
-    .operands = {{{"logits"},
-                  {"labels", OperandDef::AnyElem},
-                  {"weight", OperandDef::Optional}}},
+    .summary =
+        "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
+        "log of the sum",
+    .operands = {{{"logits"}, {"labels", OperandDef::AnyElem}, {"weight", OperandDef::Optional}}},
     .attrs = {{{"ignore", "int", "-100"}, {"has_ignore", "int", "1"}}},
     .results = 2,
     .infer = inferCrossEntropy,

@@ -1,4 +1,5 @@
-// Reading and writing at computed positions. Negative indices count from the end; others outside are errors.
+// Reading and writing at computed positions. Negative indices count from the end; others outside
+// are errors.
 #include "ir/ops/Rules.h"
 #include "ir/ops/Window.h"
 
@@ -22,8 +23,8 @@ static llvm::Error sameElem(const Type &a, const Type &b) {
 static llvm::Expected<int64_t> resolve(const Node &n, int64_t index, int64_t extent) {
   int64_t i = index < 0 ? index + extent : index;
   if (i < 0 || i >= extent)
-    return errorAt(n.loc, "index " + llvm::Twine(index) + " is outside an axis of " +
-                              llvm::Twine(extent));
+    return errorAt(n.loc,
+                   "index " + llvm::Twine(index) + " is outside an axis of " + llvm::Twine(extent));
   return i;
 }
 
@@ -48,11 +49,16 @@ static llvm::Expected<Combine> combineOf(const Attrs &a) {
 
 template <typename T> static T combined(Combine c, T old, T x) {
   switch (c) {
-  case Combine::Replace: return x;
-  case Combine::Add: return old + x;
-  case Combine::Mul: return old * x;
-  case Combine::Max: return x > old || x != x ? x : old;
-  case Combine::Min: return x < old || x != x ? x : old;
+  case Combine::Replace:
+    return x;
+  case Combine::Add:
+    return old + x;
+  case Combine::Mul:
+    return old * x;
+  case Combine::Max:
+    return x > old || x != x ? x : old;
+  case Combine::Min:
+    return x < old || x != x ? x : old;
   }
   llvm_unreachable("all ways of combining are listed");
 }
@@ -118,9 +124,8 @@ static llvm::Error forGathered(const Node &n, const Type &x, const Tensor &index
 }
 
 static llvm::Error evalGather(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  return forGathered(n, in[0]->type, *in[1], [&](int64_t x, int64_t y) {
-    copyElement(*out[0], y, *in[0], x);
-  });
+  return forGathered(n, in[0]->type, *in[1],
+                     [&](int64_t x, int64_t y) { copyElement(*out[0], y, *in[0], x); });
 }
 
 static llvm::Error evalScatterAdd(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
@@ -193,18 +198,16 @@ static llvm::Error forElements(const Node &n, const Type &x, const Tensor &index
 
 static llvm::Error evalGatherElements(Node &n, ArrayRef<const Tensor *> in,
                                       ArrayRef<Tensor *> out) {
-  return forElements(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) {
-    copyElement(*out[0], e, *in[0], x);
-  });
+  return forElements(n, in[0]->type, *in[1],
+                     [&](int64_t x, int64_t e) { copyElement(*out[0], e, *in[0], x); });
 }
 
 static llvm::Error evalScatterElements(Node &n, ArrayRef<const Tensor *> in,
                                        ArrayRef<Tensor *> out) {
   Combine c = llvm::cantFail(combineOf(n.attrs));
   copyValues(*out[0], *in[0]);
-  return forElements(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) {
-    combineElement(c, *out[0], x, *in[2], e);
-  });
+  return forElements(n, in[0]->type, *in[1],
+                     [&](int64_t x, int64_t e) { combineElement(c, *out[0], x, *in[2], e); });
 }
 
 // ---- gather_nd, scatter_nd: tuples of indices
@@ -268,17 +271,15 @@ static llvm::Error forTuples(const Node &n, const Type &x, const Tensor &index, 
 }
 
 static llvm::Error evalGatherNd(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  return forTuples(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) {
-    copyElement(*out[0], e, *in[0], x);
-  });
+  return forTuples(n, in[0]->type, *in[1],
+                   [&](int64_t x, int64_t e) { copyElement(*out[0], e, *in[0], x); });
 }
 
 static llvm::Error evalScatterNd(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   Combine c = llvm::cantFail(combineOf(n.attrs));
   copyValues(*out[0], *in[0]);
-  return forTuples(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) {
-    combineElement(c, *out[0], x, *in[2], e);
-  });
+  return forTuples(n, in[0]->type, *in[1],
+                   [&](int64_t x, int64_t e) { combineElement(c, *out[0], x, *in[2], e); });
 }
 
 // ---- gradients of the last two pairs
@@ -310,8 +311,7 @@ static Values gradScatterMul(const Indexing &at, Value *x, Value *updates, Value
   Value *dx = b.make(ops::mul, {dy, b.make(ops::div, {others, nonZero})});
   Value *zeros = b.cast(isZero(updates), x->type.elem);
   Value *counts = at.gather(at.scatter(b.splat(0, x->type), zeros, "add"));
-  Value *onlyZero =
-      b.make(ops::and_, {isZero(updates), b.make(ops::eq, {counts, one})});
+  Value *onlyZero = b.make(ops::and_, {isZero(updates), b.make(ops::eq, {counts, one})});
   Value *without = at.scatter(x, b.make(ops::select, {onlyZero, one, updates}), "mul");
   Value *divisor = b.make(ops::select, {isZero(updates), one, updates});
   Value *rest = b.make(ops::div, {at.gather(y), divisor});
@@ -326,8 +326,7 @@ static Values gradScatterExtreme(const Indexing &at, Value *x, Value *updates, V
   Value *inX = b.cast(b.make(ops::eq, {x, y}), x->type.elem);
   Value *inUpdates = b.cast(b.make(ops::eq, {updates, at.gather(y)}), x->type.elem);
   Value *share = b.make(ops::div, {dy, at.scatter(inX, inUpdates, "add")});
-  return {b.make(ops::mul, {inX, share}), nullptr,
-          b.make(ops::mul, {inUpdates, at.gather(share)})};
+  return {b.make(ops::mul, {inX, share}), nullptr, b.make(ops::mul, {inUpdates, at.gather(share)})};
 }
 
 static Values gradScatter(const Indexing &at, Node &n, Value *dy) {
@@ -347,8 +346,8 @@ static Values gradScatter(const Indexing &at, Node &n, Value *dy) {
 }
 
 static Indexing elementsOf(Builder &b, Node &n) {
-  return {b, ops::gather_elements, ops::scatter_elements, n.operand(1),
-          {{"axis", n.attrs.i("axis")}}};
+  return {
+      b, ops::gather_elements, ops::scatter_elements, n.operand(1), {{"axis", n.attrs.i("axis")}}};
 }
 
 static Values gradScatterElements(Builder &b, Node &n, ArrayRef<Value *> dy) {

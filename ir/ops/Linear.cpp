@@ -134,8 +134,8 @@ static TypesOr inferConv(Operands t, const Attrs &a) {
   if (!c)
     return c.takeError();
   if (t.size() > 2 && t[2] && t[2]->dims != Dims{c->filters})
-    return error("the bias is " + t[2]->str() + ", the convolution has " +
-                 llvm::Twine(c->filters) + " filters");
+    return error("the bias is " + t[2]->str() + ", the convolution has " + llvm::Twine(c->filters) +
+                 " filters");
   return Types{Type(t[0]->elem, c->result())};
 }
 
@@ -244,9 +244,7 @@ static Values gradConvGradWeight(Builder &b, Node &n, ArrayRef<Value *> dy) {
 static double convFlops(const Type &y, const Type &w) {
   return 2.0 * double(y.count()) * double(w.count() / w.dims[0]);
 }
-static double flopsConv(const Node &n) {
-  return convFlops(n.result()->type, n.operand(1)->type);
-}
+static double flopsConv(const Node &n) { return convFlops(n.result()->type, n.operand(1)->type); }
 static double flopsConvGradInput(const Node &n) {
   return convFlops(n.operand(0)->type, n.operand(1)->type);
 }
@@ -273,7 +271,8 @@ constexpr OpDef zcc::ops::conv = defineOp({
 
 constexpr OpDef zcc::ops::conv_grad_input = defineOp({
     .name = "conv_grad_input",
-    .summary = "gradient of conv's input, also the transposed convolution; dims: those of the input",
+    .summary =
+        "gradient of conv's input, also the transposed convolution; dims: those of the input",
     .operands = {{{"dy"}, {"w"}}},
     .attrs = {{{"dims", "ints", nullptr},
                {"strides", "ints", "1"},

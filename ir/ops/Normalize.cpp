@@ -1,5 +1,5 @@
-// Layer, RMS and batch normalisation, spelled out in primitives when kernels are made. Each saves its statistics for
-// the gradient.
+// Layer, RMS and batch normalisation, spelled out in primitives when kernels are made. Each saves
+// its statistics for the gradient.
 #include "ir/ops/Rules.h"
 #include <cmath>
 
@@ -113,8 +113,7 @@ static Expansion expandLayerNorm(Builder &b, Node &n) {
 
 static Expansion expandRmsNorm(Builder &b, Node &n) {
   Value *x = n.operand(0);
-  Value *rstd =
-      rstdOf(b, x, axisRange(n.attrs.i("axis"), x->type.ndim()), n.attrs.f("eps"));
+  Value *rstd = rstdOf(b, x, axisRange(n.attrs.i("axis"), x->type.ndim()), n.attrs.f("eps"));
   return {affine(b, b.make(ops::mul, {x, rstd}), n.operand(1), nullptr), rstd};
 }
 
@@ -222,9 +221,7 @@ static llvm::Error evalBatchNorm(Node &n, ArrayRef<const Tensor *> in, ArrayRef<
     forChannel([&](int64_t e) { m += x.f[e] / count; });
     forChannel([&](int64_t e) { v += (x.f[e] - m) * (x.f[e] - m) / count; });
     double rstd = 1 / std::sqrt(v + n.attrs.f("eps"));
-    forChannel([&](int64_t e) {
-      out[0]->f[e] = (x.f[e] - m) * rstd * in[1]->f[c] + in[2]->f[c];
-    });
+    forChannel([&](int64_t e) { out[0]->f[e] = (x.f[e] - m) * rstd * in[1]->f[c] + in[2]->f[c]; });
     out[1]->f[c] = m;
     out[2]->f[c] = v;
     out[3]->f[c] = rstd;
@@ -253,7 +250,8 @@ static Expansion expandBatchNorm(Builder &b, Node &n) {
   return {y, b.reshape(m, c), b.reshape(var, c), b.reshape(rstd, c)};
 }
 
-/// dx = scale * rstd * (dy - mean(dy) - xhat * mean(dy * xhat)), with the sums that are also dbias and dscale.
+/// dx = scale * rstd * (dy - mean(dy) - xhat * mean(dy * xhat)), with the sums that are also dbias
+/// and dscale.
 static Values gradBatchNorm(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Value *x = n.operand(0), *dx = nullptr, *dScale = nullptr, *dBias = nullptr;
   Dims axes = batchAxes(x->type);
@@ -274,8 +272,8 @@ static Values gradBatchNorm(Builder &b, Node &n, ArrayRef<Value *> dy) {
   if (dy[1])
     dx = plus(b, dx, b.expand(perChannel(b, scaled(b, dy[1], 1 / count), x->type), x->type.dims));
   if (dy[2])
-    dx = plus(b, dx, b.make(ops::mul, {centred, perChannel(b, scaled(b, dy[2], 2 / count),
-                                                           x->type)}));
+    dx = plus(b, dx,
+              b.make(ops::mul, {centred, perChannel(b, scaled(b, dy[2], 2 / count), x->type)}));
   Value *dRstd = dy[3] ? perChannel(b, dy[3], x->type) : nullptr;
   return {plus(b, dx, fromRstd(b, dRstd, rstd, xhat, count)), dScale, dBias};
 }

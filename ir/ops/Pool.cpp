@@ -157,7 +157,8 @@ static TypesOr inferAvgPoolGrad(Operands t, const Attrs &a) {
   return Types{*type};
 }
 
-/// For each output position what its sum is divided by: the taps inside the input, or all with count_pad.
+/// For each output position what its sum is divided by: the taps inside the input, or all with
+/// count_pad.
 static std::vector<double> divisors(const Pool &p, const Attrs &a) {
   bool all = a.i("count_pad");
   std::vector<double> n(elementCount(p.out), all ? double(elementCount(p.window.kernel)) : 0.0);

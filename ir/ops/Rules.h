@@ -38,7 +38,8 @@ inline llvm::Expected<int64_t> axisOf(const Type &t, const Attrs &a, int64_t oth
   return axis;
 }
 
-/// A tensor seen as [outer, extent, inner] around one axis; element (o, e, i) is at (o*extent + e)*inner + i.
+/// A tensor seen as [outer, extent, inner] around one axis; element (o, e, i) is at (o*extent +
+/// e)*inner + i.
 struct AroundAxis {
   int64_t outer = 1, extent = 1, inner = 1;
   AroundAxis(llvm::ArrayRef<int64_t> dims, int64_t axis) : extent(dims[axis]) {

@@ -1,5 +1,5 @@
-// The geometry of convolutions and pooling: attributes `kernel` (pooling), strides, pads_lo, pads_hi, dilations, one
-// value per spatial axis. Tensors are [N, C, spatial...].
+// The geometry of convolutions and pooling: attributes `kernel` (pooling), strides, pads_lo,
+// pads_hi, dilations, one value per spatial axis. Tensors are [N, C, spatial...].
 #pragma once
 
 #include "ir/ops/Rules.h"
@@ -14,7 +14,8 @@ struct Window {
   static llvm::Expected<Window> from(const Attrs &a, llvm::ArrayRef<int64_t> kernel);
   /// Extent of the result along each spatial axis; an error if the window does not fit.
   llvm::Expected<Dims> outputs(llvm::ArrayRef<int64_t> in) const;
-  /// Input position of kernel tap `k` for output position `o` along `axis`; outside the input: in the padding.
+  /// Input position of kernel tap `k` for output position `o` along `axis`; outside the input: in
+  /// the padding.
   int64_t at(unsigned axis, int64_t o, int64_t k) const {
     return o * strides[axis] - lo[axis] + k * dilations[axis];
   }
@@ -30,8 +31,8 @@ inline bool step(Dims &i, llvm::ArrayRef<int64_t> dims) {
   return false;
 }
 
-/// Calls f(output position, kernel position, input position), each a flat index into its spatial plane, for all taps
-/// that lie inside the input.
+/// Calls f(output position, kernel position, input position), each a flat index into its spatial
+/// plane, for all taps that lie inside the input.
 template <typename F>
 void forTaps(const Window &w, llvm::ArrayRef<int64_t> out, llvm::ArrayRef<int64_t> in, F f) {
   if (!elementCount(out) || !elementCount(w.kernel))

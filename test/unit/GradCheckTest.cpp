@@ -1,5 +1,5 @@
-// Gradient rules against central finite differences, and composites against their bodies, for every record of the
-// operator table.
+// Gradient rules against central finite differences, and composites against their bodies, for every
+// record of the operator table.
 #include "ir/Builder.h"
 #include "ir/Interpreter.h"
 #include "passes/Pass.h"
@@ -11,8 +11,8 @@ using namespace zcc;
 using namespace zcc::test;
 
 namespace {
-/// A module whose @micro is sum(op(operands) * random), with float operands as trained parameters and the others as
-/// states; their values are in `memory`.
+/// A module whose @micro is sum(op(operands) * random), with float operands as trained parameters
+/// and the others as states; their values are in `memory`.
 struct Program {
   Module module;
   Function *micro;
@@ -86,11 +86,12 @@ static double lossOf(Program &p) {
 }
 
 static void checkParam(const OpCase &c, Program &p, GlobalValue *param) {
+  lossOf(p); // sets the gradients
   GlobalValue *state = p.module.global(param->name + ".grad");
   std::vector<double> got(param->type.count(), 0.0); // no state: no gradient
   if (state)
     got = p.memory[state].f;
-  constexpr double kStep = 1e-5, kTolerance = 1e-6;
+  constexpr double kStep = 1e-5, kTolerance = 1e-8;
   for (int64_t i = 0; i < param->type.count(); ++i) {
     double at = p.memory[param].f[i];
     p.memory[param].f[i] = at + kStep;
@@ -119,7 +120,6 @@ TEST(GradCheck, EveryRuleMatchesFiniteDifferences) {
       ADD_FAILURE() << describe(c) << ": " << llvm::toString(changed.takeError());
       continue;
     }
-    lossOf(p);
     for (GlobalValue *param : p.params)
       checkParam(c, p, param);
   }

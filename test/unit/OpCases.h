@@ -8,7 +8,8 @@ namespace zcc::test {
 
 struct OpCase {
   const char *op;
-  /// Types, separated by ", ". "i64[4]<7": values in [0, 7); "_": left out. Distinct floats lie in [lo, hi).
+  /// Types, separated by ", ". "i64[4]<7": values in [0, 7); "_": left out. Distinct floats lie in
+  /// [lo, hi).
   const char *operands;
   Attrs attrs = {};
   double lo = -1, hi = 1;
@@ -27,7 +28,8 @@ struct Operand {
   std::vector<double> f;
   std::vector<int64_t> i;
 };
-/// The operands with values drawn from `random`; no two floats of an operand are closer than a finite difference.
+/// The operands with values drawn from `random`; no two floats of an operand are closer than a
+/// finite difference.
 std::vector<Operand> drawOperands(const OpCase &c, std::mt19937 &random);
 
 } // namespace zcc::test

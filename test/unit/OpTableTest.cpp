@@ -1,4 +1,5 @@
-// Every record of the operator table is consistent with itself, with the scalar language and with the runtime.
+// Every record of the operator table is consistent with itself, with the scalar language and with
+// the runtime.
 #include "ir/Op.h"
 #include "ir/Scalar.h"
 #include "runtime/zccrt.h"
@@ -80,7 +81,8 @@ TEST(OpTable, ExpressionsParse) {
     llvm::SmallVector<StringRef, 3> rules;
     StringRef(op->grad).split(rules, ';');
     bool none = rules.size() == 1 && rules[0].trim() == "0";
-    EXPECT_TRUE(none || rules.size() == op->numOperandDefs()) << op->name << ": one rule per operand";
+    EXPECT_TRUE(none || rules.size() == op->numOperandDefs())
+        << op->name << ": one rule per operand";
     for (StringRef r : rules)
       checkExpression(r.trim(), known, std::string(op->name) + ".grad");
   }
