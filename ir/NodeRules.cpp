@@ -110,6 +110,10 @@ static bool isOneOf(const OpDef *op, std::initializer_list<const OpDef *> l) {
   return llvm::is_contained(l, op);
 }
 
+static bool sumsOverRanks(const OpDef *op) {
+  return isOneOf(op, {&ops::sum_ranks, &ops::all_reduce, &ops::reduce_scatter});
+}
+
 /// Moves bytes without looking at them: takes any shard in any space.
 static bool moves(const OpDef *op) {
   return isOneOf(op, {&ops::copy, &ops::wait, &ops::release, &ops::assign});
@@ -130,7 +134,7 @@ static bool isLinearIn(const Node &n, unsigned i) {
 
 static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
-  if (isOneOf(&op, {&ops::sum_ranks, &ops::all_reduce, &ops::reduce_scatter}) || moves(&op))
+  if (sumsOverRanks(&op) || moves(&op))
     return "";
   if (!isLinearIn(n, i))
     return "is an addend (" + t.str() + "); sum it over the ranks first";
@@ -164,6 +168,8 @@ std::string zcc::checkPlacement(const Node &n) {
       continue;
     const Type &t = n.operand(i)->type;
     std::string broken;
+    if (sumsOverRanks(op) && !t.isAddend() && n.parent()->module->ranks > 1)
+      broken = "is no addend (" + t.str() + "): every rank would add the whole";
     if (t.isFuture && n.op != &ops::wait)
       broken = "is started (" + t.str() + "); wait for it first";
     else if (t.isAddend() && !t.isFuture)
@@ -176,4 +182,35 @@ std::string zcc::checkPlacement(const Node &n) {
       return "[V2] operand '" + operandName(*op, i) + "' of '" + op->name + "' " + broken;
   }
   return "";
+}
+
+// ---- types
+
+using Types = llvm::SmallVector<Type, 2>;
+
+static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
+  std::string name = n.attrs.s("kernel");
+  const Function *k = m.function(name);
+  if (!k || !k->isKernel)
+    return error("there is no kernel '@" + name + "'");
+  if (k->args.size() != n.numOperands())
+    return error("kernel '@" + name + "' takes " + Twine(k->args.size()) + " operands, not " +
+                 Twine(n.numOperands()));
+  for (unsigned i = 0; i < n.numOperands(); ++i)
+    if (k->args[i]->type != n.operand(i)->type)
+      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " +
+                   k->args[i]->type.str() + ", not " + n.operand(i)->type.str());
+  Types types;
+  for (const Value *r : k->results)
+    types.push_back(r->type);
+  return types;
+}
+
+llvm::Expected<Types> zcc::expectedTypes(const Node &n, const Module &m) {
+  if (n.op == &ops::fused)
+    return kernelTypes(n, m);
+  llvm::SmallVector<const Type *> operands;
+  for (const Value *v : n.operands())
+    operands.push_back(v ? &v->type : nullptr);
+  return inferTypes(*n.op, operands, n.attrs);
 }

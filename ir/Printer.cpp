@@ -25,6 +25,12 @@ static bool isConstData(const GlobalValue &g) {
   return g.init.kind == Init::File && g.init.file.empty();
 }
 
+static StringRef constBytes(const Module &m, const GlobalValue &g) {
+  bool inside = g.init.offset >= 0 && g.init.bytes >= 0 &&
+                uint64_t(g.init.offset) <= m.constData.size();
+  return inside ? StringRef(m.constData).substr(g.init.offset, g.init.bytes) : "";
+}
+
 namespace {
 class Printer {
   const Module &m;
@@ -34,9 +40,14 @@ class Printer {
   llvm::DenseMap<const Value *, std::string> names;
 
 public:
+  std::string sidecar; ///< name of the file of constant data; empty: it is in the text
+  llvm::DenseMap<const GlobalValue *, int64_t> offsets; ///< in that file
+
   Printer(const Module &mod, llvm::raw_ostream &out, const PrintOptions &o)
       : m(mod), os(out), opt(o) {}
   void module();
+  /// Lays out the constants above 8 elements and returns their bytes.
+  std::string sidecarBytes();
 
 private:
   void name(const Value *v, llvm::StringSet<> &taken);
@@ -142,9 +153,9 @@ void Printer::head() {
     printQuoted(os, path);
     os << '\n';
   }
-  if (!opt.sidecar.empty()) {
+  if (!sidecar.empty()) {
     os << "  data ";
-    printQuoted(os, opt.sidecar);
+    printQuoted(os, sidecar);
     os << '\n';
   }
   if (!m.attrs.empty()) {
@@ -207,16 +218,14 @@ void Printer::init(const GlobalValue &g) {
   case Init::File: break;
   }
   if (isConstData(g)) {
-    StringRef data = m.constData;
-    bool inside = i.offset >= 0 && i.bytes >= 0 && uint64_t(i.offset) <= data.size();
-    StringRef bytes = inside ? data.substr(i.offset, i.bytes) : "";
+    StringRef bytes = constBytes(m, g);
     if (i.encoding == "raw" && list(g, bytes))
       return;
-    if (opt.sidecar.empty()) {
+    auto at = offsets.find(&g);
+    if (at != offsets.end())
+      os << "data[" << at->second << ", " << bytes.size() << ']';
+    else
       os << "hex \"" << llvm::toHex(bytes, /*LowerCase=*/true) << '"';
-    } else {
-      os << "data[" << i.offset << ", " << i.bytes << ']';
-    }
   } else {
     printQuoted(os, i.file);
     os << '[' << i.offset << ", " << i.bytes << ']';
@@ -340,9 +349,27 @@ std::string zcc::toText(const Module &m, PrintOptions o) {
   return os.str();
 }
 
-static llvm::Error writeWhole(StringRef path, llvm::function_ref<void(llvm::raw_ostream &)> f) {
+std::string Printer::sidecarBytes() {
+  constexpr size_t kAlign = 64; // so that it can be mapped
+  std::string data;
+  llvm::DenseMap<std::pair<int64_t, int64_t>, int64_t> known;
+  for (auto &g : m.globals) {
+    if (!isConstData(*g) || g->type.count() <= kMostListed)
+      continue;
+    auto [at, isNew] = known.try_emplace({g->init.offset, g->init.bytes}, 0);
+    if (isNew) {
+      data.resize((data.size() + kAlign - 1) / kAlign * kAlign);
+      at->second = data.size();
+      data += constBytes(m, *g);
+    }
+    offsets[g.get()] = at->second;
+  }
+  return data;
+}
+
+static llvm::Error writeWhole(StringRef path, StringRef bytes) {
   llvm::Error e = llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {
-    f(os);
+    os << bytes;
     return llvm::Error::success();
   });
   if (!e)
@@ -352,18 +379,17 @@ static llvm::Error writeWhole(StringRef path, llvm::function_ref<void(llvm::raw_
 
 llvm::Error zcc::writeText(const Module &m, StringRef path, PrintOptions o, StringRef header) {
   o.folder = llvm::sys::path::parent_path(path).str();
-  o.sidecar.clear();
-  bool large = llvm::any_of(m.globals, [](auto &g) {
-    return isConstData(*g) && g->type.count() > kMostListed;
-  });
-  if (large) {
-    std::string data = (path + ".data").str();
-    o.sidecar = llvm::sys::path::filename(data).str();
-    if (llvm::Error e = writeWhole(data, [&](llvm::raw_ostream &os) { os << m.constData; }))
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  Printer printer(m, os, o);
+  std::string data = printer.sidecarBytes();
+  if (!data.empty()) {
+    std::string dataPath = (path + ".data").str();
+    printer.sidecar = llvm::sys::path::filename(dataPath).str();
+    if (llvm::Error e = writeWhole(dataPath, data))
       return e;
   }
-  return writeWhole(path, [&](llvm::raw_ostream &os) {
-    os << header;
-    print(m, os, o);
-  });
+  os << header;
+  printer.module();
+  return writeWhole(path, os.str());
 }

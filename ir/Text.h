@@ -10,16 +10,14 @@ struct PrintOptions {
   /// Folder in which the text will lie; empty: the current one. The folder of the weights is named in the text unless it
   /// is this one.
   std::string folder;
-  /// The name, in that folder, of a file that holds the module's constant data; empty: constants are written out in the
-  /// text, in hexadecimal above 8 elements.
-  std::string sidecar;
 };
 
-/// Prints kernels first, then the other functions. Names that collide are made unique in the text.
+/// Prints kernels first, then the other functions. Names that collide are made unique in the text. Constants are written out,
+/// in hexadecimal above 8 elements.
 void print(const Module &m, llvm::raw_ostream &os, PrintOptions o = {});
 std::string toText(const Module &m, PrintOptions o = {});
 /// Writes `header` and the text to `path`, and constants above 8 elements to `path.data`. Both files appear whole or not
-/// at all. The options' folder and sidecar are set here.
+/// at all. The options' folder is set here.
 llvm::Error writeText(const Module &m, llvm::StringRef path, PrintOptions o = {},
                       llvm::StringRef header = "");
 
