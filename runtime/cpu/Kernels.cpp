@@ -28,6 +28,8 @@ const zccrt_kernel_def zccrt_cpu_kernels[] = {
     {"argmin", argminRun, nullptr, 0},
     {"cumsum", cumsumRun, nullptr, 0},
     {"topk", topkRun, topkWorkspace, 0},
+    {"random_uniform", randomUniformRun, nullptr, 0},
+    {"random_normal", randomNormalRun, nullptr, 0},
     {"concat", concatRun, nullptr, kAll},
     {"pad", padRun, nullptr, 0b01},
 };

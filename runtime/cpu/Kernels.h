@@ -33,6 +33,8 @@ void argminRun(char *arena, const zccrt_call *c);
 void cumsumRun(char *arena, const zccrt_call *c);
 void topkRun(char *arena, const zccrt_call *c);
 int64_t topkWorkspace(const zccrt_call *c);
+void randomUniformRun(char *arena, const zccrt_call *c);
+void randomNormalRun(char *arena, const zccrt_call *c);
 void concatRun(char *arena, const zccrt_call *c);
 void padRun(char *arena, const zccrt_call *c);
 

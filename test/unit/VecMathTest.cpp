@@ -1,0 +1,102 @@
+// The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats, and the
+// special values.
+#include "runtime/cpu/VecMath.h"
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <limits>
+
+namespace {
+
+const float kInf = std::numeric_limits<float>::infinity();
+
+/// Error of `got` in units in the last place of the float next to `want`; denormal numbers count as the smallest
+/// normal one.
+double ulps(float got, double want) {
+  if (std::isnan(want))
+    return std::isnan(got) ? 0 : INFINITY;
+  float near = float(want);
+  if (std::isinf(near) || std::isinf(got))
+    return near == got || std::fabs(want) > 3.4027e38 ? 0 : INFINITY;
+  float a = std::max(std::fabs(near), std::numeric_limits<float>::min());
+  return std::fabs(double(got) - want) / (double(std::nextafterf(a, kInf)) - double(a));
+}
+
+template <typename F, typename G> void expectWithin(double most, F f, G exact, float limit = kInf) {
+  double worst = 0;
+  float at = 0;
+  for (uint64_t b = 0; b < (uint64_t(1) << 32); b += 6007) {
+    float x = vfloat(int32_t(uint32_t(b)));
+    if (std::fabs(x) > limit && !std::isnan(x))
+      continue;
+    double e = ulps(f(x), exact(double(x)));
+    if (e > worst) {
+      worst = e;
+      at = x;
+    }
+  }
+  EXPECT_LE(worst, most) << "at " << at;
+}
+
+#define EXPECT_ULPS(NAME, MOST)                                                                    \
+  expectWithin(MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); })
+#define EXPECT_ULPS_UP_TO(NAME, MOST, LIMIT)                                                       \
+  expectWithin(                                                                                    \
+      MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); }, LIMIT)
+
+TEST(VecMath, LargestErrors) {
+  EXPECT_ULPS(exp, 1.0);
+  EXPECT_ULPS(log, 0.9);
+  EXPECT_ULPS(expm1, 1.5);
+  EXPECT_ULPS(log1p, 1.5);
+  EXPECT_ULPS(tanh, 1.5);
+  EXPECT_ULPS(erf, 1.5);
+  EXPECT_ULPS_UP_TO(sin, 0.51, 3e13f);
+  EXPECT_ULPS_UP_TO(cos, 0.51, 3e13f);
+  EXPECT_ULPS_UP_TO(tan, 0.51, 3e13f);
+  expectWithin(2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
+}
+
+TEST(VecMath, Powers) {
+  uint64_t s = 88172645463325252u;
+  auto next = [&] {
+    s ^= s << 13;
+    s ^= s >> 7;
+    s ^= s << 17;
+    return s;
+  };
+  double worst = 0;
+  for (int i = 0; i < 400000; ++i) {
+    float x = vfloat(int32_t(next())), y = float(int32_t(next())) / 4e7f;
+    if (i & 1)
+      x = std::ldexp(1.0f + float(next() >> 40) * 0x1p-24f, int(next() >> 61) - 4);
+    if (i & 2)
+      y = std::rint(y);
+    worst = std::max(worst, ulps(vpow(x, y), std::pow(double(x), double(y))));
+  }
+  EXPECT_LE(worst, 0.51);
+}
+
+TEST(VecMath, PowerOfSpecialValues) {
+  const float values[] = {0.0f, -0.0f, 1, -1, 2, -2, 3, -3, 0.5f, -0.5f, 1.5f, -1.5f, kInf, -kInf, std::nanf(""),
+                          1e-40f, -1e-40f, 3e38f, 16777215.0f, -16777215.0f, 16777216.0f, 8388607.5f};
+  for (float x : values)
+    for (float y : values) {
+      float got = vpow(x, y);
+      double want = std::pow(double(x), double(y));
+      EXPECT_LE(ulps(got, want), 0.51) << x << " to the " << y;
+      if (want == 0)
+        EXPECT_EQ(std::signbit(got), std::signbit(want)) << x << " to the " << y;
+    }
+}
+
+TEST(VecMath, SignedZeros) {
+  EXPECT_TRUE(std::signbit(vtanh(-0.0f)));
+  EXPECT_TRUE(std::signbit(verf(-0.0f)));
+  EXPECT_TRUE(std::signbit(vsin(-0.0f)));
+  EXPECT_TRUE(std::signbit(vtan(-0.0f)));
+  EXPECT_TRUE(std::signbit(vexpm1(-0.0f)));
+  EXPECT_TRUE(std::signbit(vlog1p(-0.0f)));
+}
+
+} // namespace
