@@ -1,4 +1,4 @@
-// Nodes with inferred types, the small constants and shapes that rules need, and expressions as nodes.
+// Nodes with inferred types, constants and shapes that rules need, and expressions as nodes.
 #include "ir/Builder.h"
 #include "ir/Scalar.h"
 #include "llvm/Support/ErrorHandling.h"
@@ -9,6 +9,8 @@ using llvm::StringRef;
 
 llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs,
                                         StringRef name) {
+  if (&op == &ops::addend && !attrs.has("ranks"))
+    attrs.set("ranks", int64_t(fn.module->ranks));
   llvm::SmallVector<const Type *, 4> types;
   for (Value *v : operands)
     types.push_back(v ? &v->type : nullptr);
@@ -147,11 +149,13 @@ private:
 
 static const OpDef &opOf(const Scalar &s) {
   static const std::pair<StringRef, const OpDef *> operators[] = {
-      {"+", &ops::add},      {"*", &ops::mul},       {"/", &ops::div},     {"<", &ops::lt},
-      {"<=", &ops::le},      {">", &ops::gt},        {">=", &ops::ge},     {"==", &ops::eq},
-      {"!=", &ops::ne},      {"&&", &ops::and_},     {"||", &ops::or_},    {"!", &ops::not_},
-      {"&", &ops::bit_and},  {"|", &ops::bit_or},    {"^", &ops::bit_xor}, {"~", &ops::bit_not},
-      {"?", &ops::select},   {"<<", &ops::shift_left}, {">>", &ops::shift_right}};
+      {"+", &ops::add},         {"*", &ops::mul},    {"/", &ops::div},
+      {"<", &ops::lt},          {"<=", &ops::le},    {">", &ops::gt},
+      {">=", &ops::ge},         {"==", &ops::eq},    {"!=", &ops::ne},
+      {"&&", &ops::and_},       {"||", &ops::or_},   {"!", &ops::not_},
+      {"&", &ops::bit_and},     {"|", &ops::bit_or}, {"^", &ops::bit_xor},
+      {"~", &ops::bit_not},     {"?", &ops::select}, {"<<", &ops::shift_left},
+      {">>", &ops::shift_right}};
   if (s.text == "-")
     return s.kind == Scalar::Unary ? ops::neg : ops::sub;
   for (auto &[sign, op] : operators)
@@ -211,7 +215,8 @@ std::optional<Item> ExprBuilder::simplified(const Scalar &s, ArrayRef<Item> a) {
   StringRef op = s.text;
   if ((op == "*" || op == "+") && is(0, op == "*"))
     return a[1];
-  if (((op == "*" || op == "/" || op == "pow") && is(1, 1)) || ((op == "+" || op == "-") && is(1, 0)))
+  if (((op == "*" || op == "/" || op == "pow") && is(1, 1)) ||
+      ((op == "+" || op == "-") && is(1, 0)))
     return a[0];
   if (op == "*" && (is(0, -1) || is(1, -1)))
     return Item{make(ops::neg, {a[is(0, -1)].value})};

@@ -38,17 +38,30 @@ template <typename T> static void wrapAll(std::vector<int64_t> &v) {
 /// Calls f with a value of the C++ type that `e` is stored as; 16-bit floats excepted.
 template <typename F> static void withType(Elem e, F f) {
   switch (e) {
-  case Elem::F32: return f(float());
-  case Elem::F64: return f(double());
-  case Elem::I64: case Elem::U64: return f(int64_t());
-  case Elem::I32: return f(int32_t());
-  case Elem::I16: return f(int16_t());
-  case Elem::I8: return f(int8_t());
-  case Elem::U32: return f(uint32_t());
-  case Elem::U16: return f(uint16_t());
-  case Elem::U8: return f(uint8_t());
-  case Elem::Bool: return f(bool());
-  case Elem::F16: case Elem::BF16: break;
+  case Elem::F32:
+    return f(float());
+  case Elem::F64:
+    return f(double());
+  case Elem::I64:
+  case Elem::U64:
+    return f(int64_t());
+  case Elem::I32:
+    return f(int32_t());
+  case Elem::I16:
+    return f(int16_t());
+  case Elem::I8:
+    return f(int8_t());
+  case Elem::U32:
+    return f(uint32_t());
+  case Elem::U16:
+    return f(uint16_t());
+  case Elem::U8:
+    return f(uint8_t());
+  case Elem::Bool:
+    return f(bool());
+  case Elem::F16:
+  case Elem::BF16:
+    break;
   }
   llvm_unreachable("an element without a type of its own");
 }
@@ -192,7 +205,9 @@ public:
     if (!direct)
       buffer.resize(ScalarProgram::kBlock * sizeof(double));
   }
-  const void *block(int64_t first, int64_t n) { return t.isFloat() ? read(t.f, first, n) : read(t.i, first, n); }
+  const void *block(int64_t first, int64_t n) {
+    return t.isFloat() ? read(t.f, first, n) : read(t.i, first, n);
+  }
 
 private:
   const Tensor &t;
@@ -215,8 +230,9 @@ static void evalCast(const Tensor &x, Tensor &y) {
   int64_t n = y.count();
   for (int64_t e = 0; e < n; ++e) {
     if (y.isFloat())
-      y.f[e] = x.isFloat() ? x.f[e]
-               : x.type.elem == Elem::U64 ? double(uint64_t(x.i[e])) : double(x.i[e]);
+      y.f[e] = x.isFloat()                ? x.f[e]
+               : x.type.elem == Elem::U64 ? double(uint64_t(x.i[e]))
+                                          : double(x.i[e]);
     else if (to == Elem::Bool)
       y.i[e] = x.isFloat() ? x.f[e] != 0 : x.i[e] != 0;
     else if (!x.isFloat())
@@ -315,8 +331,10 @@ private:
   Function &f;
   Memory &memory;
   Compute compute;
-  llvm::DenseMap<const Value *, Tensor> values; ///< of arguments and results of nodes, until their last use
-  llvm::DenseMap<const Value *, unsigned> uses; ///< that are still to come
+  /// Of arguments and results of nodes, until their last use.
+  llvm::DenseMap<const Value *, Tensor> values;
+  /// Uses that are still to come.
+  llvm::DenseMap<const Value *, unsigned> uses;
 
   void countUses();
   void used(const Value *v);
@@ -346,7 +364,7 @@ llvm::Expected<Tensor> Run::initial(const GlobalValue &g) {
   if (init.kind == Init::Copy) {
     GlobalValue *from = f.module->global(init.from);
     if (!from)
-      return errorAt(g.loc, "there is no global '" + init.from + "' to copy");
+      return errorAt(g.loc, llvm::Twine("there is no global '") + init.from + "' to copy");
     auto t = value(from);
     if (!t)
       return t.takeError();
@@ -383,7 +401,7 @@ llvm::Expected<const Tensor *> Run::value(Value *v) {
   if (!v->isGlobal()) {
     auto found = values.find(v);
     if (found == values.end())
-      return error("'%" + v->name + "' is used before it is computed");
+      return error(llvm::Twine("'%") + v->name + "' is used before it is computed");
     return &found->second;
   }
   auto found = memory.find(v);
@@ -419,7 +437,7 @@ llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
     return evalNode(n, in, compute);
   Function *kernel = f.module->function(n.attrs.s("kernel"));
   if (!kernel)
-    return errorAt(n.loc, "there is no kernel '@" + n.attrs.s("kernel") + "'");
+    return errorAt(n.loc, llvm::Twine("there is no kernel '@") + n.attrs.s("kernel") + "'");
   Tensors args;
   for (const Tensor *t : in)
     args.push_back(*t);
@@ -459,13 +477,13 @@ llvm::Error Run::execute(Node &n) {
 
 llvm::Expected<Tensors> Run::run(ArrayRef<Tensor> args) {
   if (args.size() != f.args.size())
-    return error("'@" + f.name + "' takes " + llvm::Twine(f.args.size()) + " arguments, got " +
-                 llvm::Twine(args.size()));
+    return error(llvm::Twine("'@") + f.name + "' takes " + llvm::Twine(f.args.size()) +
+                 " arguments, got " + llvm::Twine(args.size()));
   countUses();
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i].type != f.args[i]->type)
-      return error("argument '%" + f.args[i]->name + "' is " + f.args[i]->type.str() + ", got " +
-                   args[i].type.str());
+      return error(llvm::Twine("argument '%") + f.args[i]->name + "' is " + f.args[i]->type.str() +
+                   ", got " + args[i].type.str());
     values[f.args[i].get()] = args[i];
   }
   for (auto &n : f.nodes)

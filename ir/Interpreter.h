@@ -1,5 +1,5 @@
-// The naive interpreter: every operator as plain loops, in fp32 or fp64. The oracle for gradients, kernels and passes,
-// and what folds constants.
+// The naive interpreter: every operator as plain loops, in fp32 or fp64. The oracle for gradients,
+// kernels and passes, and what folds constants.
 #pragma once
 
 #include "ir/Graph.h"
@@ -7,8 +7,8 @@
 
 namespace zcc {
 
-/// A whole tensor, row-major. Floats of every width are held as double (Compute::F64) or rounded to float after each
-/// operator (Compute::F32); integers and bools as int64_t.
+/// A whole tensor, row-major. Floats of every width are held as double (Compute::F64) or rounded to
+/// float after each operator (Compute::F32); integers and bools as int64_t.
 struct Tensor {
   Type type;
   std::vector<double> f;  ///< if isFloat(type.elem)
@@ -36,8 +36,8 @@ llvm::Expected<std::vector<Tensor>> evalNode(Node &n, llvm::ArrayRef<const Tenso
 
 /// Values of globals over calls: `assign` writes them.
 using Memory = std::map<const Value *, Tensor>;
-/// Runs a function. Globals not in `memory` are taken from their Init (files read, zero, splat; random inits drawn).
-/// Collectives need ranks == 1, where they are copies.
+/// Runs a function. Globals not in `memory` are taken from their Init (files read, zero, splat;
+/// random inits drawn). Collectives need ranks == 1, where they are copies.
 llvm::Expected<std::vector<Tensor>> runFunction(Function &f, llvm::ArrayRef<Tensor> args,
                                                 Memory &memory, Compute c = Compute::F32);
 

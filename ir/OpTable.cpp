@@ -56,7 +56,8 @@ static llvm::Error checkCount(const OpDef &op, Operands t) {
   return llvm::Error::success();
 }
 
-/// Shards, addends and space of an elementwise result are those of its tensors; scalars fit in everywhere.
+/// Shards, addends and space of an elementwise result are those of its tensors; scalars fit in
+/// everywhere.
 static void place(Type &result, Operands t) {
   for (const Type *x : t) {
     result.shards = std::max(result.shards, x->shards);
@@ -74,13 +75,13 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
     names.push_back({op.operands[i].name, scalarKind(t[i]->elem)});
     auto d = broadcastDims(dims, t[i]->dims);
     if (!d)
-      return error("dimensions do not broadcast: " + Type(t[i]->elem, dims).str() + " and " +
+      return error(Twine("dimensions do not broadcast: ") + Type(t[i]->elem, dims).str() + " and " +
                    t[i]->str());
     dims = *d;
     if (op.operands[i].flags & OperandDef::AnyElem)
       continue;
     if (first && first->elem != t[i]->elem)
-      return error("element types differ: " + first->str() + " and " + t[i]->str());
+      return error(Twine("element types differ: ") + first->str() + " and " + t[i]->str());
     first = first ? first : t[i];
   }
   if (auto p = ScalarProgram::compile(scalarOf(op), names); !p) {
@@ -88,7 +89,7 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
     std::string all;
     for (const Type *x : t)
       all += (all.empty() ? "" : ", ") + x->str();
-    return error("not defined for " + all);
+    return error(Twine("not defined for ") + all);
   }
   Type result(first->elem, dims);
   if (op.resultElem == 'b')
@@ -98,7 +99,7 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
   if (op.resultElem == 't') {
     auto e = elemFromName(attrs.s("to"));
     if (!e)
-      return error("'" + attrs.s("to") + "' is no element type");
+      return error(Twine("'") + attrs.s("to") + "' is no element type");
     result.elem = *e;
   }
   place(result, t);

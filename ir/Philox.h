@@ -1,5 +1,6 @@
-// Random numbers that depend on nothing but a seed and a position: Philox4x32-10 (Salmon et al., "Parallel random numbers:
-// as easy as 1, 2, 3", 2011). The interpreter and the runtime's kernels both draw with it, so it includes neither.
+// Random numbers that depend on nothing but a seed and a position: Philox4x32-10 (Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3", 2011). The interpreter and the runtime's kernels
+// both draw with it, so it includes neither.
 //
 // Element e of a draw is word e % 4 of the block with
 //   key     = (seed, seed >> 32)
@@ -52,8 +53,8 @@ constexpr float philoxUniform(uint64_t seed, uint64_t e, uint32_t id, uint32_t t
   return philoxUnit(philox(seed, e / 4, id, time).word[e % 4]);
 }
 
-/// Element e of a draw from the normal distribution: by Box and Muller, elements 2i and 2i+1 from words 2i and 2i+1 of
-/// the same draw.
+/// Element e of a draw from the normal distribution: by Box and Muller, elements 2i and 2i+1 from
+/// words 2i and 2i+1 of the same draw.
 inline double philoxNormal(uint64_t seed, uint64_t e, uint32_t id, uint32_t time) {
   PhiloxBlock b = philox(seed, e / 4, id, time);
   double u = philoxUnit(b.word[e % 4 & ~1u]), v = philoxUnit(b.word[e % 4 | 1u]);

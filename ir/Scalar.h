@@ -1,12 +1,15 @@
-// Scalar expressions: the one source of what an elementwise operator computes. The interpreter evaluates
-// them, the emitter prints them as C++, and gradient rules are written in the same language.
+// Scalar expressions: the one source of what an elementwise operator computes. The interpreter
+// evaluates them, the emitter prints them as C++, and gradient rules are written in the same
+// language.
 //
-//   expr := expr ? expr : expr | expr OP expr | -expr | !expr | ~expr | name | number | call(expr, ...) | (expr)
+//   expr := expr ? expr : expr | expr OP expr | -expr | !expr | ~expr | (expr)
+//         | name | number | call(expr, ...)
 //   OP   := + - * / < <= > >= == != && || & | ^ << >>        (C's precedence)
-//   call := exp expm1 log log1p sqrt rsqrt sin cos tan asin ... erf tanh sigmoid pow max min abs floor ceil
-//           round sign isnan isinf fmod mod                   (the table in ScalarProgram.cpp)
-// A number takes the element type of what it meets; `inf` and `nan` are numbers. `max` and `min` propagate NaN, as
-// PyTorch's do. Integers wrap; dividing them by zero gives 0. Truth values only meet == != ! && || and ?:.
+//   call := exp expm1 log log1p sqrt rsqrt sin cos tan asin ... erf tanh sigmoid pow max min abs
+//           floor ceil round sign isnan isinf fmod mod       (the table in ScalarProgram.cpp)
+// A number takes the element type of what it meets; `inf` and `nan` are numbers. `max` and `min`
+// propagate NaN, as PyTorch's do. Integers wrap; dividing them by zero gives 0. Truth values only
+// meet == != ! && || and ?:.
 #pragma once
 
 #include "ir/Type.h"
@@ -19,7 +22,7 @@ namespace zcc {
 
 struct Scalar {
   enum Kind { Name, Number, Unary, Binary, Ternary, Call } kind = Number;
-  std::string text;  ///< name, operator ("+", "-", "!", "?") or function
+  std::string text; ///< name, operator ("+", "-", "!", "?") or function
   double number = 0;
   std::vector<std::unique_ptr<Scalar>> args;
 };
@@ -37,17 +40,19 @@ struct ScalarName {
   ScalarKind kind;
 };
 
-/// An expression compiled for the kinds of its operands. It works on blocks: a Float is a double, an Int or a Bool an
-/// int64_t, an Unsigned a uint64_t.
+/// An expression compiled for the kinds of its operands. It works on blocks: a Float is a double,
+/// an Int or a Bool an int64_t, an Unsigned a uint64_t.
 class ScalarProgram {
 public:
   static constexpr int64_t kBlock = 256;
 
-  /// Errors: an unknown name or function, kinds that a function does not take or that do not fit together.
+  /// Errors: an unknown name or function, kinds that a function does not take or that do not fit
+  /// together.
   static llvm::Expected<ScalarProgram> compile(const Scalar &s, llvm::ArrayRef<ScalarName> names);
 
   ScalarKind resultKind() const { return result_; }
-  /// Computes n <= kBlock values. `operands[i]` points to n values of the i-th name. Not for two threads at once.
+  /// Computes n <= kBlock values. `operands[i]` points to n values of the i-th name. Not for two
+  /// threads at once.
   void run(llvm::ArrayRef<const void *> operands, void *out, int64_t n);
 
 private:
@@ -66,8 +71,8 @@ private:
 
   std::vector<Step> steps_;
   std::vector<Constant> constants_;
-  int slots_ = 0;                 ///< operands, constants, results of steps
-  int value_ = 0;                 ///< the slot of the whole expression
+  int slots_ = 0; ///< operands, constants, results of steps
+  int value_ = 0; ///< the slot of the whole expression
   unsigned operands_ = 0;
   ScalarKind result_ = ScalarKind::Float;
   std::vector<std::byte> blocks_; ///< of all slots but the operands

@@ -14,8 +14,7 @@ template <typename T> static constexpr bool isTruth = std::is_same_v<T, bool>;
 template <typename T> using Stored = std::conditional_t<isTruth<T>, int64_t, T>;
 
 /// Applies F, a lambda over T, to N arrays of T.
-template <int N, typename T, auto F>
-static void each(const void *const *in, void *out, int64_t n) {
+template <int N, typename T, auto F> static void each(const void *const *in, void *out, int64_t n) {
   using S = Stored<T>;
   auto a = static_cast<const S *>(in[0]);
   if constexpr (N == 1) {
@@ -58,7 +57,7 @@ template <typename T> static T divide(T a, T b) {
   return a / b;
 }
 
-template <typename T> static T remainder(T a, T b) { // C's: with the sign of a
+template <typename T> static T cRemainder(T a, T b) { // C's: with the sign of a
   if constexpr (std::is_integral_v<T>)
     return b == 0 || b == T(-1) ? (std::is_signed_v<T> || b == 0 ? T(0) : a % b) : a % b;
   else
@@ -66,7 +65,7 @@ template <typename T> static T remainder(T a, T b) { // C's: with the sign of a
 }
 
 template <typename T> static T modulo(T a, T b) { // Python's: with the sign of b
-  T r = remainder(a, b);
+  T r = cRemainder(a, b);
   return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
 }
 
@@ -97,8 +96,8 @@ using Function = void (*)(const void *const *in, void *out, int64_t n);
 struct FunctionDef {
   const char *name;
   int args;
-  bool isTest;            ///< the result is a Bool, else of the operands' kind
-  Function run[4] = {};   ///< by kind; nullptr: does not take it
+  bool isTest;          ///< the result is a Bool, else of the operands' kind
+  Function run[4] = {}; ///< by kind; nullptr: does not take it
 };
 enum Takes { Floats, Integers, Numbers, Truths, All };
 } // namespace
@@ -138,13 +137,14 @@ static constexpr FunctionDef kFunctions[] = {
     define<1, Integers, [](auto a) { return decltype(a)(~a); }>("~"),
     define<2, Integers,
            [](auto a, auto b) { return bits(b) < 64 ? decltype(a)(bits(a) << b) : 0; }>("<<"),
-    define<2, Integers, [](auto a, auto b) { return decltype(a)(a >> std::min(bits(b), bits(63))); }>(">>"),
+    define<2, Integers,
+           [](auto a, auto b) { return decltype(a)(a >> std::min(bits(b), bits(63))); }>(">>"),
     define<1, Numbers, [](auto a) { return decltype(a)(-bits(a)); }>("neg"),
     define<2, Numbers, [](auto a, auto b) { return b < a || a != a ? a : b; }>("max"),
     define<2, Numbers, [](auto a, auto b) { return a < b || a != a ? a : b; }>("min"),
     define<2, Numbers, [](auto a, auto b) { return power(a, b); }>("pow"),
     define<2, Numbers, [](auto a, auto b) { return modulo(a, b); }>("mod"),
-    define<2, Numbers, [](auto a, auto b) { return remainder(a, b); }>("fmod"),
+    define<2, Numbers, [](auto a, auto b) { return cRemainder(a, b); }>("fmod"),
     define<1, Numbers, [](auto a) { return a < 0 ? decltype(a)(-bits(a)) : a; }>("abs"),
     define<1, Numbers, [](auto a) { return a != a ? a : decltype(a)((a > 0) - (a < 0)); }>("sign"),
     define<1, Floats, [](double a) { return std::sqrt(a); }>("sqrt"),
@@ -188,8 +188,9 @@ static const FunctionDef *findFunction(const Scalar &s) {
 ScalarKind zcc::scalarKind(Elem e) {
   if (isFloat(e))
     return ScalarKind::Float;
-  return e == Elem::Bool ? ScalarKind::Bool
-                         : e == Elem::U64 ? ScalarKind::Unsigned : ScalarKind::Int;
+  return e == Elem::Bool  ? ScalarKind::Bool
+         : e == Elem::U64 ? ScalarKind::Unsigned
+                          : ScalarKind::Int;
 }
 
 static const char *kindName(ScalarKind k) {
@@ -218,12 +219,12 @@ llvm::Expected<std::optional<ScalarKind>> ScalarProgram::Compiler::kindOf(const 
     for (const ScalarName &n : names)
       if (n.name == s.text)
         return Result(n.kind);
-    return error("there is no operand '" + s.text + "'");
+    return error(llvm::Twine("there is no operand '") + s.text + "'");
   }
   const FunctionDef *f = findFunction(s);
   if (!f)
-    return error("there is no function '" + s.text + "' of " + llvm::Twine(s.args.size()) +
-                 " operands");
+    return error(llvm::Twine("there is no function '") + s.text + "' of " +
+                 llvm::Twine(s.args.size()) + " operands");
   Result kind;
   for (size_t i = 0; i < s.args.size(); ++i) {
     auto k = kindOf(*s.args[i]);
@@ -235,8 +236,8 @@ llvm::Expected<std::optional<ScalarKind>> ScalarProgram::Compiler::kindOf(const 
       continue;
     }
     if (kind && *k && *kind != **k)
-      return error("'" + s.text + "' meets " + kindName(*kind) + " and " + kindName(**k) +
-                   " operands");
+      return error(llvm::Twine("'") + s.text + "' meets " + kindName(*kind) + " and " +
+                   kindName(**k) + " operands");
     kind = kind ? kind : *k;
   }
   if (kind && !f->run[int(*kind)])
@@ -249,7 +250,7 @@ llvm::Expected<int> ScalarProgram::Compiler::emit(const Scalar &s, ScalarKind wa
     for (size_t i = 0; i < names.size(); ++i)
       if (names[i].name == s.text)
         return int(i);
-    return error("there is no operand '" + s.text + "'");
+    return error(llvm::Twine("there is no operand '") + s.text + "'");
   }
   if (s.kind == Scalar::Number) {
     program.constants_.push_back({program.slots_++, wanted, s.number});
@@ -263,7 +264,9 @@ llvm::Expected<int> ScalarProgram::Compiler::emit(const Scalar &s, ScalarKind wa
       return k.takeError();
     kind = *k;
   }
-  ScalarKind k = kind ? *kind : f->isTest || wanted == ScalarKind::Bool ? ScalarKind::Float : wanted;
+  ScalarKind k = kind                                      ? *kind
+                 : f->isTest || wanted == ScalarKind::Bool ? ScalarKind::Float
+                                                           : wanted;
   Step step{f->run[int(k)], {}, 0};
   for (size_t i = 0; i < s.args.size(); ++i) {
     bool isCondition = s.kind == Scalar::Ternary && i == 0;

@@ -66,7 +66,8 @@ std::optional<View> zcc::viewThrough(const Node &n, View in) {
     for (size_t i = lead; i < dims.size(); ++i)
       out.strides[i] = in.dims[i - lead] == dims[i] ? in.strides[i - lead] : 0;
   }
-  Dims dense = denseStrides(dims); // nothing steps along an axis of 1: let it not hide that a view is dense
+  // Nothing steps along an axis of 1: let it not hide that a view is dense.
+  Dims dense = denseStrides(dims);
   for (size_t i = 0; i < dims.size(); ++i)
     if (dims[i] == 1)
       out.strides[i] = dense[i];

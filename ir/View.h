@@ -1,12 +1,12 @@
-// Strided views: where the elements of a view operator's result lie in the dense buffer it looks into.
+// Strided views: where the elements of a view operator's result lie in a dense buffer.
 #pragma once
 
 #include "ir/Graph.h"
 
 namespace zcc {
 
-/// Element (i0, i1, ...) of `value` is element `offset + sum(i * stride)` of the dense buffer of `base`, a value that
-/// owns memory. A broadcast axis has stride 0.
+/// Element (i0, i1, ...) of `value` is element `offset + sum(i * stride)` of the dense buffer of
+/// `base`, a value that owns memory. A broadcast axis has stride 0.
 struct View {
   Value *base = nullptr;
   int64_t offset = 0;
@@ -15,8 +15,9 @@ struct View {
   bool isDense() const;
 };
 
-/// Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of strides that cannot be
-/// expressed (torch.view would refuse) has no view: it must read a `copy`; nullopt then.
+/// Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of
+/// strides that cannot be expressed (torch.view would refuse) has no view: it must read a `copy`;
+/// nullopt then.
 std::optional<View> viewOf(Value *v);
 /// The result of a view operator whose operand lies as `in`.
 std::optional<View> viewThrough(const Node &n, View in);

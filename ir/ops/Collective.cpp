@@ -1,5 +1,5 @@
-// Values on several ranks: T+N is this rank's addend of a sum over N ranks, T/N this rank's piece (ir/Type.h). On one rank
-// all of them are copies, which is how they are interpreted.
+// Values on several ranks: T+N is this rank's addend of a sum over N ranks, T/N this rank's piece
+// (ir/Type.h). On one rank all of them are copies, which is how they are interpreted.
 #include "ir/ops/Rules.h"
 
 using namespace zcc;
@@ -35,7 +35,7 @@ static TypesOr inferSum(Operands t, const Attrs &) {
 
 static TypesOr inferGather(Operands t, const Attrs &) {
   if (t[0]->isAddend())
-    return error("expected a piece of a tensor, got " + t[0]->str());
+    return error(llvm::Twine("expected a piece of a tensor, got ") + t[0]->str());
   Type r = *t[0];
   r.shards = 1;
   return Types{r};
@@ -43,7 +43,7 @@ static TypesOr inferGather(Operands t, const Attrs &) {
 
 static TypesOr inferReduceScatter(Operands t, const Attrs &) {
   if (t[0]->isPartitioned())
-    return error("expected an addend, got " + t[0]->str());
+    return error(llvm::Twine("expected an addend, got ") + t[0]->str());
   Type r = *t[0];
   r.shards = r.addends;
   r.addends = 1;
@@ -52,8 +52,8 @@ static TypesOr inferReduceScatter(Operands t, const Attrs &) {
 
 enum Order { Free, Ordered };
 
-static consteval OpDef collective(const char *name, const char *summary, AttrDef attr, InferFn infer,
-                                  Order order) {
+static consteval OpDef collective(const char *name, const char *summary, AttrDef attr,
+                                  InferFn infer, Order order) {
   OpDef d;
   d.name = name;
   d.summary = summary;

@@ -8,7 +8,7 @@ using llvm::ArrayRef;
 static llvm::Expected<Type> typeOf(const Attrs &a, llvm::StringRef elem) {
   auto e = elemFromName(a.s("elem", elem));
   if (!e)
-    return error("'" + a.s("elem") + "' is no element type");
+    return error(llvm::Twine("'") + a.s("elem") + "' is no element type");
   std::vector<int64_t> dims = a.ints("dims");
   for (int64_t d : dims)
     if (d < 0)
@@ -23,7 +23,7 @@ static TypesOr inferConstant(Operands, const Attrs &a) {
   const Attr *v = a.find("value");
   bool isInts = v && std::holds_alternative<std::vector<int64_t>>(*v);
   if (!isFloat(t->elem) && !isInts)
-    return error("the value of " + t->str() + " must be integers");
+    return error(llvm::Twine("the value of ") + t->str() + " must be integers");
   int64_t n = a.floats("value").size();
   if (n != 1 && n != t->count())
     return error(llvm::Twine(n) + " values for " + t->str());

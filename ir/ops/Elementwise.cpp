@@ -1,5 +1,6 @@
-// Elementwise operators: what they compute and their gradients, as scalar expressions (ir/Scalar.h). Where a
-// function has no derivative the rules follow PyTorch: relu'(0) = abs'(0) = 0, equal operands of max and min share alike.
+// Elementwise operators: what they compute and their gradients, as scalar expressions
+// (ir/Scalar.h). Where a function has no derivative the rules follow PyTorch: that of relu and abs
+// at 0 is 0, equal operands of max and min share alike.
 #include "ir/Builder.h"
 
 using namespace zcc;
@@ -53,9 +54,10 @@ constexpr OpDef ops::mul = binary("mul", "Mul", "a * b", "dy * b; dy * a", "prod
 constexpr OpDef ops::div =
     binary("div", "Div", "a / b", "dy / b; -dy * (y / b)", "quotient; of integers, truncated");
 constexpr OpDef ops::pow = [] {
-  OpDef d = binary("pow", nullptr, "pow(a, b)",
-                   "b == 0 ? 0 : dy * (b * pow(a, b - 1)); a == 0 && b >= 0 ? 0 : dy * (y * log(a))",
-                   "a to the power of b");
+  OpDef d =
+      binary("pow", nullptr, "pow(a, b)",
+             "b == 0 ? 0 : dy * (b * pow(a, b - 1)); a == 0 && b >= 0 ? 0 : dy * (y * log(a))",
+             "a to the power of b");
   d.precision = Precision::F32;
   return d;
 }();
@@ -99,8 +101,7 @@ constexpr OpDef ops::asin =
     unary("asin", "Asin", "asin(x)", "dy * rsqrt(1 - x * x)", "inverse sine", Precision::F32);
 constexpr OpDef ops::acos =
     unary("acos", "Acos", "acos(x)", "-dy * rsqrt(1 - x * x)", "inverse cosine", Precision::F32);
-constexpr OpDef ops::atan =
-    unary("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent");
+constexpr OpDef ops::atan = unary("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent");
 constexpr OpDef ops::sinh =
     unary("sinh", "Sinh", "sinh(x)", "dy * cosh(x)", "hyperbolic sine", Precision::F32);
 constexpr OpDef ops::cosh =
@@ -111,8 +112,9 @@ constexpr OpDef ops::acosh =
     unary("acosh", "Acosh", "acosh(x)", "dy * rsqrt(x * x - 1)", "inverse hyperbolic cosine");
 constexpr OpDef ops::atanh =
     unary("atanh", "Atanh", "atanh(x)", "dy / (1 - x * x)", "inverse hyperbolic tangent");
-constexpr OpDef ops::erf = unary("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))",
-                                 "error function", Precision::F32);
+constexpr OpDef ops::erf =
+    unary("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))", "error function",
+          Precision::F32);
 
 // ---- activations
 
@@ -120,27 +122,24 @@ constexpr OpDef ops::tanh =
     unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent");
 constexpr OpDef ops::sigmoid =
     unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)");
-constexpr OpDef ops::softplus =
-    unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))", "dy * sigmoid(x)",
-          "log(1 + e^x)", Precision::F32);
+constexpr OpDef ops::softplus = unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))",
+                                      "dy * sigmoid(x)", "log(1 + e^x)", Precision::F32);
 constexpr OpDef ops::relu =
     unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0");
-constexpr OpDef ops::gelu =
-    unary("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
-          "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
-          "x * (exp(x * x * -0.5) * 0.3989422804014327))",
-          "x times the normal distribution function");
-constexpr OpDef ops::gelu_tanh =
-    unary("gelu_tanh", nullptr,
-          "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
-          "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
-          "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
-          "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
-          "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
-          "gelu with tanh in place of erf");
+constexpr OpDef ops::gelu = unary("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
+                                  "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
+                                  "x * (exp(x * x * -0.5) * 0.3989422804014327))",
+                                  "x times the normal distribution function");
+constexpr OpDef ops::gelu_tanh = unary(
+    "gelu_tanh", nullptr, "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
+    "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
+    "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
+    "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
+    "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
+    "gelu with tanh in place of erf");
 constexpr OpDef ops::silu =
-    unary("silu", nullptr, "x * sigmoid(x)",
-          "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))", "x times its sigmoid");
+    unary("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
+          "x times its sigmoid");
 
 // ---- rounding and tests
 

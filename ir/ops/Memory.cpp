@@ -1,4 +1,5 @@
-// What the emitter knows by itself: writes to globals, started operators, fused kernels. The interpreter knows them too.
+// What the emitter knows by itself: writes to globals, started operators, fused kernels. The
+// interpreter knows them too.
 #include "ir/ops/Rules.h"
 
 using namespace zcc;
@@ -8,7 +9,7 @@ static double noFlops(const Node &) { return 0; }
 
 static TypesOr inferAssign(Operands t, const Attrs &) {
   if (*t[0] != *t[1])
-    return error("cannot assign " + t[1]->str() + " to " + t[0]->str());
+    return error(llvm::Twine("cannot assign ") + t[1]->str() + " to " + t[0]->str());
   return Types{};
 }
 
@@ -28,7 +29,7 @@ static TypesOr inferStart(Operands t, const Attrs &a) {
   std::string name = a.s("op");
   const OpDef *op = findOp(name);
   if (!op || op == &ops::start)
-    return error("'" + name + "' cannot be started");
+    return error(llvm::Twine("'") + name + "' cannot be started");
   auto types = inferTypes(*op, t, a);
   if (!types)
     return types;
@@ -51,7 +52,7 @@ constexpr OpDef ops::start = defineOp({
 
 static TypesOr inferWait(Operands t, const Attrs &) {
   if (!t[0]->isFuture)
-    return error("nothing was started: the operand is " + t[0]->str());
+    return error(llvm::Twine("nothing was started: the operand is ") + t[0]->str());
   Type r = *t[0];
   r.isFuture = false;
   return Types{r};
@@ -83,7 +84,8 @@ constexpr OpDef ops::release = defineOp({
 });
 
 static TypesOr inferFused(Operands, const Attrs &a) {
-  return error("the results of 'fused' are those of its kernel '@" + a.s("kernel") + "'");
+  return error(llvm::Twine("the results of 'fused' are those of its kernel '@") + a.s("kernel") +
+               "'");
 }
 
 constexpr OpDef ops::fused = defineOp({

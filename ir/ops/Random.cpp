@@ -1,5 +1,5 @@
-// Draws by position: element, id of the operator, step and micro-batch decide the number (ir/Philox.h), so that
-// recomputation and any partitioning draw the same.
+// Draws by position: element, id of the operator, step and micro-batch decide the number
+// (ir/Philox.h), so that recomputation and any partitioning draw the same.
 #include "ir/Philox.h"
 #include "ir/ops/Rules.h"
 
@@ -10,10 +10,11 @@ using llvm::ArrayRef;
 static TypesOr inferRandom(Operands t, const Attrs &a) {
   for (const Type *x : t)
     if (x->elem != Elem::I64 || !x->isScalar())
-      return error("seed, step and micro must be i64[], got " + x->str());
+      return error(llvm::Twine("seed, step and micro must be i64[], got ") + x->str());
   auto e = elemFromName(a.s("elem", "f32"));
   if (!e || (*e != Elem::F32 && *e != Elem::F64))
-    return error("random numbers are drawn as f32 or f64, not '" + a.s("elem", "f32") + "'");
+    return error(llvm::Twine("random numbers are drawn as f32 or f64, not '") + a.s("elem", "f32") +
+                 "'");
   return Types{Type(*e, a.ints("dims"))};
 }
 

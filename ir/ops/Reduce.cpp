@@ -15,12 +15,12 @@ static double flopsPerOperand(const Node &n) { return double(n.operand(0)->type.
 
 static TypesOr inferReduce(Operands t, const Attrs &a) {
   if (t[0]->elem == Elem::Bool)
-    return error("expected numbers, got " + t[0]->str());
+    return error(llvm::Twine("expected numbers, got ") + t[0]->str());
   std::vector<int64_t> axes = a.ints("axes");
   Type r = *t[0];
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0 || axes[i] >= int64_t(r.ndim()) || (i && axes[i] <= axes[i - 1]))
-      return error("'axes' must be axes of " + t[0]->str() + " in rising order");
+      return error(llvm::Twine("'axes' must be axes of ") + t[0]->str() + " in rising order");
     r.dims[axes[i]] = 1;
   }
   return Types{r};
@@ -108,7 +108,8 @@ static Values gradExtreme(Builder &b, Node &n, ArrayRef<Value *> dy) {
   return {b.make(ops::select, {hit, share, b.scalar(0, x->type.elem)})};
 }
 
-/// dy times the product of the others: without zeros y / x, with one zero the product of the rest there, else 0.
+/// dy times the product of the others: without zeros y / x, with one zero the product of the rest
+/// there, else 0.
 static Values gradProd(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Value *x = n.operand(0);
   Attrs axes = {{"axes", n.attrs.ints("axes")}};
@@ -140,12 +141,10 @@ static consteval OpDef reduction(const char *name, const char *summary, EvalFn e
 
 constexpr OpDef ops::reduce_sum =
     reduction("reduce_sum", "sum over axes", evalSum, gradSum, Precision::F32);
-constexpr OpDef ops::reduce_max =
-    reduction("reduce_max", "maximum over axes; NaN if there is one", evalMax, gradExtreme,
-              Precision::Follow);
-constexpr OpDef ops::reduce_min =
-    reduction("reduce_min", "minimum over axes; NaN if there is one", evalMin, gradExtreme,
-              Precision::Follow);
+constexpr OpDef ops::reduce_max = reduction("reduce_max", "maximum over axes; NaN if there is one",
+                                            evalMax, gradExtreme, Precision::Follow);
+constexpr OpDef ops::reduce_min = reduction("reduce_min", "minimum over axes; NaN if there is one",
+                                            evalMin, gradExtreme, Precision::Follow);
 constexpr OpDef ops::reduce_prod =
     reduction("reduce_prod", "product over axes", evalProd, gradProd, Precision::F32);
 
@@ -169,7 +168,7 @@ static TypesOr inferArg(Operands t, const Attrs &a) {
   if (!axis)
     return axis.takeError();
   if (t[0]->elem == Elem::Bool || t[0]->dims[*axis] == 0)
-    return error("there is no largest or smallest element in " + t[0]->str());
+    return error(llvm::Twine("there is no largest or smallest element in ") + t[0]->str());
   Type r = t[0]->withElem(Elem::I64);
   r.dims[*axis] = 1;
   return Types{r};
@@ -218,10 +217,10 @@ static consteval OpDef indexOf(const char *name, const char *summary, EvalFn eva
   return defineOp(d);
 }
 
-constexpr OpDef ops::argmax =
-    indexOf("argmax", "index of the maximum along an axis, the first one unless `last`", evalArgmax);
-constexpr OpDef ops::argmin =
-    indexOf("argmin", "index of the minimum along an axis, the first one unless `last`", evalArgmin);
+constexpr OpDef ops::argmax = indexOf(
+    "argmax", "index of the maximum along an axis, the first one unless `last`", evalArgmax);
+constexpr OpDef ops::argmin = indexOf(
+    "argmin", "index of the minimum along an axis, the first one unless `last`", evalArgmin);
 
 static TypesOr inferTopk(Operands t, const Attrs &a) {
   auto axis = axisOf(*t[0], a);
@@ -280,7 +279,7 @@ constexpr OpDef ops::topk = defineOp({
 
 static TypesOr inferCumsum(Operands t, const Attrs &a) {
   if (t[0]->elem == Elem::Bool)
-    return error("expected numbers, got " + t[0]->str());
+    return error(llvm::Twine("expected numbers, got ") + t[0]->str());
   if (auto axis = axisOf(*t[0], a); !axis)
     return axis.takeError();
   return Types{*t[0]};

@@ -19,7 +19,7 @@ static llvm::Error checkLength(const Attrs &a, const char *name, const Type &t) 
 /// A view operator reads its operand through strides.
 static llvm::Error evalView(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Dims &d = in[0]->type.dims;
-  auto v = viewThrough(n, View{nullptr, 0, d, denseStrides(d)}); // of a dense tensor there always is one
+  auto v = viewThrough(n, View{nullptr, 0, d, denseStrides(d)}); // exists, the operand being dense
   copyStrided(*in[0], v->offset, v->strides, *out[0]);
   return llvm::Error::success();
 }
@@ -59,7 +59,7 @@ static TypesOr inferTranspose(Operands t, const Attrs &a) {
   Type r = *t[0];
   for (size_t i = 0; i < perm.size(); ++i) {
     if (sorted[i] != int64_t(i))
-      return error("'perm' is not a permutation of the axes of " + t[0]->str());
+      return error(llvm::Twine("'perm' is not a permutation of the axes of ") + t[0]->str());
     r.dims[i] = t[0]->dims[perm[i]];
   }
   return Types{r};
@@ -137,7 +137,8 @@ static Values gradSlice(Builder &b, Node &n, ArrayRef<Value *> dy) {
     if (step > 1 && count > 1)
       g = spread(b, g, i, step);
     lo.push_back(start);
-    hi.push_back(x.dims[i] - start - g->type.dims[i]); // negative: drops zeros behind the last element
+    // Negative where zeros behind the last element are dropped.
+    hi.push_back(x.dims[i] - start - g->type.dims[i]);
   }
   auto isZero = [](int64_t v) { return v == 0; };
   if (llvm::all_of(lo, isZero) && llvm::all_of(hi, isZero))
@@ -147,7 +148,8 @@ static Values gradSlice(Builder &b, Node &n, ArrayRef<Value *> dy) {
 
 constexpr OpDef ops::slice = defineOp({
     .name = "slice",
-    .summary = "elements start, start + step, ... before end along each axis; a step may be negative",
+    .summary =
+        "elements start, start + step, ... before end along each axis; a step may be negative",
     .operands = {{{"x"}}},
     .attrs = {{{"starts", "ints", nullptr}, {"ends", "ints", nullptr}, {"steps", "ints", nullptr}}},
     .infer = inferSlice,
@@ -250,13 +252,15 @@ static TypesOr inferPad(Operands t, const Attrs &a) {
   Ints lo = a.ints("lo"), hi = a.ints("hi");
   std::string mode = a.s("mode", "constant");
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
-    return error("'mode' must be constant, reflect, edge or wrap, not '" + mode + "'");
+    return error(llvm::Twine("'mode' must be constant, reflect, edge or wrap, not '") + mode + "'");
   Type r = *t[0];
   for (size_t i = 0; i < lo.size(); ++i) {
-    int64_t n = r.dims[i], most = mode == "reflect" ? n - 1 : mode == "wrap" ? n : n ? INT64_MAX : 0;
+    int64_t n = r.dims[i], more = std::max(lo[i], hi[i]), less = std::min(lo[i], hi[i]);
     r.dims[i] = lo[i] + n + hi[i];
-    bool fits = mode == "constant" ? lo[i] >= -n && hi[i] >= -n && r.dims[i] >= 0
-                                   : lo[i] >= 0 && hi[i] >= 0 && lo[i] <= most && hi[i] <= most;
+    bool fits = mode == "constant"  ? less >= -n && r.dims[i] >= 0
+                : mode == "reflect" ? less >= 0 && more < std::max<int64_t>(n, 1)
+                : mode == "wrap"    ? less >= 0 && more <= n
+                                    : less >= 0 && (n > 0 || more == 0);
     if (!fits)
       return error("padding of " + llvm::Twine(lo[i]) + " and " + llvm::Twine(hi[i]) + " (" + mode +
                    ") does not fit axis " + llvm::Twine(i) + " of " + t[0]->str());
@@ -302,7 +306,8 @@ static llvm::Error evalPad(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor
   return llvm::Error::success();
 }
 
-/// Adds the part [from, to) of `g` along `axis` to the positions of `sum` from `at` on, in reverse order if `mirrored`.
+/// Adds the part [from, to) of `g` along `axis` to the positions of `sum` from `at` on, in reverse
+/// order if `mirrored`.
 static Value *foldBack(Builder &b, Value *sum, Value *g, int64_t axis, int64_t from, int64_t to,
                        int64_t at, bool mirrored) {
   if (from == to)
