@@ -74,6 +74,14 @@ std::optional<View> zcc::viewThrough(const Node &n, View in) {
   return out;
 }
 
+bool View::isDense() const {
+  Dims dense = denseStrides(dims);
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] != 1 && strides[i] != dense[i])
+      return false;
+  return offset == 0;
+}
+
 std::optional<View> zcc::viewOf(Value *v) {
   llvm::SmallVector<const Node *, 8> path; // from v to what owns memory
   while (v->def && v->def->op->view) {
