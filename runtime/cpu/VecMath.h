@@ -125,7 +125,7 @@ ZCCVM float vtanh(float x) {
   float small = __builtin_fmaf(q * z, x, x);
   float large = 1.0f - 2.0f / (vexp(a > 10.0f ? 20.0f : a + a) + 1.0f);
   float y = a < 0.625f ? small : vcopysign(large, x);
-  return x == x ? y : x;
+  return a > 0.0f ? y : x; // NaN and the zeros as they are
 }
 
 ZCCVM float vsigmoid(float x) {

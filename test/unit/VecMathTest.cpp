@@ -85,8 +85,7 @@ TEST(VecMath, PowerOfSpecialValues) {
       float got = vpow(x, y);
       double want = std::pow(double(x), double(y));
       EXPECT_LE(ulps(got, want), 0.51) << x << " to the " << y;
-      if (want == 0)
-        EXPECT_EQ(std::signbit(got), std::signbit(want)) << x << " to the " << y;
+      EXPECT_EQ(want == 0 && std::signbit(got), want == 0 && std::signbit(want)) << x << " to the " << y;
     }
 }
 
