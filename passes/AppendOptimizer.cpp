@@ -142,8 +142,9 @@ void Appender::clip(Function &f, Optimizer &opt) {
   b.loc = loc_;
   Value *norm = b.make(ops::sqrt, {total});
   b.node(ops::assign, {stepState("grad_norm", Elem::F32), norm});
-  opt.coefficient = b.expr("min(limit / (norm + 1e-6), 1)",
-                           {{"limit", b.scalar(o_.clipGradNorm, Elem::F32)}, {"norm", norm}});
+  Value *guarded = b.make(ops::add, {norm, b.scalar(1e-6, Elem::F32)});
+  Value *ratio = b.make(ops::div, {b.scalar(o_.clipGradNorm, Elem::F32), guarded});
+  opt.coefficient = b.make(ops::min, {ratio, b.scalar(1, Elem::F32)});
   for (Gradient &g : gradients_)
     g.before = nullptr;
 }

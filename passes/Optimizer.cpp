@@ -52,8 +52,10 @@ Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc lo
   GlobalValue *step = scalarState("step", Elem::I64, 0);
   Value *count = top_.make(ops::add, {step, top_.scalar(1, Elem::I64)});
   Value *t = top_.cast(count, Elem::F64);
+  Value *one = top_.scalar(1, Elem::F64);
   auto correction = [&](double beta) {
-    return top_.expr("1 - pow(beta, t)", {{"beta", top_.scalar(beta, Elem::F64)}, {"t", t}});
+    Value *power = top_.make(ops::pow, {top_.scalar(beta, Elem::F64), t});
+    return top_.make(ops::sub, {one, power});
   };
   correction1_ = correction(o.beta1);
   Value *root = top_.make(ops::sqrt, {correction(o.beta2)});
@@ -92,27 +94,32 @@ Value *Optimizer::rate(double scale) {
 /// 1 - lr * scale * weightDecay
 Value *Optimizer::decay(double scale, double weightDecay) {
   Value *&v = decays_[{scale, weightDecay}];
-  if (!v)
-    v = top_.cast(top_.expr("1 - lr * factor",
-                            {{"lr", lr_}, {"factor", top_.scalar(scale * weightDecay, Elem::F64)}}),
-                  Elem::F32);
+  if (v)
+    return v;
+  Value *part = top_.make(ops::mul, {lr_, top_.scalar(scale * weightDecay, Elem::F64)});
+  v = top_.cast(top_.make(ops::sub, {top_.scalar(1, Elem::F64), part}), Elem::F32);
   return v;
 }
+
+Value *Optimizer::number(double x) {
+  Value *&v = numbers_[x];
+  return v = v ? v : top_.scalar(x, Elem::F32);
+}
+
+static Value *add(Builder &b, Value *x, Value *y) { return b.make(ops::add, {x, y}); }
+static Value *sub(Builder &b, Value *x, Value *y) { return b.make(ops::sub, {x, y}); }
+static Value *mul(Builder &b, Value *x, Value *y) { return b.make(ops::mul, {x, y}); }
+static Value *div(Builder &b, Value *x, Value *y) { return b.make(ops::div, {x, y}); }
 
 /// Returns the parameter less its Adam step; assigns the moments.
 Value *Optimizer::adam(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
   GlobalValue *m = state(param, ".m"), *v = state(param, ".v");
-  Value *m1 =
-      b.expr("m + (g - m) * (1 - beta)", {{"m", m}, {"g", g}, {"beta", constant(b, o_.beta1)}});
-  Value *v1 = b.expr(
-      "v * beta + g * rest * g",
-      {{"v", v}, {"g", g}, {"beta", constant(b, o_.beta2)}, {"rest", constant(b, 1 - o_.beta2)}});
-  Value *p1 = b.expr("p - m * rate / (sqrt(v) / root + eps)", {{"p", p},
-                                                               {"m", m1},
-                                                               {"v", v1},
-                                                               {"rate", rate(scale)},
-                                                               {"root", rootCorrection2_},
-                                                               {"eps", constant(b, o_.eps)}});
+  Value *m1 = add(b, m, mul(b, sub(b, g, m), number(1 - o_.beta1)));
+  Value *square = mul(b, mul(b, g, number(1 - o_.beta2)), g);
+  Value *v1 = add(b, mul(b, v, number(o_.beta2)), square);
+  Value *root = div(b, b.make(ops::sqrt, {v1}), rootCorrection2_);
+  Value *direction = div(b, mul(b, m1, rate(scale)), add(b, root, number(o_.eps)));
+  Value *p1 = sub(b, p, direction);
   b.node(ops::assign, {m, m1});
   b.node(ops::assign, {v, v1});
   return p1;
@@ -122,12 +129,11 @@ Value *Optimizer::adam(Builder &b, GlobalValue &param, Value *p, Value *g, doubl
 Value *Optimizer::sgd(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
   if (o_.momentum > 0) {
     GlobalValue *m = state(param, ".m");
-    Value *mu = constant(b, o_.momentum);
-    Value *m1 = b.expr("m * mu + g", {{"m", m}, {"mu", mu}, {"g", g}});
+    Value *m1 = add(b, mul(b, m, number(o_.momentum)), g);
     b.node(ops::assign, {m, m1});
-    g = o_.nesterov ? b.expr("g + m * mu", {{"m", m1}, {"mu", mu}, {"g", g}}) : m1;
+    g = o_.nesterov ? add(b, g, mul(b, m1, number(o_.momentum))) : m1;
   }
-  return b.expr("p - g * rate", {{"p", p}, {"g", g}, {"rate", rate(scale)}});
+  return sub(b, p, mul(b, g, rate(scale)));
 }
 
 void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
@@ -135,11 +141,11 @@ void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
   double weightDecay = param.attrs.f("weight_decay", defaultDecay(o_));
   Value *p = &param, *g = b.cast(gradient, Elem::F32);
   if (coefficient)
-    g = b.make(ops::mul, {g, coefficient});
+    g = mul(b, g, coefficient);
   if (weightDecay != 0 && o_.optimizer == "adamw")
-    p = b.make(ops::mul, {p, decay(scale, weightDecay)});
+    p = mul(b, p, decay(scale, weightDecay));
   else if (weightDecay != 0)
-    g = b.expr("g + p * wd", {{"g", g}, {"p", p}, {"wd", constant(b, weightDecay)}});
+    g = add(b, g, mul(b, p, number(weightDecay)));
   Value *updated = o_.optimizer == "sgd" ? sgd(b, param, p, g, scale) : adam(b, param, p, g, scale);
   b.node(ops::assign, {&param, updated});
 }

@@ -29,7 +29,7 @@ public:
 private:
   GlobalValue *state(GlobalValue &param, llvm::StringRef suffix);
   GlobalValue *scalarState(llvm::StringRef name, Elem e, double value);
-  Value *constant(Builder &b, double x) { return b.scalar(x, Elem::F32); }
+  Value *number(double x); ///< f32[], one node a function
   Value *rate(double scale);
   Value *decay(double scale, double weightDecay);
   Value *adam(Builder &b, GlobalValue &param, Value *p, Value *g, double scale);
@@ -39,6 +39,7 @@ private:
   const Options &o_;
   Builder top_;
   Value *lr_ = nullptr, *correction1_ = nullptr, *rootCorrection2_ = nullptr;
+  std::map<double, Value *> numbers_;
   std::map<double, Value *> rates_;                     ///< by lr_scale
   std::map<std::pair<double, double>, Value *> decays_; ///< by lr_scale and weight decay
 };

@@ -235,19 +235,11 @@ static bool applyRules(Rewriter &r, Node &n) {
   return false;
 }
 
-static llvm::Expected<bool> simplifyFunction(Module &m, Function &f) {
-  Rewriter r(m, f);
-  for (auto &n : f.nodes) {
-    r.known.insert(n.get());
-    r.dirty.insert(n.get());
-  }
-  // Each rule makes the function smaller or more canonical; a pair that undoes each other would run
-  // forever.
-  int64_t budget = 1000 + 200 * int64_t(f.nodes.size());
+/// Applies rules until none matches. Whether one did.
+static llvm::Expected<bool> rewriteAll(Rewriter &r, int64_t &budget) {
   bool changed = false;
-  do {
-    changed |= mergeEqual(r);
-    for (Node *n = f.first(); n;) {
+  while (!r.dirty.empty())
+    for (Node *n = r.function.first(); n;) {
       Node *next = n->next();
       if (!r.dirty.erase(n) || !applyRules(r, *n)) {
         n = next;
@@ -268,8 +260,28 @@ static llvm::Expected<bool> simplifyFunction(Module &m, Function &f) {
         r.eraseDead(n);
       n = replaced && from == n ? next : from;
     }
-  } while (!r.dirty.empty());
   return changed;
+}
+
+static llvm::Expected<bool> simplifyFunction(Module &m, Function &f) {
+  Rewriter r(m, f);
+  for (auto &n : f.nodes) {
+    r.known.insert(n.get());
+    r.dirty.insert(n.get());
+  }
+  // Each rule makes the function smaller or more canonical; two that undo each other would run
+  // forever.
+  int64_t budget = 1000 + 200 * int64_t(f.nodes.size());
+  bool changed = mergeEqual(r);
+  while (true) {
+    auto rewritten = rewriteAll(r, budget);
+    if (!rewritten)
+      return rewritten;
+    bool merged = *rewritten && mergeEqual(r);
+    changed |= *rewritten;
+    if (!merged)
+      return changed;
+  }
 }
 
 llvm::Expected<bool> zcc::simplify(Module &m, PassContext &) {

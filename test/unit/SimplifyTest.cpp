@@ -187,8 +187,11 @@ Value *Graph::attention() {
   Value *keep = b.make(ops::le, {j, pick(2) ? last : i});
   Value *given =
       b.make(ops::gt, {fn.addArg("m", Type(Elem::F32, {2, 1, 1, t})), b.scalar(0, Elem::F32)});
-  Value *zero = b.scalar(0, Elem::F32),
-        *low = b.scalar(pick(2) ? -INFINITY : -3.4028234663852886e38, Elem::F32);
+  bool finite = pick(2);
+  if (finite) // a row that is masked everywhere is then an average, which rounding decides
+    given = b.make(ops::or_, {given, b.make(ops::eq, {j, b.scalar(0, Elem::I64)})});
+  Value *zero = b.scalar(0, Elem::F32);
+  Value *low = b.scalar(finite ? -3.4028234663852886e38 : -INFINITY, Elem::F32);
   switch (pick(5)) {
   case 0:
     x = b.make(ops::add, {x, b.make(ops::select, {keep, zero, low})});
