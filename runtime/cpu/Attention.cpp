@@ -1,6 +1,6 @@
-// softmax(scale q k^T + mask) v without the [S, T] matrix of scores: each thread takes blocks of query rows
-// and runs over blocks of keys, keeping per row the maximum and the sum so far (online softmax,
-// FlashAttention). Blocks depend on the extents only, so do the bits.
+// softmax(scale q k^T + mask) v without the [S, T] matrix of scores: each thread takes blocks of
+// query rows and runs over blocks of keys, keeping per row the maximum and the sum so far (online
+// softmax, FlashAttention). Blocks depend on the extents only, so do the bits.
 #include "runtime/cpu/Attention.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/VecMath.h"
@@ -96,8 +96,8 @@ ZCC_CLONES void scaleRow(float *y, float by, int64_t n) {
 } // namespace
 
 void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows,
-                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k, int64_t ldk,
-                  float *scores, int64_t ld) {
+                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k,
+                  int64_t ldk, float *scores, int64_t ld) {
   smallGemm('N', 'T', rows, keys, n.d, n.scale, q, ldq, k, ldk, 0.0f, scores, ld);
   for (int64_t r = 0; r < rows; ++r) {
     float *row = scores + r * ld;
@@ -126,8 +126,8 @@ struct Running {
   float max[Blocks::kRows], sum[Blocks::kRows];
 };
 
-/// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what `y` and the
-/// sums hold by the change of the maximum.
+/// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what
+/// `y` and the sums hold by the change of the maximum.
 void onlineSoftmax(Running &run, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys,
                    float *y, int64_t ldy, int64_t dv) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -155,8 +155,9 @@ struct Attention {
   float *lse;
 
   Attention(char *arena, const zccrt_call *c)
-      : n(c, 0), blocks(n), q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)),
-        y(arena, result(c, 0)), arena(arena), lse(at<float>(arena, result(c, 1))) {}
+      : n(c, 0), blocks(n), q(arena, operand(c, 0)), k(arena, operand(c, 1)),
+        v(arena, operand(c, 2)), y(arena, result(c, 0)), arena(arena),
+        lse(at<float>(arena, result(c, 1))) {}
 
   void block(int64_t b, int64_t h, int64_t r0, float *scores) const {
     int64_t rows = std::min(blocks.rows, n.s - r0), kv = h / (n.heads / n.kvHeads);
@@ -165,8 +166,8 @@ struct Attention {
     float *out = y.at(b, h, r0);
     for (int64_t t0 = 0; t0 < end; t0 += blocks.keys) {
       int64_t keys = std::min(blocks.keys, end - t0);
-      maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0), k.row,
-                   scores, blocks.ld);
+      maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0),
+                   k.row, scores, blocks.ld);
       onlineSoftmax(run, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
       smallGemm('N', 'N', rows, n.dv, keys, 1.0f, scores, blocks.ld, v.at(b, kv, t0), v.row,
                 t0 ? 1.0f : 0.0f, out, y.row);

@@ -34,8 +34,8 @@ struct Heads {
   }
 };
 
-/// Rows and keys of one block of scores; 64 rows by 512 keys are 128 KiB, so that scores, their gradient, keys
-/// and values stay in a second-level cache.
+/// Rows and keys of one block of scores; 64 rows by 512 keys are 128 KiB, so that scores, their
+/// gradient, keys and values stay in a second-level cache.
 struct Blocks {
   static constexpr int64_t kRows = 64, kKeys = 512;
   int64_t rows, keys;
@@ -49,10 +49,10 @@ struct Blocks {
 void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
                int64_t lda, const float *b, int64_t ldb, float beta, float *y, int64_t ldy);
 
-/// scores[r][t] = scale * q[r] . k[t] for rows [r0, r0 + rows) and keys [t0, t0 + keys) with the mask; -infinity
-/// where row r may not attend key t.
+/// scores[r][t] = scale * q[r] . k[t] for rows [r0, r0 + rows) and keys [t0, t0 + keys) with the
+/// mask; -infinity where row r may not attend key t.
 void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows,
-                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k, int64_t ldk,
-                  float *scores, int64_t ld);
+                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k,
+                  int64_t ldk, float *scores, int64_t ld);
 
 } // namespace zccrt::cpu

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <omp.h>
 
-/// Makes GCC compile a function for several instruction sets and choose one when the program starts.
-/// For leaf functions with the inner loops: what OpenMP outlines is not cloned. Vector width never shows
-/// in results: sums over lanes are written with a fixed number of lanes, and FMAs are explicit.
-/// Sanitizers are not up yet when the choice is made.
+/// Makes GCC compile a function for several instruction sets and choose one when the program
+/// starts. For leaf functions with the inner loops: what OpenMP outlines is not cloned. Vector
+/// width never shows in results: sums over lanes are written with a fixed number of lanes, and FMAs
+/// are explicit. Sanitizers are not up yet when the choice is made.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define ZCC_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
@@ -22,7 +22,8 @@ namespace zccrt::cpu {
 
 inline const zccrt_tensor &operand(const zccrt_call *c, int i) { return c->t[i]; }
 inline const zccrt_tensor &result(const zccrt_call *c, int i) { return c->t[c->nin + i]; }
-/// Whether operand i is there; optional ones are left out by a negative offset or by ending the list.
+/// Whether operand i is there; optional ones are left out by a negative offset or by ending the
+/// list.
 inline bool hasOperand(const zccrt_call *c, int i) { return i < c->nin && c->t[i].offset >= 0; }
 
 template <typename T> T *at(char *arena, const zccrt_tensor &t) {
@@ -43,10 +44,21 @@ inline int64_t count(const zccrt_tensor &t) { return extent(t, 0, t.ndim); }
 
 inline int64_t elemBytes(int32_t elem) {
   switch (elem) {
-  case ZCCRT_F64: case ZCCRT_I64: case ZCCRT_U64: return 8;
-  case ZCCRT_F32: case ZCCRT_I32: case ZCCRT_U32: return 4;
-  case ZCCRT_F16: case ZCCRT_BF16: case ZCCRT_I16: case ZCCRT_U16: return 2;
-  default: return 1;
+  case ZCCRT_F64:
+  case ZCCRT_I64:
+  case ZCCRT_U64:
+    return 8;
+  case ZCCRT_F32:
+  case ZCCRT_I32:
+  case ZCCRT_U32:
+    return 4;
+  case ZCCRT_F16:
+  case ZCCRT_BF16:
+  case ZCCRT_I16:
+  case ZCCRT_U16:
+    return 2;
+  default:
+    return 1;
   }
 }
 
@@ -93,17 +105,24 @@ struct Share {
 };
 
 /// Threads that pay for a loop that touches so many bytes: starting a team takes about 2 us.
-inline int threadsFor(const zccrt_call *c, int64_t bytes) {
-  return bytes < 32768 ? 1 : c->threads;
-}
+inline int threadsFor(const zccrt_call *c, int64_t bytes) { return bytes < 32768 ? 1 : c->threads; }
 
-/// Calls f with a null pointer to the C++ type of an element's size, for operators that only move data.
+/// Calls f with a null pointer to the C++ type of an element's size, for operators that only move
+/// data.
 template <typename F> void withBytes(int32_t elem, F f) {
   switch (elemBytes(elem)) {
-  case 8: f((uint64_t *)nullptr); break;
-  case 4: f((uint32_t *)nullptr); break;
-  case 2: f((uint16_t *)nullptr); break;
-  default: f((uint8_t *)nullptr); break;
+  case 8:
+    f((uint64_t *)nullptr);
+    break;
+  case 4:
+    f((uint32_t *)nullptr);
+    break;
+  case 2:
+    f((uint16_t *)nullptr);
+    break;
+  default:
+    f((uint8_t *)nullptr);
+    break;
   }
 }
 

@@ -1,5 +1,5 @@
-// conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its tensors;
-// where they are not the program's plain ones, the call reorders through its scratch.
+// conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its
+// tensors; where they are not the program's plain ones, the call reorders through its scratch.
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
@@ -56,9 +56,9 @@ Descs plainDescs(const ConvShape &s, memory::data_type type) {
   return {plainDesc(x, type), plainDesc(w, type), plainDesc({s.filters}, type), plainDesc(y, type)};
 }
 
-/// Whether to keep the plain layouts (a product of matrices behind the scenes) rather than let the primitive choose.
-/// Measured (tools/bench/kernels.cpp): for the gradient of few channels the blocked kernels compute 16 of them, and
-/// windows that do not overlap gain nothing from blocking.
+/// Whether to keep the plain layouts (a product of matrices behind the scenes) rather than let the
+/// primitive choose. Measured (tools/bench/kernels.cpp): for the gradient of few channels the
+/// blocked kernels compute 16 of them, and windows that do not overlap gain nothing from blocking.
 bool staysPlain(ConvKind kind, const ConvShape &s) {
   bool apart = true;
   for (int i = 0; i < s.spatial; ++i)
@@ -82,7 +82,8 @@ struct Choice {
 
 Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool make) {
   bool keep = staysPlain(kind, s);
-  memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep), y = anyLayout(plain.y, keep);
+  memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep),
+               y = anyLayout(plain.y, keep);
   memory::dims stride(s.stride, s.stride + s.spatial), lo(s.padLo, s.padLo + s.spatial),
       hi(s.padHi, s.padHi + s.spatial), dilation;
   for (int i = 0; i < s.spatial; ++i)
@@ -92,8 +93,9 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
   const auto prop = prop_kind::forward_training;
 #if DNNL_VERSION_MAJOR >= 3
   using Forward = convolution_forward::primitive_desc;
-  Forward forward = bias ? Forward(engine(), prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi, attr)
-                         : Forward(engine(), prop, algo, x, w, y, stride, dilation, lo, hi, attr);
+  Forward forward =
+      bias ? Forward(engine(), prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi, attr)
+           : Forward(engine(), prop, algo, x, w, y, stride, dilation, lo, hi, attr);
   auto backward = [&](auto *type) {
     using Pd = std::remove_pointer_t<decltype(type)>;
     if constexpr (std::is_same_v<Pd, convolution_backward_data::primitive_desc>)
@@ -110,8 +112,8 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
   auto backward = [&](auto *type) {
     using Pd = std::remove_pointer_t<decltype(type)>;
     if constexpr (std::is_same_v<Pd, convolution_backward_data::primitive_desc>)
-      return Pd(convolution_backward_data::desc(algo, x, w, y, stride, dilation, lo, hi), attr, engine(),
-                forward);
+      return Pd(convolution_backward_data::desc(algo, x, w, y, stride, dilation, lo, hi), attr,
+                engine(), forward);
     else
       return Pd(convolution_backward_weights::desc(algo, x, w, y, stride, dilation, lo, hi), attr,
                 engine(), forward);
@@ -174,8 +176,12 @@ void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   Choice choice = choose(kind, s, plain, t.bias, purpose == For::Run);
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
-  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w,
-         choice.w, -1, {}};
+  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS,
+         t.w,
+         plain.w,
+         choice.w,
+         -1,
+         {}};
   Part y{forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t.y, plain.y, choice.y, -1, {}};
   if (forward)
     p.inputs = {x, w}, p.output = y;
@@ -270,7 +276,11 @@ int64_t convWorkspace(const zccrt_call *c) { return workspace(ConvKind::Forward,
 int64_t convGradInputWorkspace(const zccrt_call *c) { return workspace(ConvKind::GradInput, c); }
 int64_t convGradWeightWorkspace(const zccrt_call *c) { return workspace(ConvKind::GradWeight, c); }
 void convRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::Forward, arena, c); }
-void convGradInputRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::GradInput, arena, c); }
-void convGradWeightRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::GradWeight, arena, c); }
+void convGradInputRun(char *arena, const zccrt_call *c) {
+  prepareAndRun(ConvKind::GradInput, arena, c);
+}
+void convGradWeightRun(char *arena, const zccrt_call *c) {
+  prepareAndRun(ConvKind::GradWeight, arena, c);
+}
 
 } // namespace zccrt::cpu

@@ -12,7 +12,8 @@ int64_t volume(const int64_t *dims, int n) {
   return v;
 }
 
-/// Calls f(tap, input position, output position), all flat, for each tap that reads inside the input.
+/// Calls f(tap, input position, output position), all flat, for each tap that reads inside the
+/// input.
 template <typename F> void forTaps(const ConvShape &s, F f) {
   int64_t taps = volume(s.kernel, s.spatial), outs = volume(s.out, s.spatial);
   for (int64_t tap = 0; tap < taps; ++tap)
@@ -20,7 +21,8 @@ template <typename F> void forTaps(const ConvShape &s, F f) {
       int64_t restTap = tap, restOut = o, in = 0, scale = 1;
       bool inside = true;
       for (int i = s.spatial - 1; i >= 0; --i) {
-        int64_t at = restOut % s.out[i] * s.stride[i] + restTap % s.kernel[i] * s.dilation[i] - s.padLo[i];
+        int64_t at =
+            restOut % s.out[i] * s.stride[i] + restTap % s.kernel[i] * s.dilation[i] - s.padLo[i];
         inside &= at >= 0 && at < s.in[i];
         in += at * scale;
         scale *= s.in[i];
@@ -34,9 +36,10 @@ template <typename F> void forTaps(const ConvShape &s, F f) {
 
 } // namespace
 
-void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y,
-               int threads) {
-  int64_t taps = volume(s.kernel, s.spatial), ins = volume(s.in, s.spatial), outs = volume(s.out, s.spatial);
+void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias,
+               double *y, int threads) {
+  int64_t taps = volume(s.kernel, s.spatial), ins = volume(s.in, s.spatial),
+          outs = volume(s.out, s.spatial);
   int64_t perGroup = s.channels / s.group, filtersPerGroup = s.filters / s.group;
   auto xAt = [&](int64_t n, int64_t m, int64_t ch) {
     return x + (n * s.channels + m / filtersPerGroup * perGroup + ch) * ins;
@@ -50,7 +53,9 @@ void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const do
       double *to = yAt(n, m);
       std::fill_n(to, outs, bias ? bias[m] : 0.0);
       for (int64_t ch = 0; ch < perGroup; ++ch)
-        forTaps(s, [&](int64_t tap, int64_t i, int64_t o) { to[o] += wAt(m, ch)[tap] * xAt(n, m, ch)[i]; });
+        forTaps(s, [&](int64_t tap, int64_t i, int64_t o) {
+          to[o] += wAt(m, ch)[tap] * xAt(n, m, ch)[i];
+        });
     }
     return;
   }

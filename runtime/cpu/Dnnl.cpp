@@ -18,11 +18,16 @@ const dnnl::stream &stream() {
 
 memory::data_type dnnlType(int32_t elem) {
   switch (elem) {
-  case ZCCRT_F32: return memory::data_type::f32;
-  case ZCCRT_F16: return memory::data_type::f16;
-  case ZCCRT_BF16: return memory::data_type::bf16;
-  case ZCCRT_I32: return memory::data_type::s32;
-  default: return memory::data_type::undef;
+  case ZCCRT_F32:
+    return memory::data_type::f32;
+  case ZCCRT_F16:
+    return memory::data_type::f16;
+  case ZCCRT_BF16:
+    return memory::data_type::bf16;
+  case ZCCRT_I32:
+    return memory::data_type::s32;
+  default:
+    return memory::data_type::undef;
   }
 }
 
@@ -50,12 +55,15 @@ static void setHandle(memory &m, void *&bound, void *data) {
   bound = data;
 }
 
-void Primitive::bind(int place, void *data) { setHandle(memories_[place + 1], bound_[place + 1], data); }
+void Primitive::bind(int place, void *data) {
+  setHandle(memories_[place + 1], bound_[place + 1], data);
+}
 
 void Primitive::run(void *scratchpad) {
   setHandle(memories_[0], bound_[0], scratchpad);
-  error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data()),
-                    "a primitive failed");
+  error::wrap_c_api(
+      dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data()),
+      "a primitive failed");
 }
 
 void Scratch::prepare(const zccrt_call *c, int64_t bytes) {

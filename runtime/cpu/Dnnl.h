@@ -1,5 +1,6 @@
-// oneDNN primitives that run without allocating: scratchpads are the caller's, memory objects are made
-// once. The two API versions (2: descriptors, 3: none) meet only in makeX functions of their users.
+// oneDNN primitives that run without allocating: scratchpads are the caller's, memory objects are
+// made once. The two API versions (2: descriptors, 3: none) meet only in makeX functions of their
+// users.
 #pragma once
 
 #include "runtime/cpu/Call.h"
@@ -38,8 +39,8 @@ private:
 /// Bytes rounded up to what the arena aligns to.
 inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
 
-/// A call's scratch: in the arena, or, where this machine's library needs more than the compiling one's
-/// said, allocated in the prepare call and counted among the library's bytes.
+/// A call's scratch: in the arena, or, where this machine's library needs more than the compiling
+/// one's said, allocated in the prepare call and counted among the library's bytes.
 class Scratch {
 public:
   void prepare(const zccrt_call *c, int64_t bytes);

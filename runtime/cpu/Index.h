@@ -15,7 +15,8 @@ struct Indices {
       : node(c->node), data(arena + t.offset), wide(t.elem == ZCCRT_I64) {}
   /// Index number i into an axis of n; ends the program if it is outside.
   int64_t resolve(int64_t i, int64_t n) const {
-    int64_t x = wide ? static_cast<const int64_t *>(data)[i] : static_cast<const int32_t *>(data)[i];
+    int64_t x =
+        wide ? static_cast<const int64_t *>(data)[i] : static_cast<const int32_t *>(data)[i];
     int64_t r = x < 0 ? x + n : x;
     if (r < 0 || r >= n)
       zccrt_fail(node, "index %lld is outside of an axis of %lld", (long long)x, (long long)n);
@@ -29,8 +30,7 @@ struct AxisRows {
   int64_t axis, picks, inner;
   int64_t rows; ///< outer * picks
 
-  AxisRows(char *arena, const zccrt_call *c)
-      : index(arena, c, operand(c, 1)) {
+  AxisRows(char *arena, const zccrt_call *c) : index(arena, c, operand(c, 1)) {
     const zccrt_tensor &x = operand(c, 0);
     int a = int(attrInt(c, "axis", 0));
     axis = x.dims[a];
@@ -39,9 +39,7 @@ struct AxisRows {
     rows = extent(x, 0, a) * picks;
   }
   /// The row of the data, of `inner` elements, that selected row i is.
-  int64_t operator()(int64_t i) const {
-    return i / picks * axis + index.resolve(i % picks, axis);
-  }
+  int64_t operator()(int64_t i) const { return i / picks * axis + index.resolve(i % picks, axis); }
 };
 
 /// gather_elements and scatter_elements: rows of one element.

@@ -1,11 +1,13 @@
-// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n] (+ bias[n]) (+ y, attribute accumulate).
+// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n] (+ bias[n]) (+ y, attribute
+// accumulate).
 //
-// f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured faster for
-// the kind of shape; 16-bit floats to the primitive; other elements to plain loops. Batches that are one
-// larger matrix are merged; other batches run side by side, one thread each, unless they are few and large.
-// The choice depends on shapes, strides, element type and thread count only.
-#include "runtime/cpu/Kernels.h"
+// f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured
+// faster for the kind of shape; 16-bit floats to the primitive; other elements to plain loops.
+// Batches that are one larger matrix are merged; other batches run side by side, one thread each,
+// unless they are few and large. The choice depends on shapes, strides, element type and thread
+// count only.
 #include "runtime/cpu/Dnnl.h"
+#include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/StridedCopy.h"
 
@@ -15,7 +17,8 @@ namespace zccrt::cpu {
 
 namespace {
 
-/// The last two axes of a tensor as BLAS sees them: row-major with a leading dimension, or its transpose.
+/// The last two axes of a tensor as BLAS sees them: row-major with a leading dimension, or its
+/// transpose.
 struct Matrix {
   bool transposed = false;
   int64_t ld = 0;
@@ -101,8 +104,9 @@ int64_t mergedLd(const zccrt_tensor &t, const Matrix &x) {
   return x.ld;
 }
 
-/// Measured on Zen 4 with oneDNN 2.6 (tools/bench/kernels.cpp): sgemm has no good path for a thin result or a
-/// thin sum, and packs a transposed b slowly unless the result is wide; the primitive has none for vectors.
+/// Measured on Zen 4 with oneDNN 2.6 (tools/bench/kernels.cpp): sgemm has no good path for a thin
+/// result or a thin sum, and packs a transposed b slowly unless the result is wide; the primitive
+/// has none for vectors.
 Way wayOf(const Plan &p, int32_t elem) {
   if (elem == ZCCRT_BF16 || elem == ZCCRT_F16)
     return Way::Primitive;
@@ -144,7 +148,8 @@ matmul::primitive_desc makePrimitive(const Plan &p, int32_t elem, int64_t batche
   memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), type);
   memory::dims biasDims(batches == 1 ? 2 : 3, 1);
   biasDims.back() = p.n;
-  memory::desc bias(biasDims, type, batches == 1 ? memory::format_tag::ab : memory::format_tag::abc);
+  memory::desc bias(biasDims, type,
+                    batches == 1 ? memory::format_tag::ab : memory::format_tag::abc);
   primitive_attr attr = userScratchpad();
   if (p.accumulate) {
     post_ops sum;
@@ -251,8 +256,8 @@ void sgemm(const Plan &p, const float *a, const float *b, float *y, const float 
       fillRows(y, bias, p);
     beta = 1.0f;
   }
-  error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f,
-                               a, p.a.ld, b, p.b.ld, beta, y, p.y.ld),
+  error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n,
+                               p.k, 1.0f, a, p.a.ld, b, p.b.ld, beta, y, p.y.ld),
                     "sgemm failed");
 }
 
@@ -285,14 +290,16 @@ template <typename T>
 void runLoops(const Plan &p, const T *a, const T *b, T *y, const T *bias, int threads) {
   if (!p.m)
     return;
-#pragma omp parallel for schedule(static) num_threads(threads) if (p.batches * p.m * p.n * p.k > 20000)
+#pragma omp parallel for schedule(static)                                                          \
+    num_threads(threads) if (p.batches * p.m * p.n * p.k > 20000)
   for (int64_t job = 0; job < p.batches * p.m; ++job) {
     int64_t i = job / p.m, row = job % p.m;
     loops(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias, row, row + 1);
   }
 }
 
-void runSgemm(const Plan &p, const float *a, const float *b, float *y, const float *bias, int threads) {
+void runSgemm(const Plan &p, const float *a, const float *b, float *y, const float *bias,
+              int threads) {
   if (p.parallelBatches) {
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < p.batches; ++i)
@@ -322,8 +329,8 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
   };
   auto copyIn = [&](const zccrt_tensor &from, const zccrt_tensor &dense, int64_t packed) {
     if (packed >= 0)
-      copyStrided(scratch + packed, dense.strides, arena + from.offset, from.strides, from.dims, from.ndim,
-                  bytes, c->threads);
+      copyStrided(scratch + packed, dense.strides, arena + from.offset, from.strides, from.dims,
+                  from.ndim, bytes, c->threads);
   };
   copyIn(operand(c, 0), p.aT, p.aScratch);
   copyIn(operand(c, 1), p.bT, p.bScratch);
@@ -342,7 +349,8 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
     });
   if (p.yScratch >= 0) {
     const zccrt_tensor &to = result(c, 0);
-    copyStrided(arena + to.offset, to.strides, y, p.yT.strides, to.dims, to.ndim, bytes, c->threads);
+    copyStrided(arena + to.offset, to.strides, y, p.yT.strides, to.dims, to.ndim, bytes,
+                c->threads);
   }
 }
 

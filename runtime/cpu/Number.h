@@ -24,29 +24,50 @@ template <typename T> using Sum = typename SumOf<T>::type;
 /// Calls f with a null pointer to the C++ type of an element (bool: uint8_t).
 template <typename F> void withNumber(int32_t elem, F f) {
   switch (elem) {
-  case ZCCRT_F32: return f((float *)nullptr);
-  case ZCCRT_F64: return f((double *)nullptr);
-  case ZCCRT_F16: return f((_Float16 *)nullptr);
-  case ZCCRT_BF16: return f((Bf16 *)nullptr);
-  case ZCCRT_I64: return f((int64_t *)nullptr);
-  case ZCCRT_I32: return f((int32_t *)nullptr);
-  case ZCCRT_I16: return f((int16_t *)nullptr);
-  case ZCCRT_I8: return f((int8_t *)nullptr);
-  case ZCCRT_U64: return f((uint64_t *)nullptr);
-  case ZCCRT_U32: return f((uint32_t *)nullptr);
-  case ZCCRT_U16: return f((uint16_t *)nullptr);
-  default: return f((uint8_t *)nullptr);
+  case ZCCRT_F32:
+    return f((float *)nullptr);
+  case ZCCRT_F64:
+    return f((double *)nullptr);
+  case ZCCRT_F16:
+    return f((_Float16 *)nullptr);
+  case ZCCRT_BF16:
+    return f((Bf16 *)nullptr);
+  case ZCCRT_I64:
+    return f((int64_t *)nullptr);
+  case ZCCRT_I32:
+    return f((int32_t *)nullptr);
+  case ZCCRT_I16:
+    return f((int16_t *)nullptr);
+  case ZCCRT_I8:
+    return f((int8_t *)nullptr);
+  case ZCCRT_U64:
+    return f((uint64_t *)nullptr);
+  case ZCCRT_U32:
+    return f((uint32_t *)nullptr);
+  case ZCCRT_U16:
+    return f((uint16_t *)nullptr);
+  default:
+    return f((uint8_t *)nullptr);
   }
 }
 
 /// The same for floats only; false for other elements.
 template <typename F> bool withFloat(int32_t elem, F f) {
   switch (elem) {
-  case ZCCRT_F32: f((float *)nullptr); return true;
-  case ZCCRT_F64: f((double *)nullptr); return true;
-  case ZCCRT_F16: f((_Float16 *)nullptr); return true;
-  case ZCCRT_BF16: f((Bf16 *)nullptr); return true;
-  default: return false;
+  case ZCCRT_F32:
+    f((float *)nullptr);
+    return true;
+  case ZCCRT_F64:
+    f((double *)nullptr);
+    return true;
+  case ZCCRT_F16:
+    f((_Float16 *)nullptr);
+    return true;
+  case ZCCRT_BF16:
+    f((Bf16 *)nullptr);
+    return true;
+  default:
+    return false;
   }
 }
 

@@ -1,5 +1,6 @@
-// Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes. Taps are taken
-// in row-major order, each over a whole row of the result at once, so that the inner loops vectorise.
+// Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes. Taps
+// are taken in row-major order, each over a whole row of the result at once, so that the inner
+// loops vectorise.
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
@@ -51,8 +52,8 @@ struct Pool {
     return double(inside(0, d) * inside(1, h) * inside(2, w));
   }
 
-  /// Calls f(first output column, columns, position in the input plane of the first one) for each tap of row `row`
-  /// of an output plane.
+  /// Calls f(first output column, columns, position in the input plane of the first one) for each
+  /// tap of row `row` of an output plane.
   template <typename F> void forTaps(int64_t row, F f) const {
     int64_t d = row / out[1], h = row % out[1];
     for (int64_t kd = 0; kd < kernel[0]; ++kd) {
@@ -107,8 +108,7 @@ template <typename T, typename S> void addTap(S *sum, const T *x, int64_t stride
     sum[i] += x[i * stride];
 }
 
-template <typename T>
-void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
+template <typename T> void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
   const T *in = x + plane * p.inPlane();
   for (int64_t row = 0; row < p.outRows(); ++row) {
     int64_t at = plane * p.outPlane() + row * p.out[2];
@@ -133,7 +133,8 @@ template <typename T> void avgPool(const Pool &p, const T *x, T *y, int64_t plan
       p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) {
         int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
         if (begin < end)
-          addTap(sum + begin - w0, in + from + (begin - first) * p.stride[2], p.stride[2], end - begin);
+          addTap(sum + begin - w0, in + from + (begin - first) * p.stride[2], p.stride[2],
+                 end - begin);
       });
       T *to = y + plane * p.outPlane() + row * p.out[2];
       for (int64_t w = w0; w < w1; ++w)
@@ -164,7 +165,7 @@ template <typename T> void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_
 /// Calls f(null pointer to the element's type, plane) for each plane, in parallel.
 template <typename F> void forPlanes(const zccrt_call *c, int32_t elem, const Pool &p, F f) {
   bool known = withFloat(elem, [&](auto *type) {
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, p.planes * p.inPlane() * 4))
+#pragma omp parallel for schedule(static) num_threads(threadsFor(c, p.planes *p.inPlane() * 4))
     for (int64_t plane = 0; plane < p.planes; ++plane)
       f(type, plane);
   });

@@ -14,7 +14,8 @@ struct Draw {
 
   Draw(char *arena, const zccrt_call *c)
       : seed(uint64_t(*at<int64_t>(arena, operand(c, 0)))), id(uint32_t(attrInt(c, "id", 0))),
-        time(zcc::philoxTime(*at<int64_t>(arena, operand(c, 1)), *at<int64_t>(arena, operand(c, 2)))) {}
+        time(zcc::philoxTime(*at<int64_t>(arena, operand(c, 1)),
+                             *at<int64_t>(arena, operand(c, 2)))) {}
 };
 
 /// Four numbers of each block [b0, b1).

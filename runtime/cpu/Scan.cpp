@@ -1,6 +1,6 @@
 // Operators along one axis that are no plain reductions: argmax, argmin, cumsum, topk.
-#include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Call.h"
+#include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
 #include <algorithm>
 
@@ -87,9 +87,7 @@ void cumsumRun(char *arena, const zccrt_call *c) {
   });
 }
 
-int64_t topkWorkspace(const zccrt_call *c) {
-  return (Lines(c).n * 4 + 63) / 64 * 64 * c->threads;
-}
+int64_t topkWorkspace(const zccrt_call *c) { return (Lines(c).n * 4 + 63) / 64 * 64 * c->threads; }
 
 void topkRun(char *arena, const zccrt_call *c) {
   if (!arena)

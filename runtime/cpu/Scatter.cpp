@@ -1,6 +1,7 @@
-// scatter_add, scatter_elements, scatter_nd: rows of updates combined with the rows where indices point.
-// Every element takes its updates in the order of the indices, whatever the number of threads: threads share
-// out columns of rows, or, where rows are short, the rows themselves, each thread reading all indices.
+// scatter_add, scatter_elements, scatter_nd: rows of updates combined with the rows where indices
+// point. Every element takes its updates in the order of the indices, whatever the number of
+// threads: threads share out columns of rows, or, where rows are short, the rows themselves, each
+// thread reading all indices.
 #include "runtime/cpu/Index.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
@@ -29,7 +30,9 @@ template <typename T, typename Op> void combine(T *y, const T *update, int64_t n
   for (int64_t i = 0; i < n; ++i)
     y[i] = Op()(y[i], update[i]);
 }
-template <> ZCC_CLONES void combine<float, Add>(float *__restrict y, const float *__restrict update, int64_t n) {
+template <>
+ZCC_CLONES void combine<float, Add>(float *__restrict y, const float *__restrict update,
+                                    int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     y[i] += update[i];
 }

@@ -1,5 +1,5 @@
-// The box is brought into its simplest form (axes of extent 1 dropped, neighbouring axes merged), then
-// copied row by row; where rows run across the source's contiguous axis, in square tiles.
+// The box is brought into its simplest form (axes of extent 1 dropped, neighbouring axes merged),
+// then copied row by row; where rows run across the source's contiguous axis, in square tiles.
 #include "runtime/cpu/StridedCopy.h"
 #include "runtime/cpu/Call.h"
 #include <utility>
@@ -41,8 +41,8 @@ struct Box {
 
 /// A tile of rows x n elements.
 template <typename T>
-void copyTile(T *to, const T *from, const Axis &rows, const Axis &row, int64_t r0, int64_t r1, int64_t c0,
-              int64_t c1) {
+void copyTile(T *to, const T *from, const Axis &rows, const Axis &row, int64_t r0, int64_t r1,
+              int64_t c0, int64_t c1) {
   for (int64_t r = r0; r < r1; ++r) {
     T *d = to + r * rows.to;
     const T *s = from + r * rows.from;
@@ -96,10 +96,14 @@ void copyStrided(void *to, const int64_t *toStrides, const void *from, const int
     threads = 1;
   Box box(toStrides, fromStrides, dims, ndim);
   switch (bytes) {
-  case 8: return copyBox((uint64_t *)to, (const uint64_t *)from, box, threads);
-  case 4: return copyBox((uint32_t *)to, (const uint32_t *)from, box, threads);
-  case 2: return copyBox((uint16_t *)to, (const uint16_t *)from, box, threads);
-  default: return copyBox((uint8_t *)to, (const uint8_t *)from, box, threads);
+  case 8:
+    return copyBox((uint64_t *)to, (const uint64_t *)from, box, threads);
+  case 4:
+    return copyBox((uint32_t *)to, (const uint32_t *)from, box, threads);
+  case 2:
+    return copyBox((uint16_t *)to, (const uint16_t *)from, box, threads);
+  default:
+    return copyBox((uint8_t *)to, (const uint8_t *)from, box, threads);
   }
 }
 

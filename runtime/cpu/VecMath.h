@@ -1,9 +1,10 @@
-// Elementary functions on float with branch-free bodies, so that plain loops over them vectorise (GCC
-// and Clang, -O3 -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own kernels
-// include this same file: a function gives the same bits wherever, however wide and by whichever loop
-// it is called. For that the file must be compiled with -ffp-contract=off; every fused multiply-add is
-// written out. Largest errors, in units in the last place (VecMathTest checks them): exp 1; log 0.9;
-// expm1, log1p, tanh, erf 1.5; sigmoid 2.5; sin, cos, tan, pow 0.51. The double versions are libm's.
+// Elementary functions on float with branch-free bodies, so that plain loops over them vectorise
+// (GCC and Clang, -O3 -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own
+// kernels include this same file: a function gives the same bits wherever, however wide and by
+// whichever loop it is called. For that the file must be compiled with -ffp-contract=off; every
+// fused multiply-add is written out. Largest errors, in units in the last place (VecMathTest checks
+// them): exp 1; log 0.9; expm1, log1p, tanh, erf 1.5; sigmoid 2.5; sin, cos, tan, pow 0.51. The
+// double versions are libm's.
 #pragma once
 
 #include <stdint.h>
@@ -21,8 +22,8 @@ ZCCVM float vcopysign(float mag, float sign) {
   return vfloat((vbits(mag) & 0x7fffffff) | (vbits(sign) & (int32_t)0x80000000));
 }
 
-/// Adding and subtracting these rounds to the nearest integer, ties to even; the sum's low bits are that integer.
-/// |x| must be below 2^22 and 2^51.
+/// Adding and subtracting these rounds to the nearest integer, ties to even; the sum's low bits are
+/// that integer. |x| must be below 2^22 and 2^51.
 constexpr float kVRound = 12582912.0f;
 constexpr double kVRoundD = 6755399441055744.0;
 
@@ -160,7 +161,8 @@ ZCCVM float verf(float x) {
   return x == x ? y : x;
 }
 
-/// x modulo pi / 2 into [-pi/4, pi/4], and the quadrant in the low bits of *quadrant. Exact enough for |x| < 2^45.
+/// x modulo pi / 2 into [-pi/4, pi/4], and the quadrant in the low bits of *quadrant. Exact enough
+/// for |x| < 2^45.
 ZCCVM double vreducePi(float x, int32_t *quadrant) {
   double d = (double)x;
   double shifted = __builtin_fma(d, 0.63661977236758134308, kVRoundD);
@@ -255,7 +257,8 @@ ZCCVM float vpow(float x, float y) {
   t = t < -200.0 ? -200.0 : t;
   float r = (float)vexpWide(t);
   const float inf = __builtin_inff();
-  // Whether y is an integer, and an odd one: above 2^24 every float is even. No && or ||: they are branches.
+  // Whether y is an integer, and an odd one: above 2^24 every float is even. No && or ||: they are
+  // branches.
   float halved = ay * 0.5f;
   bool integer = (ay >= 8388608.0f) | ((ay + 8388608.0f) - 8388608.0f == ay);
   bool even = (ay >= 16777216.0f) | ((halved + 8388608.0f) - 8388608.0f == halved);

@@ -69,8 +69,8 @@ struct Rng {
   int64_t below(int64_t n) { return int64_t(next() >> 1) % n; }
 };
 
-/// A call under construction. Tensors lie in one buffer, as in a program; a strided tensor is given the dims of the
-/// dense buffer that holds it, a permutation of its axes and so its strides.
+/// A call under construction. Tensors lie in one buffer, as in a program; a strided tensor is given
+/// the dims of the dense buffer that holds it, a permutation of its axes and so its strides.
 class Call {
 public:
   explicit Call(const char *kernel, int threads = 2) : threads_(threads) {
@@ -80,8 +80,10 @@ public:
     EXPECT_TRUE(def_) << kernel;
   }
 
-  /// Adds a tensor of `elems` elements of storage; returns its number. Operands first, then results.
-  template <typename T> int add(const Dims &dims, const Dims &strides, int64_t elems, int64_t first = 0) {
+  /// Adds a tensor of `elems` elements of storage; returns its number. Operands first, then
+  /// results.
+  template <typename T>
+  int add(const Dims &dims, const Dims &strides, int64_t elems, int64_t first = 0) {
     zccrt_tensor t{};
     t.elem = ElemOf<T>::value;
     t.ndim = int32_t(dims.size());
@@ -91,7 +93,9 @@ public:
     tensors_.push_back(t);
     return int(tensors_.size()) - 1;
   }
-  template <typename T> int add(const Dims &dims) { return add<T>(dims, dense(dims), product(dims)); }
+  template <typename T> int add(const Dims &dims) {
+    return add<T>(dims, dense(dims), product(dims));
+  }
   /// A tensor stored with its axes in another order: storage axis i is axis order[i].
   template <typename T> int addPermuted(const Dims &dims, const Dims &order) {
     Dims stored, strides(dims.size());
@@ -115,7 +119,8 @@ public:
 
   void ints(const char *name, Dims v) {
     intLists_.push_back(std::move(v));
-    attrs_.push_back({name, int32_t(intLists_.back().size()), intLists_.back().data(), nullptr, nullptr});
+    attrs_.push_back(
+        {name, int32_t(intLists_.back().size()), intLists_.back().data(), nullptr, nullptr});
   }
   void number(const char *name, double v) {
     floatLists_.push_back({v});
@@ -123,7 +128,9 @@ public:
   }
   void text(const char *name, const char *v) { attrs_.push_back({name, 1, nullptr, nullptr, v}); }
 
-  template <typename T> T *data(int t) { return reinterpret_cast<T *>(arena() + tensors_[t].offset); }
+  template <typename T> T *data(int t) {
+    return reinterpret_cast<T *>(arena() + tensors_[t].offset);
+  }
   template <typename T> T &el(int t, const Dims &at) {
     int64_t o = 0;
     for (size_t i = 0; i < at.size(); ++i)

@@ -1,4 +1,5 @@
-// attention and its gradient against loops in double: grouped heads, causal limits, masks, strides, blocks.
+// attention and its gradient against loops in double: grouped heads, causal limits, masks, strides,
+// blocks.
 #include "test/unit/KernelTest.h"
 
 using namespace kerneltest;
@@ -22,7 +23,8 @@ struct Reference {
   std::vector<double> q, k, v, mask, dy; ///< mask: to be added, or empty
   std::vector<double> y, lse, dq, dk, dv;
 
-  double *at(std::vector<double> &x, int64_t heads, int64_t rows, int64_t width, int64_t b, int64_t h, int64_t r) {
+  double *at(std::vector<double> &x, int64_t heads, int64_t rows, int64_t width, int64_t b,
+             int64_t h, int64_t r) {
     return x.data() + ((b * heads + h) * rows + r) * width;
   }
 
@@ -81,10 +83,14 @@ struct Reference {
 
 Dims maskDims(const Case &n) {
   switch (n.mask) {
-  case Mask::BoolRows: return {n.s, n.t};
-  case Mask::FloatHeads: return {1, n.h, 1, n.t};
-  case Mask::NoKey: return {n.b, 1, n.s, 1};
-  default: return {n.b, n.h, n.s, n.t};
+  case Mask::BoolRows:
+    return {n.s, n.t};
+  case Mask::FloatHeads:
+    return {1, n.h, 1, n.t};
+  case Mask::NoKey:
+    return {n.b, 1, n.s, 1};
+  default:
+    return {n.b, n.h, n.s, n.t};
   }
 }
 
@@ -123,7 +129,8 @@ void expectNear(Call &c, int t, const std::vector<double> &want, const char *wha
   size_t e = 0;
   forIndex(c.dims(t), [&](const Dims &i) {
     double got = c.el<float>(t, i), w = want[e++];
-    double error = std::isinf(w) || std::isnan(got) ? (w == got ? 0.0 : INFINITY) : std::fabs(w - got);
+    double error =
+        std::isinf(w) || std::isnan(got) ? (w == got ? 0.0 : INFINITY) : std::fabs(w - got);
     worst = std::max(worst, error);
   });
   EXPECT_LT(worst, 2e-5) << what;
@@ -140,12 +147,14 @@ void copyIn(Call &c, int t, const std::vector<double> &from) {
 }
 
 void check(const Case &n) {
-  SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t << " d " << n.d
-                                  << " causal " << n.causal << " mask " << int(n.mask) << " strided " << n.strided);
+  SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t
+                                  << " d " << n.d << " causal " << n.causal << " mask "
+                                  << int(n.mask) << " strided " << n.strided);
   Rng r;
   Reference ref{n, 1 / std::sqrt(double(n.d))};
   Call c("attention", n.threads);
-  int q = addRows(c, n, n.h, n.s, n.d), k = addRows(c, n, n.hk, n.t, n.d), v = addRows(c, n, n.hk, n.t, n.dv);
+  int q = addRows(c, n, n.h, n.s, n.d), k = addRows(c, n, n.hk, n.t, n.d),
+      v = addRows(c, n, n.hk, n.t, n.dv);
   int m = addMask(c, n, r);
   c.results();
   int y = addRows(c, n, n.h, n.s, n.dv), lse = c.add<float>({n.b, n.h, n.s, 1});
@@ -171,12 +180,14 @@ void check(const Case &n) {
 
   Call g("attention_grad", n.threads);
   int gdy = addRows(g, n, n.h, n.s, n.dv);
-  int gq = addRows(g, n, n.h, n.s, n.d), gk = addRows(g, n, n.hk, n.t, n.d), gv = addRows(g, n, n.hk, n.t, n.dv);
+  int gq = addRows(g, n, n.h, n.s, n.d), gk = addRows(g, n, n.hk, n.t, n.d),
+      gv = addRows(g, n, n.hk, n.t, n.dv);
   Rng again;
   addMask(g, n, again);
   int gy = addRows(g, n, n.h, n.s, n.dv), glse = g.add<float>({n.b, n.h, n.s, 1});
   g.results();
-  int dq = addRows(g, n, n.h, n.s, n.d), dk = addRows(g, n, n.hk, n.t, n.d), dv = addRows(g, n, n.hk, n.t, n.dv);
+  int dq = addRows(g, n, n.h, n.s, n.d), dk = addRows(g, n, n.hk, n.t, n.d),
+      dv = addRows(g, n, n.hk, n.t, n.dv);
   g.number("scale", ref.scale);
   g.ints("causal", {n.causal});
   copyIn(g, gdy, ref.dy);

@@ -28,7 +28,8 @@ template <typename I> void checkGather(const Dims &x, const Dims &index, int64_t
   fillIndices<I>(c, ti, r, x[axis]);
   c.run();
   forIndex(y, [&](const Dims &at) {
-    Dims xi(at.begin(), at.begin() + axis), ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
+    Dims xi(at.begin(), at.begin() + axis),
+        ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
     xi.push_back(positive(c.el<I>(ti, ii), x[axis]));
     xi.insert(xi.end(), at.begin() + axis + int64_t(index.size()), at.end());
     EXPECT_EQ(c.el<float>(ty, at), c.el<float>(tx, xi));
@@ -49,7 +50,8 @@ template <typename I> void checkGather(const Dims &x, const Dims &index, int64_t
       std::copy_n(c.data<I>(ti), product(index), s.data<I>(si));
       std::vector<float> want(s.data<float>(sb), s.data<float>(sb) + product(x));
       forIndex(y, [&](const Dims &at) {
-        Dims xi(at.begin(), at.begin() + axis), ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
+        Dims xi(at.begin(), at.begin() + axis),
+            ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
         xi.push_back(positive(s.el<I>(si, ii), x[axis]));
         xi.insert(xi.end(), at.begin() + axis + int64_t(index.size()), at.end());
         int64_t flat = 0;
@@ -72,7 +74,11 @@ TEST(Gather, RowsAndTheirSums) {
 }
 
 double combined(const std::string &how, double a, double b) {
-  return how == "add" ? a + b : how == "mul" ? a * b : how == "max" ? std::max(a, b) : how == "min" ? std::min(a, b) : b;
+  return how == "add"   ? a + b
+         : how == "mul" ? a * b
+         : how == "max" ? std::max(a, b)
+         : how == "min" ? std::min(a, b)
+                        : b;
 }
 
 TEST(Gather, Elements) {
@@ -245,7 +251,8 @@ TEST(Scan, TopK) {
 
 TEST(Shape, Concat) {
   Call c("concat");
-  int a = c.addPermuted<float>({30, 40, 50}, {2, 0, 1}), b = c.add<float>({30, 7, 50}), d = c.add<float>({30, 1, 50});
+  int a = c.addPermuted<float>({30, 40, 50}, {2, 0, 1}), b = c.add<float>({30, 7, 50}),
+      d = c.add<float>({30, 1, 50});
   c.results();
   int y = c.add<float>({30, 48, 50});
   c.ints("axis", {1});

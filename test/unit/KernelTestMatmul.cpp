@@ -1,4 +1,5 @@
-// matmul against loops in double: layouts, batches, broadcasting, bias, accumulation, element types.
+// matmul against loops in double: layouts, batches, broadcasting, bias, accumulation, element
+// types.
 #include "test/unit/KernelTest.h"
 #include <memory>
 
@@ -54,7 +55,8 @@ template <typename T> void check(const Product &p, int threads) {
   std::vector<double> want;
   int64_t k = p.a.back();
   forIndex(yDims, [&](const Dims &i) {
-    double s = (p.accumulate ? double(c.el<T>(y, i)) : 0) + (p.bias ? double(c.data<T>(bias)[i.back()]) : 0);
+    double s = (p.accumulate ? double(c.el<T>(y, i)) : 0) +
+               (p.bias ? double(c.data<T>(bias)[i.back()]) : 0);
     for (int64_t x = 0; x < k; ++x)
       s += double(c.el<T>(a, operandIndex(p.a, i, i[i.size() - 2], x))) *
            double(c.el<T>(b, operandIndex(p.b, i, x, i.back())));
@@ -63,14 +65,24 @@ template <typename T> void check(const Product &p, int threads) {
   c.run();
   size_t e = 0;
   double worst = 0;
-  forIndex(yDims, [&](const Dims &i) { worst = std::max(worst, std::fabs(want[e++] - double(c.el<T>(y, i)))); });
-  EXPECT_LT(worst, 64 * 2e-7 * (double(k) + 10)) << p.a.size() << " axes, k " << k << ", threads " << threads;
+  forIndex(yDims, [&](const Dims &i) {
+    worst = std::max(worst, std::fabs(want[e++] - double(c.el<T>(y, i))));
+  });
+  EXPECT_LT(worst, 64 * 2e-7 * (double(k) + 10))
+      << p.a.size() << " axes, k " << k << ", threads " << threads;
 }
 
 TEST(Matmul, Plain) {
   for (int threads : {1, 2, 3})
-    for (auto [m, n, k] : {std::array<int64_t, 3>{1, 1, 1}, {1, 40, 30}, {40, 1, 30}, {40, 30, 1}, {33, 70, 129},
-                           {64, 10, 256}, {256, 10, 64}, {200, 300, 100}, {8, 8, 8}})
+    for (auto [m, n, k] : {std::array<int64_t, 3>{1, 1, 1},
+                           {1, 40, 30},
+                           {40, 1, 30},
+                           {40, 30, 1},
+                           {33, 70, 129},
+                           {64, 10, 256},
+                           {256, 10, 64},
+                           {200, 300, 100},
+                           {8, 8, 8}})
       for (bool ta : {false, true})
         for (bool tb : {false, true}) {
           Product p{{m, k}, {k, n}, {}, {}, {}};
@@ -99,12 +111,13 @@ TEST(Matmul, BiasAndAccumulate) {
 
 TEST(Matmul, Batches) {
   for (int threads : {1, 2}) {
-    check<float>({{3, 20, 30}, {30, 40}, {}, {}, {}}, threads);              // merged
-    check<float>({{3, 2, 20, 30}, {1, 30, 40}, {}, {}, {}}, threads);        // merged
-    check<float>({{5, 1, 30}, {30, 40}, {}, {}, {}}, threads);               // merged, matrices of one row
-    check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {}}, threads);       // not mergeable
+    check<float>({{3, 20, 30}, {30, 40}, {}, {}, {}}, threads);       // merged
+    check<float>({{3, 2, 20, 30}, {1, 30, 40}, {}, {}, {}}, threads); // merged
+    check<float>({{5, 1, 30}, {30, 40}, {}, {}, {}}, threads);        // merged, matrices of one row
+    check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {}}, threads); // not mergeable
     check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {1, 0, 2}}, threads);
-    check<float>({{2, 3, 20, 30}, {2, 3, 30, 20}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 2, 1, 3}}, threads);
+    check<float>({{2, 3, 20, 30}, {2, 3, 30, 20}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 2, 1, 3}},
+                 threads);
     check<float>({{2, 3, 20, 30}, {2, 1, 30, 20}, {}, {}, {}}, threads);
     check<float>({{20, 30}, {4, 30, 20}, {}, {}, {}}, threads);
     check<float>({{7, 100, 64}, {7, 64, 100}, {}, {0, 2, 1}, {}}, threads);

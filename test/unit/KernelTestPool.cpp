@@ -13,7 +13,9 @@ struct Case {
 Dims resultDims(const Case &k) {
   Dims y{k.x[0], k.x[1]};
   for (size_t i = 0; i < k.kernel.size(); ++i)
-    y.push_back((k.x[i + 2] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) / k.strides[i] + 1);
+    y.push_back((k.x[i + 2] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) /
+                    k.strides[i] +
+                1);
   return y;
 }
 
@@ -26,7 +28,8 @@ void attributes(Call &c, const Case &k) {
   c.ints("count_pad", {k.countPad});
 }
 
-/// Flat positions in the plane of x of the taps of output position `o` that lie inside, in row-major order.
+/// Flat positions in the plane of x of the taps of output position `o` that lie inside, in
+/// row-major order.
 std::vector<int64_t> taps(const Case &k, const Dims &y) {
   std::vector<int64_t> at;
   forIndex(k.kernel, [&](const Dims &tap) {

@@ -1,5 +1,5 @@
-// The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats, and the
-// special values.
+// The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats,
+// and the special values.
 #include "runtime/cpu/VecMath.h"
 #include <cmath>
 #include <cstring>
@@ -10,8 +10,8 @@ namespace {
 
 const float kInf = std::numeric_limits<float>::infinity();
 
-/// Error of `got` in units in the last place of the float next to `want`; denormal numbers count as the smallest
-/// normal one.
+/// Error of `got` in units in the last place of the float next to `want`; denormal numbers count as
+/// the smallest normal one.
 double ulps(float got, double want) {
   if (std::isnan(want))
     return std::isnan(got) ? 0 : INFINITY;
@@ -39,7 +39,8 @@ template <typename F, typename G> void expectWithin(double most, F f, G exact, f
 }
 
 #define EXPECT_ULPS(NAME, MOST)                                                                    \
-  expectWithin(MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); })
+  expectWithin(                                                                                    \
+      MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); })
 #define EXPECT_ULPS_UP_TO(NAME, MOST, LIMIT)                                                       \
   expectWithin(                                                                                    \
       MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); }, LIMIT)
@@ -54,7 +55,8 @@ TEST(VecMath, LargestErrors) {
   EXPECT_ULPS_UP_TO(sin, 0.51, 3e13f);
   EXPECT_ULPS_UP_TO(cos, 0.51, 3e13f);
   EXPECT_ULPS_UP_TO(tan, 0.51, 3e13f);
-  expectWithin(2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
+  expectWithin(
+      2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
 }
 
 TEST(VecMath, Powers) {
@@ -78,14 +80,18 @@ TEST(VecMath, Powers) {
 }
 
 TEST(VecMath, PowerOfSpecialValues) {
-  const float values[] = {0.0f, -0.0f, 1, -1, 2, -2, 3, -3, 0.5f, -0.5f, 1.5f, -1.5f, kInf, -kInf, std::nanf(""),
-                          1e-40f, -1e-40f, 3e38f, 16777215.0f, -16777215.0f, 16777216.0f, 8388607.5f};
+  const float values[] = {0.0f,        -0.0f,     1,     -1,          2,
+                          -2,          3,         -3,    0.5f,        -0.5f,
+                          1.5f,        -1.5f,     kInf,  -kInf,       std::nanf(""),
+                          1e-40f,      -1e-40f,   3e38f, 16777215.0f, -16777215.0f,
+                          16777216.0f, 8388607.5f};
   for (float x : values)
     for (float y : values) {
       float got = vpow(x, y);
       double want = std::pow(double(x), double(y));
       EXPECT_LE(ulps(got, want), 0.51) << x << " to the " << y;
-      EXPECT_EQ(want == 0 && std::signbit(got), want == 0 && std::signbit(want)) << x << " to the " << y;
+      EXPECT_EQ(want == 0 && std::signbit(got), want == 0 && std::signbit(want))
+          << x << " to the " << y;
     }
 }
 
