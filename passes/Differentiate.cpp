@@ -13,7 +13,7 @@
 // and the module gains `state %w.grad : f32[4x2] = zero {of = "w"}`. Nodes are appended as the
 // sweep meets them, each assign as soon as its gradient is complete, so later passes use and free
 // gradients in this order.
-#include "ir/Builder.h"
+#include "ir/ops/Rules.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -32,9 +32,10 @@ public:
 private:
   void findActive();
   llvm::Error checkLoss();
-  llvm::Error backThrough(Node &n);
-  llvm::Expected<Gradients> rule(Node &n, Builder &b);
-  void addTo(Value *v, Value *gradient, bool fresh);
+  bool isReached(const Node &n) const;
+  llvm::Error backThrough(Node &n, ArrayRef<Value *> dy);
+  llvm::Expected<Gradients> rule(Node &n, Builder &b, ArrayRef<Value *> dy);
+  llvm::Error addTo(Value *v, Value *gradient, bool fresh);
   void add(Value *v, Value *gradient, bool fresh);
   Value *whole(Value *v);
   void store(GlobalValue *param);
@@ -45,10 +46,12 @@ private:
   PassContext &ctx;
   llvm::SmallVector<GlobalValue *, 16> trained;
   llvm::DenseSet<Value *> active; ///< depend on a trained parameter and can carry a gradient
-  llvm::DenseMap<Node *, llvm::SmallVector<GlobalValue *, 1>> firstUses;
+  llvm::DenseMap<Value *, GlobalValue *> viewed; ///< the parameter that a view looks into
+  llvm::DenseMap<Node *, llvm::SmallVector<GlobalValue *, 1>> firstUses; ///< but for views
   llvm::DenseMap<Value *, Value *> gradients;
-  llvm::DenseMap<Value *, llvm::SmallVector<Node *, 3>>
-      pads; ///< of slices of a value, not yet added
+  /// Gradients of slices of a value, not yet added.
+  llvm::DenseMap<Value *, llvm::SmallVector<Node *, 3>> pads;
+  llvm::DenseSet<GlobalValue *> stored;
 };
 } // namespace
 
@@ -56,22 +59,24 @@ static Loc locOf(const Value *v) { return v->def ? v->def->loc : nullptr; }
 
 // ---- what needs a gradient
 
-/// Finds what depends on a trained parameter, and the first use of each.
+/// Finds what depends on a trained parameter, and the first use of each, seen through views.
 void Sweep::findActive() {
   for (auto &g : module.globals)
     if (g->role == GlobalValue::Param && g->trained && isFloat(g->type.elem)) {
       trained.push_back(g.get());
       active.insert(g.get());
+      viewed[g.get()] = g.get();
     }
-  llvm::DenseSet<Value *> seen;
+  llvm::DenseSet<GlobalValue *> seen;
   for (auto &n : fn.nodes) {
     bool depends = false;
     for (Value *v : n->operands()) {
-      if (!v || !active.count(v))
-        continue;
-      depends = true;
-      if (v->isGlobal() && seen.insert(v).second)
-        firstUses[n.get()].push_back(static_cast<GlobalValue *>(v));
+      depends |= v && active.count(v);
+      GlobalValue *param = viewed.lookup(v);
+      if (param && n->op->view)
+        viewed[n->result()] = param;
+      else if (param && seen.insert(param).second)
+        firstUses[n.get()].push_back(param);
     }
     for (auto &r : n->results)
       if (depends && isFloat(r->type.elem))
@@ -97,14 +102,11 @@ llvm::Error Sweep::checkLoss() {
 // ---- one node
 
 /// The gradients of a node's operands by its record, before they are summed over broadcast axes.
-llvm::Expected<Gradients> Sweep::rule(Node &n, Builder &b) {
+llvm::Expected<Gradients> Sweep::rule(Node &n, Builder &b, ArrayRef<Value *> dy) {
   const OpDef &op = *n.op;
   if (op.noGrad)
     return errorAt(n.loc, "the loss needs the gradient of '" + llvm::Twine(op.name) +
                               "', which has none: " + op.noGrad);
-  Gradients dy;
-  for (auto &r : n.results)
-    dy.push_back(whole(r.get()));
   if (op.gradFn) {
     Gradients g = op.gradFn(b, n, dy);
     if (g.empty())
@@ -126,14 +128,16 @@ llvm::Expected<Gradients> Sweep::rule(Node &n, Builder &b) {
   return out;
 }
 
-llvm::Error Sweep::backThrough(Node &n) {
-  bool reached = llvm::any_of(
-      n.results, [&](auto &r) { return gradients.count(r.get()) || pads.count(r.get()); });
-  if (!reached)
-    return llvm::Error::success();
+bool Sweep::isReached(const Node &n) const {
+  return llvm::any_of(n.results,
+                      [&](auto &r) { return gradients.count(r.get()) || pads.count(r.get()); });
+}
+
+/// Adds to the gradients of a node's operands what the gradients of its results give.
+llvm::Error Sweep::backThrough(Node &n, ArrayRef<Value *> dy) {
   Node *last = fn.last();
   Builder b(fn, /*before=*/nullptr, n.loc);
-  auto g = rule(n, b);
+  auto g = rule(n, b, dy);
   if (!g)
     return g.takeError();
   for (unsigned i = 0; i < n.numOperands() && i < g->size(); ++i) {
@@ -145,36 +149,25 @@ llvm::Error Sweep::backThrough(Node &n) {
       return errorAt(n.loc, "the gradient rule of '" + llvm::Twine(n.op->name) + "' gives " +
                                 d->type.str() + " for an operand that is " + v->type.str());
     bool fresh = d->def && d->def == fn.last() && d->def != last && llvm::count(*g, d) == 1;
-    addTo(v, d, fresh);
+    if (auto e = addTo(v, d, fresh))
+      return e;
   }
   return llvm::Error::success();
 }
 
 // ---- sums of gradients
 
-static bool swapsLastTwo(const Node *n) {
-  if (!n || n->op != &ops::transpose)
-    return false;
-  std::vector<int64_t> perm = n->attrs.ints("perm");
-  size_t k = perm.size();
-  for (size_t i = 0; i + 2 < k; ++i)
-    if (perm[i] != int64_t(i))
-      return false;
-  return k >= 2 && perm[k - 2] == int64_t(k - 1);
-}
-
 /// The gradient of a transposed weight is a transposed product: computes the product the other way
 /// round, so that it is dense in the parameter's own layout.
 static Value *untransposed(Value *g) {
-  if (!swapsLastTwo(g->def))
+  if (!rules::swapsLastTwo(g->def))
     return g;
   Value *p = g->def->operand(0);
   if (!p->def || p->def->op != &ops::matmul || p->uses.size() != 1)
     return g;
-  Builder b(*g->def->parent(), /*before=*/nullptr, g->def->loc);
-  auto flip = [&](Value *v) { return swapsLastTwo(v->def) ? v->def->operand(0) : b.swapLast(v); };
-  Value *left = flip(p->def->operand(1)), *right = flip(p->def->operand(0));
-  return b.make(ops::matmul, {left, right});
+  Builder b(*g->def->parent(), /*before=*/p->def, g->def->loc);
+  Value *left = rules::swapped(b, p->def->operand(1));
+  return b.make(ops::matmul, {left, rules::swapped(b, p->def->operand(0))});
 }
 
 static bool isZero(const Value *v) {
@@ -182,13 +175,18 @@ static bool isZero(const Value *v) {
          llvm::all_of(v->def->attrs.floats("value"), [](double x) { return x == 0; });
 }
 
-/// Notes a contribution to the gradient of `v`; `fresh`: nobody else can have got it.
-void Sweep::addTo(Value *v, Value *gradient, bool fresh) {
+/// Notes a contribution to the gradient of `v`; `fresh`: nobody else can have got it. Through views
+/// of a parameter it goes at once, so that the gradient is complete when the last user is met,
+/// wherever the view stands.
+llvm::Error Sweep::addTo(Value *v, Value *gradient, bool fresh) {
   Node *def = gradient->def;
+  if (v->def && viewed.count(v))
+    return backThrough(*v->def, {gradient});
   if (def && def->op == &ops::pad)
     pads[v].push_back(def);
   else
     add(v, untransposed(gradient), fresh);
+  return llvm::Error::success();
 }
 
 void Sweep::add(Value *v, Value *gradient, bool fresh) {
@@ -262,7 +260,7 @@ Value *Sweep::whole(Value *v) {
 /// Ends the gradient of a parameter all of whose uses have been met.
 void Sweep::store(GlobalValue *param) {
   Value *g = whole(param);
-  if (!g)
+  if (!g || !stored.insert(param).second)
     return;
   GlobalValue *state =
       module.addGlobal(GlobalValue::State, param->name + ".grad", param->type, Init());
@@ -293,15 +291,22 @@ llvm::Error Sweep::run() {
   Builder b(fn, /*before=*/nullptr, locOf(loss));
   gradients[loss] = b.scalar(1, loss->type.elem);
   for (Node *n : llvm::reverse(forward)) {
-    if (auto e = backThrough(*n))
-      return e;
+    if (isReached(*n)) {
+      Gradients dy;
+      for (auto &r : n->results)
+        dy.push_back(whole(r.get()));
+      if (auto e = backThrough(*n, dy))
+        return e;
+    }
     for (GlobalValue *p : firstUses.lookup(n))
       store(p);
   }
-  for (GlobalValue *p : trained)
-    if (!gradients.lookup(p))
+  for (GlobalValue *p : trained) {
+    store(p); // a loss that is but a view of it has no other use
+    if (!stored.count(p))
       ctx.remarks.push_back("parameter '" + p->name +
                             "' does not influence the loss; it stays untouched");
+  }
   dropDead(forward.empty() ? nullptr : forward.back());
   return llvm::Error::success();
 }

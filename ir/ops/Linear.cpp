@@ -58,17 +58,20 @@ static llvm::Error evalMatmul(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Ten
 static bool isOneMatrix(const Type &t) { return elementCount(ArrayRef(t.dims).drop_back(2)) == 1; }
 
 static Values gradMatmul(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  Value *x = n.operand(0), *w = n.operand(1), *g = dy[0];
-  Value *dx = b.make(ops::matmul, {g, b.swapLast(w)});
-  if (!isOneMatrix(w->type) || x->type.ndim() == 2)
-    return {dx, b.make(ops::matmul, {b.swapLast(x), g})};
-  // One product over all rows at once; a batched product would be summed over the batch afterwards.
-  auto asRows = [&](Value *v) {
-    ArrayRef<int64_t> d = v->type.dims;
-    return b.reshape(v, {elementCount(d.drop_back()), d.back()});
-  };
-  Value *dw = b.make(ops::matmul, {b.swapLast(asRows(x)), asRows(g)});
-  return {dx, b.reshape(dw, w->type.dims)};
+  Value *x = n.operand(0), *w = n.operand(1), *g = dy[0], *dw;
+  // w's first: it is x's last use.
+  if (isOneMatrix(w->type) && x->type.ndim() > 2) {
+    // One product over all rows at once; a batched product would be summed over the batch.
+    auto asRows = [&](Value *v) {
+      ArrayRef<int64_t> d = v->type.dims;
+      return b.reshape(v, {elementCount(d.drop_back()), d.back()});
+    };
+    dw = b.make(ops::matmul, {swapped(b, asRows(x)), asRows(g)});
+    dw = b.reshape(dw, w->type.dims);
+  } else {
+    dw = b.make(ops::matmul, {swapped(b, x), g});
+  }
+  return {b.make(ops::matmul, {g, swapped(b, w)}), dw};
 }
 
 static double flopsMatmul(const Node &n) {
@@ -223,8 +226,8 @@ static Values gradConv(Builder &b, Node &n, ArrayRef<Value *> dy) {
     axes.insert(axes.begin(), 0);
     dbias = b.reshape(b.reduceSum(g, axes), bias->type.dims);
   }
-  return {b.make(ops::conv_grad_input, {g, w}, withDims(n.attrs, x->type)),
-          b.make(ops::conv_grad_weight, {x, g}, withDims(n.attrs, w->type)), dbias};
+  Value *dw = b.make(ops::conv_grad_weight, {x, g}, withDims(n.attrs, w->type));
+  return {b.make(ops::conv_grad_input, {g, w}, withDims(n.attrs, x->type)), dw, dbias};
 }
 
 // The three are one trilinear form <conv(x, w), dy>, so each gradient is one of the other two.

@@ -64,6 +64,23 @@ inline Dims axisRange(int64_t from, int64_t to) {
   return axes;
 }
 
+/// Whether `n` is a transpose of the last two axes.
+inline bool swapsLastTwo(const Node *n) {
+  if (!n || n->op != &ops::transpose)
+    return false;
+  std::vector<int64_t> perm = n->attrs.ints("perm");
+  size_t k = perm.size();
+  for (size_t i = 0; i + 2 < k; ++i)
+    if (perm[i] != int64_t(i))
+      return false;
+  return k >= 2 && perm[k - 2] == int64_t(k - 1);
+}
+
+/// `v` with its last two axes swapped; where it is already another value's swap, that value.
+inline Value *swapped(Builder &b, Value *v) {
+  return swapsLastTwo(v->def) ? v->def->operand(0) : b.swapLast(v);
+}
+
 /// The attributes with `dims` set to those of `t`.
 inline Attrs withDims(Attrs a, const Type &t) {
   a.set("dims", llvm::ArrayRef<int64_t>(t.dims).vec());
