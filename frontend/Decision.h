@@ -1,0 +1,60 @@
+// How Parameters::decide comes to its result, step by step.
+#pragma once
+
+#include "frontend/Evidence.h"
+#include "frontend/Parameters.h"
+#include "ir/Interpreter.h"
+
+namespace zcc {
+
+class Decision {
+public:
+  Decision(const OnnxFile &f, const ImportOptions &o, ImportReport &r, Parameters &p)
+      : file_(f), options_(o), report_(r), out_(p), evidence_(f) {}
+
+  llvm::Error run();
+
+private:
+  /// The default role of each initializer, and the parameters its uses mean.
+  struct Fact {
+    const Initializer *source;
+    Parameter::Role role = Parameter::Constant;
+    std::string evidence;
+    bool named = false;                    ///< by --train: never tied or split
+    std::vector<std::string> meanings;     ///< per use: the parameter's name, or ""
+    std::string meaning;                   ///< of the first use that has one, or its own name
+    bool isAnonymous = false;              ///< has no parameter name of its own
+  };
+
+  void findFact(Fact &f);
+  void factFromMetadata(Fact &f);
+  void factFromFile(Fact &f);
+  bool isMask(const Initializer &t) const;
+  bool mustBeConstant(const InitializerUse &u) const;
+  bool isStatistic(const InitializerUse &u) const;
+  llvm::Error applyTrainAndFreeze();
+  void makeParameters();
+  void split(Fact &f);
+  void tieByName();
+  void tieByValue();
+  bool tie(Fact &to, Fact &from, const std::string &why, bool mustEqual);
+  llvm::Error applyTies();
+  void warnAboutLosses();
+  void remember();
+
+  bool unties(const Fact &f) const;
+  Fact *fact(llvm::StringRef initializer);
+  Parameter *add(const Fact &f, llvm::StringRef name);
+  void remark(const std::string &text) { report_.remarks.push_back(text); }
+  void warn(const std::string &text) { report_.warnings.push_back(text); }
+
+  const OnnxFile &file_;
+  const ImportOptions &options_;
+  ImportReport &report_;
+  Parameters &out_;
+  Evidence evidence_;
+  std::vector<Fact> facts_;
+  llvm::StringMap<unsigned> factIndex_;
+};
+
+} // namespace zcc

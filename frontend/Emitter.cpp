@@ -1,0 +1,322 @@
+// The folding builder of the importer.
+#include "frontend/Emitter.h"
+#include "llvm/ADT/STLExtras.h"
+#include <cmath>
+
+using namespace zcc;
+using llvm::ArrayRef;
+using llvm::StringRef;
+
+void zcc::unsupported(const llvm::Twine &what) { throw NodeError{NodeError::Unsupported, what.str()}; }
+void zcc::invalid(const llvm::Twine &what) { throw NodeError{NodeError::Invalid, what.str()}; }
+
+const Tensor &Known::tensor() {
+  if (!tensor_) {
+    tensor_ = load();
+    load = nullptr;
+  }
+  return *tensor_;
+}
+
+int64_t zcc::normalAxis(int64_t axis, int64_t rank) {
+  if (axis < -rank || axis >= rank)
+    invalid("axis " + llvm::Twine(axis) + " of a tensor with " + llvm::Twine(rank) + " axes");
+  return axis < 0 ? axis + rank : axis;
+}
+
+Dims zcc::normalAxes(ArrayRef<int64_t> axes, int64_t rank) {
+  Dims r;
+  for (int64_t a : axes)
+    r.push_back(normalAxis(a, rank));
+  llvm::sort(r);
+  if (std::adjacent_find(r.begin(), r.end()) != r.end())
+    invalid("an axis is given twice");
+  return r;
+}
+
+Dims zcc::allAxes(int64_t from, int64_t to) {
+  Dims r;
+  for (int64_t i = from; i < to; ++i)
+    r.push_back(i);
+  return r;
+}
+
+// ---- emitting
+
+/// Folded results up to this many elements: larger masks and tables stay views of what makes them.
+constexpr int64_t kMostFoldedElements = int64_t(1) << 22;
+
+Val Emitter::of(Value *v) {
+  Val r;
+  r.type = v->type;
+  r.value = v;
+  return r;
+}
+
+std::optional<Vals> Emitter::fold(const OpDef &op, ArrayRef<Val> operands, const Attrs &attrs) {
+  if (op.random || !op.isPure())
+    return std::nullopt;
+  for (const Val &v : operands)
+    if (v && !v.known)
+      return std::nullopt;
+  llvm::SmallVector<const Type *, 4> types;
+  for (const Val &v : operands)
+    types.push_back(v ? &v.type : nullptr);
+  auto results = inferTypes(op, types, attrs);
+  if (!results)
+    invalid(llvm::toString(results.takeError()));
+  for (const Type &t : *results)
+    if (t.count() > kMostFoldedElements)
+      return std::nullopt;
+  Function scratch;
+  scratch.name = "fold";
+  llvm::SmallVector<Value *, 4> values;
+  for (const Val &v : operands)
+    values.push_back(v ? scratch.addArg("", v.type) : nullptr);
+  Builder b(scratch, nullptr, loc);
+  auto node = b.tryMake(op, values, attrs);
+  if (!node)
+    invalid(llvm::toString(node.takeError()));
+  llvm::SmallVector<const Tensor *, 4> in;
+  for (const Val &v : operands)
+    in.push_back(v ? &v.known->tensor() : nullptr);
+  auto out = evalNode(**node, in);
+  if (!out)
+    invalid(llvm::toString(out.takeError()));
+  Vals r;
+  for (Tensor &t : *out)
+    r.push_back(known(std::move(t)));
+  return r;
+}
+
+Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
+  for (const Val &v : operands)
+    if (v.list)
+      invalid("a sequence is used where a tensor is needed");
+  if (auto folded = fold(op, operands, attrs))
+    return *folded;
+  llvm::SmallVector<Value *, 4> values;
+  for (const Val &v : operands)
+    values.push_back(v ? materialize(v) : nullptr);
+  Builder b(fn, nullptr, loc);
+  auto node = b.tryMake(op, values, std::move(attrs));
+  if (!node)
+    invalid(llvm::toString(node.takeError()));
+  Vals r;
+  for (auto &v : (*node)->results)
+    r.push_back(of(v.get()));
+  if (r.empty())
+    r.push_back({}); // assign
+  return r;
+}
+
+/// Whether all elements have the same bits.
+static bool isSplat(const Tensor &t) {
+  auto same = [](auto &v) { return llvm::all_of(v, [&](auto x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
+  return t.isFloat() ? same(t.f) : same(t.i);
+}
+
+Value *Emitter::materialize(const Val &v) {
+  if (v.value)
+    return v.value;
+  if (!v.known)
+    invalid("a value is missing");
+  if (v.known->global)
+    return v.known->global;
+  Value *&slot = materialized_[v.known.get()];
+  if (slot)
+    return slot;
+  alive_.push_back(v.known);
+  const Tensor &t = v.known->tensor();
+  constexpr int64_t kMostInline = 8; // elements of a constant node; larger ones are constants of the module
+  bool splat = t.count() > 0 && isSplat(t);
+  if (t.count() > kMostInline && !splat) {
+    std::string name = "const." + std::to_string(module.globals.size());
+    return slot = module.addConst(name, t.type, tensorToBytes(t));
+  }
+  Attrs a{{"elem", elemName(t.type.elem).str()},
+          {"dims", std::vector<int64_t>(t.type.dims.begin(), t.type.dims.end())}};
+  size_t n = splat ? 1 : t.count();
+  if (t.isFloat())
+    a.set("value", std::vector<double>(t.f.begin(), t.f.begin() + n));
+  else
+    a.set("value", std::vector<int64_t>(t.i.begin(), t.i.begin() + n));
+  return slot = Builder(fn, nullptr, loc).make(ops::constant, {}, std::move(a));
+}
+
+// ---- known values
+
+Val Emitter::known(Tensor t) {
+  Val v;
+  v.type = t.type;
+  v.known = std::make_shared<Known>();
+  v.known->load = [t = std::move(t)]() mutable { return std::move(t); };
+  v.known->tensor();
+  return v;
+}
+
+Val Emitter::full(double x, const Type &type) {
+  Tensor t(type);
+  if (t.isFloat())
+    std::fill(t.f.begin(), t.f.end(), roundTo(type.elem, x));
+  else
+    std::fill(t.i.begin(), t.i.end(), int64_t(x));
+  return known(std::move(t));
+}
+
+Val Emitter::number(double x, Elem e) { return full(x, Type(e, {})); }
+
+Val Emitter::integers(ArrayRef<int64_t> v, ArrayRef<int64_t> dims, Elem e) {
+  Dims d(dims.begin(), dims.end());
+  if (d.size() == 1 && d[0] == -1)
+    d[0] = v.size();
+  Tensor t(Type(e, d));
+  t.i.assign(v.begin(), v.end());
+  return known(std::move(t));
+}
+
+Val Emitter::floats(ArrayRef<double> v, const Type &type) {
+  Tensor t(type);
+  for (size_t i = 0; i < v.size(); ++i)
+    t.f[i] = roundTo(type.elem, v[i]);
+  return known(std::move(t));
+}
+
+const Tensor *Emitter::tensorOf(const Val &v) {
+  return v.known ? &v.known->tensor() : v.peek ? &v.peek->tensor() : nullptr;
+}
+
+static const Tensor &needed(const Val &v, const char *what) {
+  if (const Tensor *t = Emitter::tensorOf(v))
+    return *t;
+  unsupported(llvm::Twine(what) + " that are not constant");
+}
+
+std::vector<int64_t> Emitter::asInts(const Val &v, const char *what) {
+  const Tensor &t = needed(v, what);
+  return t.isFloat() ? std::vector<int64_t>(t.f.begin(), t.f.end()) : t.i;
+}
+
+std::vector<double> Emitter::asFloats(const Val &v, const char *what) {
+  const Tensor &t = needed(v, what);
+  return t.isFloat() ? t.f : std::vector<double>(t.i.begin(), t.i.end());
+}
+
+int64_t Emitter::asInt(const Val &v, const char *what) {
+  auto r = asInts(v, what);
+  if (r.size() != 1)
+    invalid(llvm::Twine(what) + ": one number expected, got " + llvm::Twine(r.size()));
+  return r[0];
+}
+
+double Emitter::asFloat(const Val &v, const char *what) {
+  auto r = asFloats(v, what);
+  if (r.size() != 1)
+    invalid(llvm::Twine(what) + ": one number expected, got " + llvm::Twine(r.size()));
+  return r[0];
+}
+
+// ---- shapes
+
+static std::vector<int64_t> vec(ArrayRef<int64_t> v) { return v.vec(); }
+
+Val Emitter::cast(const Val &v, Elem e) {
+  return v.elem() == e ? v : emit(ops::cast, {v}, {{"to", elemName(e).str()}});
+}
+
+Val Emitter::reshape(const Val &v, ArrayRef<int64_t> dims) {
+  if (v.dims() == dims)
+    return v;
+  if (elementCount(dims) != v.count())
+    invalid("cannot reshape " + v.type.str() + " to " + v.type.withDims(dims).str());
+  return emit(ops::reshape, {v}, {{"dims", vec(dims)}});
+}
+
+Val Emitter::squeeze(const Val &v, ArrayRef<int64_t> axes) {
+  Dims d;
+  for (int64_t i = 0; i < v.rank(); ++i)
+    if (!llvm::is_contained(axes, i))
+      d.push_back(v.dim(i));
+    else if (v.dim(i) != 1)
+      invalid("axis " + llvm::Twine(i) + " of " + v.type.str() + " is not 1");
+  return reshape(v, d);
+}
+
+Val Emitter::unsqueeze(const Val &v, ArrayRef<int64_t> axes) {
+  Dims d(v.dims().begin(), v.dims().end());
+  Dims sorted(axes.begin(), axes.end());
+  llvm::sort(sorted);
+  for (int64_t a : sorted)
+    d.insert(d.begin() + a, 1);
+  return reshape(v, d);
+}
+
+Val Emitter::transpose(const Val &v, ArrayRef<int64_t> perm) {
+  if (perm == ArrayRef<int64_t>(allAxes(0, v.rank())))
+    return v;
+  return emit(ops::transpose, {v}, {{"perm", vec(perm)}});
+}
+
+Val Emitter::swapAxes(const Val &v, int64_t a, int64_t b) {
+  Dims p = allAxes(0, v.rank());
+  std::swap(p[normalAxis(a, v.rank())], p[normalAxis(b, v.rank())]);
+  return transpose(v, p);
+}
+
+Val Emitter::expand(const Val &v, ArrayRef<int64_t> dims) {
+  return v.dims() == dims ? v : emit(ops::broadcast, {v}, {{"dims", vec(dims)}});
+}
+
+Val Emitter::slice(const Val &v, int64_t axis, int64_t start, int64_t end, int64_t step) {
+  if (start == 0 && end == v.dim(axis) && step == 1)
+    return v;
+  std::vector<int64_t> starts(v.rank(), 0), ends = vec(v.dims()), steps(v.rank(), 1);
+  starts[axis] = start;
+  ends[axis] = end;
+  steps[axis] = step;
+  return emit(ops::slice, {v}, {{"starts", starts}, {"ends", ends}, {"steps", steps}});
+}
+
+Val Emitter::concat(ArrayRef<Val> parts, int64_t axis) {
+  Vals kept; // empty parts say nothing
+  for (const Val &p : parts)
+    if (p.count() != 0)
+      kept.push_back(p);
+  if (kept.empty() && !parts.empty())
+    kept.push_back(parts[0]);
+  if (kept.size() == 1)
+    return kept[0];
+  return emit(ops::concat, kept, {{"axis", axis}});
+}
+
+Val Emitter::pad(const Val &v, ArrayRef<int64_t> lo, ArrayRef<int64_t> hi, double value, StringRef mode) {
+  auto zero = [](int64_t x) { return x == 0; };
+  if (llvm::all_of(lo, zero) && llvm::all_of(hi, zero))
+    return v;
+  return emit(ops::pad, {v}, {{"lo", vec(lo)}, {"hi", vec(hi)}, {"value", value}, {"mode", mode.str()}});
+}
+
+Val Emitter::iota(ArrayRef<int64_t> dims, int64_t axis, Elem e) {
+  return emit(ops::iota, {}, {{"dims", vec(dims)}, {"axis", axis}, {"elem", elemName(e).str()}});
+}
+
+Val Emitter::gather(const Val &x, const Val &index, int64_t axis) {
+  return emit(ops::gather, {x, index}, {{"axis", axis}});
+}
+
+// ---- reductions
+
+Val Emitter::reduce(const OpDef &op, const Val &v, ArrayRef<int64_t> axes, Keep keep) {
+  if (axes.empty())
+    return v;
+  Val r = emit(op, {v}, {{"axes", vec(axes)}});
+  return keep == Keep::Axes ? r : squeeze(r, axes);
+}
+
+Val Emitter::mean(const Val &v, ArrayRef<int64_t> axes, Keep keep) {
+  double n = 1;
+  for (int64_t a : axes)
+    n *= double(v.dim(a));
+  Val s = sum(v, axes, keep);
+  return n == 1 ? s : div(s, like(n, s));
+}

@@ -1,0 +1,158 @@
+// Reads the exporter's metadata: which argument of the FX node an ONNX input stands for, and which parameters are gone.
+#include "frontend/Evidence.h"
+#include "onnx.pb.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace zcc;
+using llvm::StringRef;
+
+Evidence::Evidence(const OnnxFile &f) : file(f) {
+  auto &g = f.graph();
+  placeholders_ = placeholdersOf(g);
+  for (auto &p : placeholders_)
+    kinds_[p.second.target] = p.second.kind;
+  for (auto &n : g.node()) {
+    for (int i = 0; i < n.input_size(); ++i)
+      if (f.initializer(n.input(i)))
+        uses_[n.input(i)].push_back({&n, unsigned(i)});
+    auto fx = fxNodeOf(n);
+    if (!fx)
+      continue;
+    hasFx = true;
+    for (const std::string &name : fx->names)
+      if (std::string t = targetOf(name); !t.empty())
+        mentioned_.insert(t);
+  }
+  // In the order of the signature's text, not of a hash table.
+  std::vector<std::string> targets;
+  for (auto &p : placeholders_)
+    if (p.second.kind == Placeholder::Parameter && !mentioned_.contains(p.second.target) &&
+        !f.initializer(p.second.target))
+      targets.push_back(p.second.target);
+  llvm::sort(targets);
+  lost_ = std::move(targets);
+}
+
+const std::vector<InitializerUse> &Evidence::uses(StringRef initializer) const {
+  static const std::vector<InitializerUse> none;
+  auto i = uses_.find(initializer);
+  return i == uses_.end() ? none : i->second;
+}
+
+Placeholder::Kind Evidence::kindOf(StringRef initializer) const {
+  auto i = kinds_.find(initializer);
+  return i == kinds_.end() ? Placeholder::Other : i->second;
+}
+
+/// The parameter behind "p_model_fc_weight"; without a signature, the initializer whose name reads so.
+std::string Evidence::targetOf(StringRef placeholder) const {
+  auto i = placeholders_.find(placeholder);
+  if (i != placeholders_.end())
+    return i->second.kind == Placeholder::Parameter ? i->second.target : "";
+  if (!placeholders_.empty() || !placeholder.starts_with("p_"))
+    return "";
+  for (const Initializer &t : file.initializers) {
+    std::string flat = "p_" + t.name;
+    std::replace(flat.begin(), flat.end(), '.', '_');
+    if (flat == placeholder)
+      return t.name;
+  }
+  return placeholder.drop_front(2).str();
+}
+
+// ---- which argument an input stands for
+
+namespace {
+enum class Part { None, Weight, Bias };
+
+/// Where an FX operator takes its weight and bias, and the ONNX operators that its decomposition reads them with.
+struct Signature {
+  const char *target; ///< prefix
+  int weight, bias;   ///< argument numbers; -1: none
+  const char *weightOps, *biasOps;
+};
+const Signature kSignatures[] = {
+    {"aten.linear.", 1, 2, "MatMul Gemm Transpose", "Add Gemm"},
+    {"aten.addmm.", 2, 0, "Gemm MatMul Transpose", "Gemm Add"},
+    {"aten.conv", 1, 2, "Conv ConvTranspose", "Conv ConvTranspose"},
+    {"aten.layer_norm.", 2, 3, "LayerNormalization Mul", "LayerNormalization Add"},
+    {"aten.native_layer_norm.", 2, 3, "LayerNormalization Mul", "LayerNormalization Add"},
+    {"aten.rms_norm.", 2, -1, "RMSNormalization Mul", ""},
+    {"aten.group_norm.", 2, 3, "Mul GroupNormalization", "Add GroupNormalization"},
+    {"aten.native_group_norm.", 1, 2, "Mul GroupNormalization", "Add GroupNormalization"},
+    {"aten.instance_norm.", 1, 2, "InstanceNormalization Mul", "InstanceNormalization Add"},
+    {"aten._native_batch_norm", 1, 2, "BatchNormalization", "BatchNormalization"},
+    {"aten.native_batch_norm", 1, 2, "BatchNormalization", "BatchNormalization"},
+    {"aten.batch_norm.", 1, 2, "BatchNormalization", "BatchNormalization"},
+    {"aten.embedding.", 0, -1, "Gather", ""},
+    {"aten.prelu.", 1, -1, "PRelu", ""},
+};
+
+bool listed(const char *ops, StringRef op) {
+  llvm::SmallVector<StringRef, 4> words;
+  StringRef(ops).split(words, ' ');
+  return llvm::is_contained(words, op);
+}
+} // namespace
+
+/// Whether an initializer could be this parameter: if the file has the parameter too, the values must have its shape,
+/// transposed or with axes of 1.
+static bool couldBe(const OnnxFile &file, const Initializer &t, const std::string &parameter) {
+  const Initializer *own = file.initializer(parameter);
+  return !own || own == &t || own->count() == t.count();
+}
+
+std::vector<std::string> Evidence::parametersOf(const FxNode &fx) const {
+  std::vector<std::string> r;
+  for (const std::string &name : fx.names)
+    if (std::string p = targetOf(name); !p.empty() && !llvm::is_contained(r, p))
+      r.push_back(p);
+  return r;
+}
+
+std::optional<std::string> Evidence::parameterOf(const Initializer &t, const InitializerUse &use) const {
+  auto fx = fxNodeOf(*use.node);
+  if (!fx)
+    return std::nullopt;
+  std::vector<std::string> parameters = parametersOf(*fx);
+  if (llvm::is_contained(parameters, t.name))
+    return t.name;
+  auto argument = [&](int i) -> std::optional<std::string> {
+    if (i < 0 || size_t(i) >= fx->args.size() || !StringRef(fx->args[i]).starts_with("%"))
+      return std::nullopt;
+    std::string p = targetOf(StringRef(fx->args[i]).drop_front());
+    return !p.empty() && couldBe(file, t, p) ? std::optional(p) : std::nullopt;
+  };
+  StringRef op = use.node->op_type();
+  for (const Signature &s : kSignatures) {
+    if (!StringRef(fx->target).starts_with(s.target))
+      continue;
+    bool isBias = listed(s.biasOps, op) && (use.index == 2 || !listed(s.weightOps, op));
+    if (isBias)
+      return argument(s.bias);
+    return listed(s.weightOps, op) ? argument(s.weight) : std::nullopt;
+  }
+  // Another operator: if it reads one parameter, that one, unless it is only a number.
+  bool reads = op == "GatherND" || op == "Gather" || op == "MatMul" || op == "Mul" || op == "Add" || op == "Sub" ||
+               op == "Div" || op == "Reshape" || op == "Transpose" || op == "Einsum" || op == "Expand";
+  if (parameters.size() == 1 && reads && t.count() > 1 && couldBe(file, t, parameters[0]))
+    return parameters[0];
+  return std::nullopt;
+}
+
+std::vector<std::string> Evidence::lostNear(const InitializerUse &use) const {
+  std::vector<std::string> r;
+  auto scope = scopeOf(*use.node);
+  if (!scope)
+    return r;
+  for (const std::string &p : lost_) {
+    StringRef module = StringRef(p).rsplit('.').first, parent = module.rsplit('.').first;
+    if (!StringRef(p).contains('.'))
+      module = parent = "";
+    else if (!module.contains('.'))
+      parent = "";
+    if (module == *scope || parent == *scope)
+      r.push_back(p);
+  }
+  return r;
+}

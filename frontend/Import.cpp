@@ -1,0 +1,187 @@
+// The frontend's top: file -> decisions about parameters -> @micro and @eval -> what is exported.
+#include "frontend/Import.h"
+#include "frontend/Draw.h"
+#include "frontend/Loss.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Path.h"
+#include "onnx.pb.h"
+
+using namespace zcc;
+using llvm::StringRef;
+
+// ---- symbolic dimensions
+
+/// Refuses dimensions that are not fixed, all at once, and --dim names that the model has not.
+static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options) {
+  std::vector<std::string> open, all;
+  for (auto &input : file.graph().input()) {
+    if (file.initializer(input.name()))
+      continue;
+    auto &shape = input.type().tensor_type().shape();
+    for (int i = 0; i < shape.dim_size(); ++i) {
+      auto &d = shape.dim(i);
+      if (d.has_dim_value() && d.dim_value() >= 0)
+        continue;
+      std::string symbol = d.dim_param().empty() ? input.name() + "." + std::to_string(i) : d.dim_param();
+      if (llvm::is_contained(all, symbol))
+        continue;
+      all.push_back(symbol);
+      if (!options.dims.count(symbol))
+        open.push_back(symbol);
+    }
+  }
+  for (auto &[name, n] : options.dims) {
+    if (n < 1)
+      return error("--dim=" + name + "=" + llvm::Twine(n) + ": a dimension is 1 or more");
+    if (llvm::is_contained(all, name))
+      continue;
+    std::string near = nearest(name, all);
+    return error("--dim=" + name + "=" + llvm::Twine(n) + ": the model's inputs have no dimension '" + name + "'" +
+                 (!near.empty()  ? "; did you mean '" + near + "'?"
+                  : all.empty() ? "; all of its dimensions are fixed"
+                                : "; they have " + llvm::join(all, ", ")));
+  }
+  if (open.empty())
+    return llvm::Error::success();
+  std::string flags;
+  for (const std::string &s : open)
+    flags += " --dim=" + s + "=N";
+  return error((open.size() == 1 ? "dimension '" : "dimensions '") + llvm::join(open, "', '") +
+               (open.size() == 1 ? "' is not fixed" : "' are not fixed") + "; give" + flags);
+}
+
+// ---- one function
+
+namespace {
+struct Built {
+  Val loss;
+  std::string lossName;
+};
+} // namespace
+
+/// Imports the graph into a function and puts its results in place.
+static llvm::Error buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) {
+  if (auto e = g.run())
+    return e;
+  if (g.problems.any())
+    return llvm::Error::success(); // reported for all functions together
+  std::vector<std::pair<std::string, Val>> results;
+  if (!g.options.inference) {
+    auto loss = buildLoss(g, spec, built.lossName);
+    if (!loss)
+      return loss.takeError();
+    built.loss = *loss;
+    results.emplace_back(built.lossName, *loss);
+  }
+  if (g.mode == Mode::Eval)
+    for (auto &o : g.file.graph().output()) {
+      if (!results.empty() && o.name() == results[0].first && !spec.isAdded())
+        continue;
+      try {
+        results.emplace_back(o.name(), g.lookup(o.name(), g.main, nullptr, 0));
+      } catch (const NodeError &e) {
+        return error("output '" + o.name() + "': " + e.what);
+      }
+      if (results.back().second.list)
+        return error("output '" + o.name() + "' is a sequence, which is not supported");
+    }
+  for (auto &[name, v] : results) {
+    g.e.loc = makeLoc(name);
+    g.e.fn.results.push_back(g.e.materialize(v));
+    g.e.fn.resultNames.push_back(name);
+  }
+  return llvm::Error::success();
+}
+
+/// Drops what no result needs. What writes a state stays.
+static void dropDead(Function &f) {
+  llvm::SmallPtrSet<Value *, 4> results(f.results.begin(), f.results.end());
+  for (Node *n = f.last(); n;) {
+    Node *before = n->prev();
+    bool isResult = llvm::any_of(n->results, [&](auto &r) { return results.contains(r.get()); });
+    if (n->op->isPure() && !n->hasUses() && !isResult)
+      n->erase();
+    n = before;
+  }
+}
+
+/// Inputs that neither function reads need not be given.
+static void dropUnusedInputs(Module &m, ImportReport &report) {
+  Function *first = m.functions[0].get();
+  std::vector<std::string> unused;
+  for (auto &a : first->args) {
+    bool used = false;
+    for (auto &f : m.functions)
+      if (Value *v = f->arg(a->name))
+        used |= v->hasUses() || llvm::is_contained(f->results, v);
+    if (!used)
+      unused.push_back(a->name);
+  }
+  for (const std::string &name : unused) {
+    report.remarks.push_back("input '" + name + "' is not used and need not be given");
+    for (auto &f : m.functions) {
+      llvm::erase_if(f->args, [&](auto &a) { return a->name == name; });
+      for (unsigned i = 0; i < f->args.size(); ++i)
+        f->args[i]->index = i;
+    }
+  }
+}
+
+/// Constants that only folding looked at.
+static void dropUnusedGlobals(Module &m, Parameters &parameters) {
+  for (auto &p : parameters.all()) {
+    GlobalValue *g = p->global;
+    if (!g || g->hasUses() || p->role == Parameter::Trained)
+      continue;
+    bool isResult = llvm::any_of(m.functions, [&](auto &f) { return llvm::is_contained(f->results, g); });
+    if (isResult || p->role == Parameter::Statistic)
+      continue;
+    p->global = nullptr;
+    m.eraseGlobal(g);
+  }
+}
+
+llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &options,
+                                                        ImportReport &report) {
+  auto missing = options.init.empty() ? MissingData::Refuse : MissingData::Allow;
+  auto file = OnnxFile::open(path, missing);
+  if (!file)
+    return file.takeError();
+  if (auto e = checkDims(**file, options))
+    return e;
+  auto spec = parseLoss(options.inference ? "" : options.loss);
+  if (!spec)
+    return spec.takeError();
+  auto parameters = Parameters::decide(**file, options, report);
+  if (!parameters)
+    return parameters.takeError();
+
+  auto module = std::make_unique<Module>();
+  module->name = llvm::sys::path::stem(path).str();
+  module->folder = (*file)->folder;
+  Problems problems;
+  Built built;
+  for (Mode mode : {Mode::Training, Mode::Eval}) {
+    if (mode == Mode::Training && options.inference)
+      continue;
+    Function *f = module->addFunction(mode == Mode::Training ? "micro" : "eval");
+    GraphImporter g(**file, options, **parameters, *module, *f, mode, problems, report);
+    if (auto e = buildFunction(g, *spec, built))
+      return problems.any() ? problems.take((*file)->name) : std::move(e);
+    dropDead(*f);
+  }
+  if (problems.any())
+    return problems.take((*file)->name);
+  module->attrs.set("loss", built.lossName);
+  dropUnusedInputs(*module, report);
+  dropUnusedGlobals(*module, **parameters);
+  if (auto e = drawMissing(**file, options, **parameters, *module))
+    return e;
+  if (!options.inference && llvm::none_of(module->globals, [](auto &g) { return g->trained; }))
+    report.warnings.push_back("nothing is trained: the model has no initializer that looks like a weight; "
+                              "name some with --train=REGEX");
+  report.inferenceForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Inference);
+  report.trainingForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Training);
+  return module;
+}

@@ -1,0 +1,260 @@
+// Elementwise operators: those with a counterpart of ours, and the activations that are expressions of them.
+#include "frontend/Importer.h"
+#include <cmath>
+
+using namespace zcc;
+
+namespace {
+
+// ---- one to one
+
+template <const OpDef &Op> void unary(NodeImport &n) { n.out(n.e(Op, n.in(0))); }
+
+template <const OpDef &Op> void binary(NodeImport &n) { n.out(n.e(Op, n.in(0), n.in(1))); }
+
+/// Folded from the left: Max, Min, Sum of any number of operands.
+template <const OpDef &Op> Val chain(NodeImport &n) {
+  Val r = n.in(0);
+  for (unsigned i = 1; i < n.inputs(); ++i)
+    r = n.e(Op, r, n.in(i));
+  return r;
+}
+template <const OpDef &Op> void variadic(NodeImport &n) { n.out(chain<Op>(n)); }
+
+void mean(NodeImport &n) {
+  Val s = chain<ops::add>(n);
+  n.out(n.e.div(s, n.e.like(n.inputs(), s)));
+}
+
+void pow(NodeImport &n) {
+  Val x = n.in(0), y = n.in(1);
+  if (!x.isFloat() && y.isFloat()) // computed in floating point, then rounded toward zero
+    return n.out(n.e.cast(n.e(ops::pow, n.e.cast(x, y.elem()), y), x.elem()));
+  n.out(n.e(ops::pow, x, n.e.cast(y, x.elem())));
+}
+
+void mod(NodeImport &n) {
+  bool c = n.i("fmod") != 0 || n.in(0).isFloat();
+  n.out(n.e(c ? ops::fmod : ops::mod, n.in(0), n.in(1)));
+}
+
+void bitShift(NodeImport &n) {
+  n.out(n.e(n.s("direction") == "LEFT" ? ops::shift_left : ops::shift_right, n.in(0), n.in(1)));
+}
+
+void where(NodeImport &n) { n.out(n.e.select(n.in(0), n.in(1), n.in(2))); }
+
+void isInf(NodeImport &n) {
+  Val x = n.in(0), r = n.e(ops::isinf, x);
+  if (!n.i("detect_negative", 1))
+    r = n.e(ops::and_, r, n.e(ops::gt, x, n.e.like(0, x)));
+  if (!n.i("detect_positive", 1))
+    r = n.e(ops::and_, r, n.e(ops::lt, x, n.e.like(0, x)));
+  n.out(r);
+}
+
+void cast(NodeImport &n) {
+  n.ignore({"saturate", "round_mode"}); // only for 8-bit floats, which are refused
+  int to = int(n.i("to"));
+  auto elem = elemFromOnnx(to);
+  if (!elem)
+    unsupported("element type " + onnxTypeName(to));
+  n.out(n.e.cast(n.in(0), *elem));
+}
+
+void castLike(NodeImport &n) {
+  n.ignore({"saturate", "round_mode"});
+  n.out(n.e.cast(n.in(0), n.in(1).elem()));
+}
+
+void identity(NodeImport &n) { n.out(n.in(0)); }
+
+/// select(x < lo, lo, select(x > hi, hi, x)): the gradient passes at the bounds, as in PyTorch.
+void clip(NodeImport &n) {
+  Val x = n.in(0), y = x;
+  if (n.has(2))
+    y = n.e.select(n.e(ops::gt, y, n.in(2)), n.e.expand(n.in(2), {}), y);
+  if (n.has(1))
+    y = n.e.select(n.e(ops::lt, x, n.in(1)), n.e.expand(n.in(1), {}), y);
+  if (n.has(1) && n.has(2)) // where the bounds cross, the upper one wins
+    y = n.e(ops::min, y, n.in(2));
+  n.out(y);
+}
+
+// ---- activations
+
+Val positive(Emitter &e, const Val &x) { return e(ops::gt, x, e.like(0, x)); }
+Val zero(Emitter &e, const Val &x) { return e.like(0, x); }
+/// exp(x) - 1 for x <= 0, without overflow elsewhere.
+Val expm1Negative(Emitter &e, const Val &x) { return e(ops::expm1, e(ops::min, x, zero(e, x))); }
+
+void leakyRelu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.out(e.select(positive(e, x), x, e.mul(x, n.f("alpha", 0.01))));
+}
+
+/// The slope broadcasts to the right (ONNX); PyTorch's has been given its axes by the exporter.
+void prelu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.out(e.select(positive(e, x), x, e.mul(x, n.in(1))));
+}
+
+void elu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.out(e.select(positive(e, x), x, e.mul(expm1Negative(e, x), n.f("alpha", 1))));
+}
+
+void celu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  double alpha = n.f("alpha", 1);
+  n.out(e.select(positive(e, x), x, e.mul(expm1Negative(e, e.mul(x, 1 / alpha)), alpha)));
+}
+
+void selu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  double alpha = n.f("alpha", 1.67326319217681884765625), gamma = n.f("gamma", 1.05070102214813232421875);
+  n.out(e.select(positive(e, x), e.mul(x, gamma), e.mul(expm1Negative(e, x), alpha * gamma)));
+}
+
+Val hardSigmoidOf(Emitter &e, const Val &x, double alpha, double beta) {
+  Val y = e.add(e.mul(x, alpha), beta);
+  Val one = e.like(1, x);
+  return e.select(e(ops::le, y, zero(e, y)), zero(e, y), e.select(e(ops::ge, y, one), one, y));
+}
+
+void hardSigmoid(NodeImport &n) {
+  double alpha = n.f("alpha", 0.2);
+  if (std::abs(alpha - 1.0 / 6) < 1e-7) // PyTorch's, printed as a float
+    alpha = 1.0 / 6;
+  n.out(hardSigmoidOf(n.e, n.in(0), alpha, n.f("beta", 0.5)));
+}
+
+void hardSwish(NodeImport &n) {
+  n.out(n.e.mul(n.in(0), hardSigmoidOf(n.e, n.in(0), 1.0 / 6, 0.5)));
+}
+
+void thresholdedRelu(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.select(n.e(ops::gt, x, n.e.like(n.f("alpha", 1), x)), x, zero(n.e, x)));
+}
+
+void softsign(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.div(x, n.e.add(n.e(ops::abs, x), 1)));
+}
+
+void gelu(NodeImport &n) {
+  n.out(n.e(n.s("approximate", "none") == "tanh" ? ops::gelu_tanh : ops::gelu, n.in(0)));
+}
+
+void mish(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.mul(x, n.e(ops::tanh, n.e(ops::softplus, x))));
+}
+
+Val swishOf(Emitter &e, const Val &x, double alpha) {
+  return alpha == 1 ? e(ops::silu, x) : e.mul(x, e(ops::sigmoid, e.mul(x, alpha)));
+}
+
+void swish(NodeImport &n) { n.out(swishOf(n.e, n.in(0), n.f("alpha", 1))); }
+
+void swiGlu(NodeImport &n) { n.out(n.e.mul(swishOf(n.e, n.in(0), n.f("alpha", 1)), n.in(1))); }
+
+void shrink(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  double lambda = n.f("lambd", 0.5), bias = n.f("bias", 0);
+  Val high = e(ops::gt, x, e.like(lambda, x)), low = e(ops::lt, x, e.like(-lambda, x));
+  n.out(e.select(low, e.add(x, bias), e.select(high, e.add(x, -bias), zero(e, x))));
+}
+
+/// Equal of booleans is not exclusive or.
+void equal(NodeImport &n) {
+  Val a = n.in(0), b = n.in(1);
+  if (a.elem() == Elem::Bool)
+    return n.out(n.e(ops::not_, n.e(ops::xor_, a, b)));
+  n.out(n.e(ops::eq, a, b));
+}
+
+const OnnxOp kOps[] = {
+    {"Add", binary<ops::add>},
+    {"Sub", binary<ops::sub>},
+    {"Mul", binary<ops::mul>},
+    {"Div", binary<ops::div>},
+    {"Pow", pow},
+    {"Mod", mod},
+    {"Max", variadic<ops::max>},
+    {"Min", variadic<ops::min>},
+    {"Sum", variadic<ops::add>},
+    {"Mean", mean},
+    {"Neg", unary<ops::neg>},
+    {"Abs", unary<ops::abs>},
+    {"Sign", unary<ops::sign>},
+    {"Sqrt", unary<ops::sqrt>},
+    {"Reciprocal", unary<ops::reciprocal>},
+    {"Exp", unary<ops::exp>},
+    {"Log", unary<ops::log>},
+    {"Sin", unary<ops::sin>},
+    {"Cos", unary<ops::cos>},
+    {"Tan", unary<ops::tan>},
+    {"Asin", unary<ops::asin>},
+    {"Acos", unary<ops::acos>},
+    {"Atan", unary<ops::atan>},
+    {"Sinh", unary<ops::sinh>},
+    {"Cosh", unary<ops::cosh>},
+    {"Asinh", unary<ops::asinh>},
+    {"Acosh", unary<ops::acosh>},
+    {"Atanh", unary<ops::atanh>},
+    {"Erf", unary<ops::erf>},
+    {"Tanh", unary<ops::tanh>},
+    {"Sigmoid", unary<ops::sigmoid>},
+    {"Softplus", unary<ops::softplus>},
+    {"Relu", unary<ops::relu>},
+    {"Floor", unary<ops::floor>},
+    {"Ceil", unary<ops::ceil>},
+    {"Round", unary<ops::round>},
+    {"IsNaN", unary<ops::isnan>},
+    {"IsInf", isInf},
+    {"Equal", equal},
+    {"Less", binary<ops::lt>},
+    {"LessOrEqual", binary<ops::le>},
+    {"Greater", binary<ops::gt>},
+    {"GreaterOrEqual", binary<ops::ge>},
+    {"And", binary<ops::and_>},
+    {"Or", binary<ops::or_>},
+    {"Xor", binary<ops::xor_>},
+    {"Not", unary<ops::not_>},
+    {"BitwiseAnd", binary<ops::bit_and>},
+    {"BitwiseOr", binary<ops::bit_or>},
+    {"BitwiseXor", binary<ops::bit_xor>},
+    {"BitwiseNot", unary<ops::bit_not>},
+    {"BitShift", bitShift},
+    {"Where", where},
+    {"Cast", cast},
+    {"CastLike", castLike},
+    {"Identity", identity},
+    {"Clip", clip},
+    {"LeakyRelu", leakyRelu},
+    {"PRelu", prelu},
+    {"Elu", elu},
+    {"Celu", celu},
+    {"Selu", selu},
+    {"HardSigmoid", hardSigmoid},
+    {"HardSwish", hardSwish},
+    {"ThresholdedRelu", thresholdedRelu},
+    {"Softsign", softsign},
+    {"Gelu", gelu},
+    {"Mish", mish},
+    {"Swish", swish},
+    {"SwiGLU", swiGlu},
+    {"Shrink", shrink},
+};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::elementwiseOps() { return kOps; }

@@ -1,0 +1,208 @@
+// Reading and writing at computed positions, sorting, and running sums.
+#include "frontend/Importer.h"
+
+using namespace zcc;
+using llvm::ArrayRef;
+
+namespace {
+
+/// Indices as the IR takes them: i64 or i32.
+Val indices(Emitter &e, const Val &v) {
+  return v.elem() == Elem::I64 || v.elem() == Elem::I32 ? v : e.cast(v, Elem::I64);
+}
+
+/// A constant index that counts up by one is a slice, and the whole gradient a pad.
+void gather(NodeImport &n) {
+  Val x = n.in(0), index = indices(n.e, n.in(1));
+  int64_t axis = normalAxis(n.i("axis", 0), x.rank()), d = x.dim(axis);
+  Dims dims(x.dims().begin(), x.dims().begin() + axis);
+  dims.append(index.dims().begin(), index.dims().end());
+  dims.append(x.dims().begin() + axis + 1, x.dims().end());
+  if (index.known && index.count() > 0 && !x.known) {
+    auto at = Emitter::asInts(index, "indices");
+    int64_t first = at[0] < 0 ? at[0] + d : at[0];
+    bool counts = true;
+    for (size_t i = 0; i < at.size(); ++i) {
+      int64_t a = at[i] < 0 ? at[i] + d : at[i];
+      if (a < 0 || a >= d)
+        invalid("index " + llvm::Twine(at[i]) + " is outside an axis of " + llvm::Twine(d));
+      counts &= a == first + int64_t(i);
+    }
+    if (counts)
+      return n.out(n.e.reshape(n.e.slice(x, axis, first, first + int64_t(at.size())), dims));
+  }
+  n.graph.noteRange(index, -d, d - 1);
+  n.out(n.e.gather(x, index, axis));
+}
+
+void gatherElements(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.emit(ops::gather_elements, {x, indices(n.e, n.in(1))}, {{"axis", normalAxis(n.i("axis", 0), x.rank())}}));
+}
+
+void gatherND(NodeImport &n) {
+  n.out(n.e.emit(ops::gather_nd, {n.in(0), indices(n.e, n.in(1))}, {{"batch", n.i("batch_dims", 0)}}));
+}
+
+void scatterElements(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.emit(ops::scatter_elements, {x, indices(n.e, n.in(1)), n.in(2)},
+                 {{"axis", normalAxis(n.i("axis", 0), x.rank())}, {"reduce", n.s("reduction", "none")}}));
+}
+
+void scatterND(NodeImport &n) {
+  n.out(n.e.emit(ops::scatter_nd, {n.in(0), indices(n.e, n.in(1)), n.in(2)}, {{"reduce", n.s("reduction", "none")}}));
+}
+
+/// Writes `update` into the cache along the sequence axis, from each sample's own position on.
+void tensorScatter(NodeImport &n) {
+  Emitter &e = n.e;
+  Val cache = n.in(0), update = n.in(1);
+  int64_t axis = normalAxis(n.i("axis", -2), cache.rank());
+  Val at = e.iota(update.dims(), axis);
+  if (n.has(2)) {
+    Dims d(cache.rank(), 1);
+    d[0] = n.in(2).count();
+    at = e.add(at, e.reshape(e.cast(n.in(2), Elem::I64), d));
+  }
+  if (n.s("mode", "linear") == "circular")
+    at = e(ops::mod, at, e.like(double(cache.dim(axis)), at));
+  n.out(e.emit(ops::scatter_elements, {cache, at, update}, {{"axis", axis}, {"reduce", std::string("none")}}));
+}
+
+// ---- sorting and choosing
+
+void topK(NodeImport &n) {
+  n.ignore({"sorted"}); // ours always are
+  Val x = n.in(0);
+  int64_t axis = normalAxis(n.i("axis", -1), x.rank()), k = Emitter::asInt(n.in(1), "numbers of elements");
+  if (k < 0 || k > x.dim(axis))
+    invalid("the " + llvm::Twine(k) + " largest of " + llvm::Twine(x.dim(axis)));
+  Vals r = n.e.emitAll(ops::topk, {x}, {{"axis", axis}, {"k", k}, {"largest", n.i("largest", 1)}});
+  n.out(0, r[0]);
+  n.out(1, r[1]);
+}
+
+template <const OpDef &Op> void argument(NodeImport &n) {
+  Val x = n.in(0);
+  int64_t axis = normalAxis(n.i("axis", 0), x.rank());
+  Val r = n.e.emit(Op, {x}, {{"axis", axis}, {"last", n.i("select_last_index", 0)}});
+  n.out(n.i("keepdims", 1) ? r : n.e.squeeze(r, {axis}));
+}
+
+void hardmax(NodeImport &n) {
+  Val x = n.in(0);
+  int64_t axis = normalAxis(n.i("axis", -1), x.rank());
+  Val best = n.e.emit(ops::argmax, {x}, {{"axis", axis}});
+  n.out(n.e.cast(n.e(ops::eq, n.e.iota(x.dims(), axis), best), x.elem()));
+}
+
+void oneHot(NodeImport &n) {
+  Emitter &e = n.e;
+  Val at = e.cast(n.in(0), Elem::I64), values = n.in(2);
+  int64_t depth = Emitter::asInt(n.in(1), "depths"), axis = normalAxis(n.i("axis", -1), at.rank() + 1);
+  Val offset = e.cast(e(ops::lt, at, e.like(0, at)), Elem::I64);
+  at = e.unsqueeze(e.add(at, e.mul(offset, double(depth))), {axis});
+  Dims d(at.rank(), 1);
+  d[axis] = depth;
+  Val hot = e(ops::eq, e.iota(d, axis), at);
+  n.out(e.select(hot, e.reshape(e.slice(values, 0, 1, 2), {}), e.reshape(e.slice(values, 0, 0, 1), {})));
+}
+
+/// Where a constant is true, in row-major order.
+void nonZero(NodeImport &n) {
+  auto v = Emitter::asFloats(n.in(0), "operands");
+  auto dims = n.in(0).dims();
+  std::vector<std::vector<int64_t>> found(dims.size());
+  for (size_t i = 0; i < v.size(); ++i) {
+    if (v[i] == 0)
+      continue;
+    int64_t rest = int64_t(i);
+    for (int64_t a = int64_t(dims.size()) - 1; a >= 0; --a) {
+      found[a].push_back(rest % dims[a]);
+      rest /= dims[a];
+    }
+  }
+  std::vector<int64_t> flat;
+  for (auto &f : found)
+    flat.insert(flat.end(), f.begin(), f.end());
+  int64_t count = found.empty() ? 0 : int64_t(found[0].size());
+  n.out(Emitter::integers(flat, {int64_t(dims.size()), count}));
+}
+
+void compress(NodeImport &n) {
+  Val x = n.in(0);
+  auto keep = Emitter::asInts(n.in(1), "conditions");
+  int64_t axis = 0;
+  if (n.hasAttr("axis"))
+    axis = normalAxis(n.i("axis"), x.rank());
+  else
+    x = n.e.reshape(x, {x.count()});
+  std::vector<int64_t> at;
+  for (size_t i = 0; i < keep.size(); ++i)
+    if (keep[i])
+      at.push_back(int64_t(i));
+  n.out(n.e.gather(x, Emitter::integers(at), axis));
+}
+
+/// Element t of sample b becomes element len[b]-1-t, if t < len[b].
+void reverseSequence(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  int64_t time = n.i("time_axis", 0), batch = n.i("batch_axis", 1);
+  Dims d(x.rank(), 1);
+  d[batch] = x.dim(batch);
+  Val length = e.reshape(e.cast(n.in(1), Elem::I64), d), t = e.iota(x.dims(), time);
+  Val mirrored = e.sub(e.add(length, -1.0), t);
+  Val at = e.select(e(ops::lt, t, length), mirrored, t);
+  n.out(e.emit(ops::gather_elements, {x, at}, {{"axis", time}}));
+}
+
+// ---- running sums and products
+
+void cumSum(NodeImport &n) {
+  Val x = n.in(0);
+  int64_t axis = normalAxis(Emitter::asInt(n.in(1), "axes"), x.rank());
+  n.out(n.e.emit(ops::cumsum, {x},
+                 {{"axis", axis}, {"exclusive", n.i("exclusive", 0)}, {"reverse", n.i("reverse", 0)}}));
+}
+
+void cumProd(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  int64_t axis = normalAxis(Emitter::asInt(n.in(1), "axes"), x.rank()), d = x.dim(axis);
+  bool exclusive = n.i("exclusive", 0) != 0, reverse = n.i("reverse", 0) != 0;
+  Vals parts(d);
+  Val running;
+  for (int64_t k = 0; k < d; ++k) {
+    int64_t i = reverse ? d - 1 - k : k;
+    Val here = e.slice(x, axis, i, i + 1);
+    Val before = running ? running : e.expand(e.like(1, x), here.dims());
+    running = running ? e.mul(running, here) : here;
+    parts[i] = exclusive ? before : running;
+  }
+  n.out(d ? e.concat(parts, axis) : x);
+}
+
+const OnnxOp kOps[] = {
+    {"Gather", gather},
+    {"GatherElements", gatherElements},
+    {"GatherND", gatherND},
+    {"ScatterElements", scatterElements},
+    {"ScatterND", scatterND},
+    {"TensorScatter", tensorScatter},
+    {"TopK", topK},
+    {"ArgMax", argument<ops::argmax>},
+    {"ArgMin", argument<ops::argmin>},
+    {"Hardmax", hardmax},
+    {"OneHot", oneHot},
+    {"NonZero", nonZero},
+    {"Compress", compress},
+    {"ReverseSequence", reverseSequence},
+    {"CumSum", cumSum},
+    {"CumProd", cumProd},
+};
+
+} // namespace
+
+ArrayRef<OnnxOp> zcc::indexOps() { return kOps; }

@@ -1,0 +1,115 @@
+// Classification losses: per-row losses, and their mean over the rows that are not ignored.
+#include "frontend/Importer.h"
+
+using namespace zcc;
+
+/// Which labels count; absent if all do.
+static Val validLabels(Emitter &e, const Val &labels, const CrossEntropy &c) {
+  return c.hasIgnore ? e(ops::ne, labels, e.like(double(c.ignore), labels)) : Val();
+}
+
+Val zcc::crossEntropyRows(Emitter &e, const CrossEntropy &c) {
+  Attrs a{{"has_ignore", int64_t(c.hasIgnore)}};
+  if (c.hasIgnore)
+    a.set("ignore", c.ignore);
+  Vals operands{c.logits, c.labels};
+  if (c.weight)
+    operands.push_back(c.weight);
+  Vals r = e.emitAll(ops::cross_entropy, operands, std::move(a));
+  if (c.smoothing == 0)
+    return r[0];
+  // (1-s) * nll + s * mean over classes of -log p, which is lse - mean of the logits.
+  Val spread = e.sub(e.squeeze(r[1], {1}), e.mean(e.cast(c.logits, r[1].elem()), {1}, Emitter::Keep::Nothing));
+  if (Val valid = validLabels(e, c.labels, c))
+    spread = e.select(valid, spread, e.like(0, spread));
+  return e.add(e.mul(r[0], 1 - c.smoothing), e.mul(spread, c.smoothing));
+}
+
+Val zcc::meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, const CrossEntropy &c) {
+  Val total = e.sum(rowLosses, allAxes(0, rowLosses.rank()), Emitter::Keep::Nothing);
+  Val valid = validLabels(e, labels, c);
+  if (!valid && !c.weight)
+    return e.div(total, e.like(double(rowLosses.count()), total));
+  Val each = valid ? e.cast(valid, total.elem()) : Val();
+  if (c.weight) {
+    Val safe = valid ? e.select(valid, labels, e.like(0, labels)) : labels;
+    Val w = e.cast(e.gather(c.weight, safe, 0), total.elem());
+    each = valid ? e.select(valid, w, e.like(0, w)) : w;
+  }
+  return e.div(total, e.sum(each, allAxes(0, each.rank()), Emitter::Keep::Nothing)); // 0 / 0 is NaN, as in PyTorch
+}
+
+namespace {
+
+Val reduced(NodeImport &n, const Val &losses, const Val &labels, const CrossEntropy &c) {
+  std::string reduction = n.s("reduction", "mean");
+  if (reduction == "mean")
+    return meanOverValid(n.e, losses, labels, c);
+  if (reduction == "sum")
+    return n.e.sum(losses, allAxes(0, losses.rank()), Emitter::Keep::Nothing);
+  return losses;
+}
+
+CrossEntropy settings(NodeImport &n) {
+  CrossEntropy c;
+  c.labels = n.e.cast(n.in(1), Elem::I64);
+  c.weight = n.optional(2);
+  c.hasIgnore = n.hasAttr("ignore_index");
+  c.ignore = n.i("ignore_index", -100);
+  return c;
+}
+
+/// [N, C, d...] as rows [N * d..., C].
+Val classesLast(Emitter &e, const Val &x) {
+  Dims perm{0};
+  for (int64_t i = 2; i < x.rank(); ++i)
+    perm.push_back(i);
+  perm.push_back(1);
+  return e.reshape(e.transpose(x, perm), {x.count() / std::max<int64_t>(1, x.dim(1)), x.dim(1)});
+}
+
+void softmaxCrossEntropy(NodeImport &n) {
+  Emitter &e = n.e;
+  Val scores = n.in(0);
+  if (scores.rank() < 2)
+    invalid("scores need two axes at least, got " + scores.type.str());
+  CrossEntropy c = settings(n);
+  Val labels = c.labels;
+  n.graph.noteRange(labels, 0, scores.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
+  c.logits = classesLast(e, scores);
+  c.labels = e.reshape(labels, {labels.count()});
+  Val rows = crossEntropyRows(e, c);
+  if (n.s("reduction", "mean") == "none")
+    n.out(0, e.reshape(rows, labels.dims()));
+  else
+    n.out(0, reduced(n, rows, c.labels, c));
+  if (n.wants(1))
+    n.out(1, e.emit(ops::log_softmax, {scores}, {{"axis", int64_t(1)}}));
+}
+
+void negativeLogLikelihood(NodeImport &n) {
+  Emitter &e = n.e;
+  Val logp = n.in(0);
+  if (logp.rank() < 2)
+    invalid("log-probabilities need two axes at least, got " + logp.type.str());
+  CrossEntropy c = settings(n);
+  n.graph.noteRange(c.labels, 0, logp.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
+  Val valid = c.hasIgnore ? e(ops::ne, c.labels, e.like(double(c.ignore), c.labels)) : Val();
+  Val safe = valid ? e.select(valid, c.labels, e.like(0, c.labels)) : c.labels;
+  Val picked = e.emit(ops::gather_elements, {logp, e.unsqueeze(safe, {1})}, {{"axis", int64_t(1)}});
+  Val loss = e(ops::neg, e.squeeze(picked, {1}));
+  if (c.weight)
+    loss = e.mul(loss, e.gather(c.weight, safe, 0));
+  if (valid)
+    loss = e.select(valid, loss, e.like(0, loss));
+  n.out(reduced(n, loss, c.labels, c));
+}
+
+const OnnxOp kOps[] = {
+    {"SoftmaxCrossEntropyLoss", softmaxCrossEntropy},
+    {"NegativeLogLikelihoodLoss", negativeLogLikelihood},
+};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::lossOps() { return kOps; }

@@ -1,0 +1,68 @@
+// Linear quantisation to integers of 8 bits and more.
+#include "frontend/Importer.h"
+
+using namespace zcc;
+
+namespace {
+
+/// A scale or zero point against x: one for all, one per element of an axis, or one per block along it.
+Val against(NodeImport &n, const Val &s, const Val &x, int64_t axis, int64_t block) {
+  Emitter &e = n.e;
+  if (s.count() == 1)
+    return e.reshape(s, {});
+  if (s.rank() == 1 && block == 0) {
+    Dims d(x.rank(), 1);
+    d[normalAxis(axis, x.rank())] = s.count();
+    return e.reshape(s, d);
+  }
+  if (block == 0)
+    return s;
+  int64_t a = normalAxis(axis, x.rank());
+  Dims wide(s.dims().begin(), s.dims().end()), dims = wide;
+  wide.insert(wide.begin() + a + 1, block);
+  dims[a] *= block;
+  Val v = e.reshape(e.expand(e.unsqueeze(s, {a + 1}), wide), dims);
+  return e.slice(v, a, 0, x.dim(a));
+}
+
+void dequantize(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0), scale = n.in(1);
+  int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
+  Elem to = scale.elem();
+  if (n.i("output_dtype", 0))
+    to = elemFromOnnx(int(n.i("output_dtype"))).value_or(to);
+  Val v = e.cast(x, to);
+  if (n.has(2))
+    v = e.sub(v, e.cast(against(n, n.in(2), x, axis, block), to));
+  n.out(e.mul(v, e.cast(against(n, scale, x, axis, block), to)));
+}
+
+void quantize(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.ignore({"saturate", "precision"});
+  int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
+  Elem to = n.has(2) ? n.in(2).elem() : Elem::U8;
+  if (n.i("output_dtype", 0))
+    to = elemFromOnnx(int(n.i("output_dtype"))).value_or(to);
+  double lo, hi;
+  switch (to) {
+  case Elem::U8: lo = 0, hi = 255; break;
+  case Elem::I8: lo = -128, hi = 127; break;
+  case Elem::U16: lo = 0, hi = 65535; break;
+  case Elem::I16: lo = -32768, hi = 32767; break;
+  default: unsupported("element type " + elemName(to));
+  }
+  Val v = e(ops::round, e.div(x, e.cast(against(n, n.in(1), x, axis, block), x.elem())));
+  if (n.has(2))
+    v = e.add(v, e.cast(against(n, n.in(2), x, axis, block), x.elem()));
+  v = e(ops::max, e(ops::min, v, e.like(hi, v)), e.like(lo, v));
+  n.out(e.cast(v, to));
+}
+
+const OnnxOp kOps[] = {{"DequantizeLinear", dequantize}, {"QuantizeLinear", quantize}};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::quantizeOps() { return kOps; }

@@ -1,0 +1,102 @@
+// Reductions. Axes are an input (the upgrade table makes them one); none means all, unless the node says otherwise.
+#include "frontend/Importer.h"
+
+using namespace zcc;
+
+namespace {
+
+struct Reduction {
+  Dims axes;
+  Emitter::Keep keep;
+  bool nothing; ///< the operand itself
+};
+
+Reduction reductionOf(NodeImport &n) {
+  auto axes = n.intsOf(1, "axes").value_or(std::vector<int64_t>());
+  bool noop = n.i("noop_with_empty_axes", 0) != 0;
+  Reduction r;
+  r.keep = n.i("keepdims", 1) ? Emitter::Keep::Axes : Emitter::Keep::Nothing;
+  r.nothing = axes.empty() && noop;
+  if (!r.nothing)
+    r.axes = axes.empty() ? allAxes(0, n.in(0).rank()) : normalAxes(axes, n.in(0).rank());
+  return r;
+}
+
+template <const OpDef &Op> void reduce(NodeImport &n) {
+  Reduction r = reductionOf(n);
+  Val x = n.in(0);
+  if (x.elem() != Elem::Bool)
+    return n.out(n.e.reduce(Op, x, r.axes, r.keep));
+  n.out(n.e.cast(n.e.reduce(Op, n.e.cast(x, Elem::I32), r.axes, r.keep), Elem::Bool)); // any and all
+}
+
+void mean(NodeImport &n) {
+  Reduction r = reductionOf(n);
+  n.out(n.e.mean(n.in(0), r.axes, r.keep));
+}
+
+void l1(NodeImport &n) {
+  Reduction r = reductionOf(n);
+  n.out(n.e.sum(n.e(ops::abs, n.in(0)), r.axes, r.keep));
+}
+
+void sumSquare(NodeImport &n) {
+  Reduction r = reductionOf(n);
+  n.out(n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep));
+}
+
+/// The square root is not taken of zero, so that the gradient of a zero vector is zero, as in PyTorch.
+Val rootOf(Emitter &e, const Val &s) {
+  Val none = e(ops::eq, s, e.like(0, s));
+  return e.select(none, e.like(0, s), e(ops::sqrt, e.select(none, e.like(1, s), s)));
+}
+
+void l2(NodeImport &n) {
+  Reduction r = reductionOf(n);
+  n.out(rootOf(n.e, n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep)));
+}
+
+void logSum(NodeImport &n) {
+  Reduction r = reductionOf(n);
+  n.out(n.e(ops::log, n.e.sum(n.in(0), r.axes, r.keep)));
+}
+
+void logSumExp(NodeImport &n) {
+  Emitter &e = n.e;
+  Reduction r = reductionOf(n);
+  Val x = n.in(0);
+  if (r.nothing)
+    return n.out(x);
+  Val top = e.reduce(ops::reduce_max, x, r.axes, Emitter::Keep::Axes);
+  top = e.select(e(ops::isinf, top), e.like(0, top), top);
+  Val y = e.add(e(ops::log, e.sum(e(ops::exp, e.sub(x, top)), r.axes)), top);
+  n.out(r.keep == Emitter::Keep::Axes ? y : e.squeeze(y, r.axes));
+}
+
+/// x divided by its norm along an axis.
+void lpNormalization(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  int64_t axis = normalAxis(n.i("axis", -1), x.rank()), p = n.i("p", 2);
+  Val norm = p == 1 ? e.sum(e(ops::abs, x), {axis}) : rootOf(e, e.sum(e.mul(x, x), {axis}));
+  Val none = e(ops::eq, norm, e.like(0, norm)); // 0 stays 0
+  n.out(e.div(x, e.select(none, e.like(1, norm), norm)));
+}
+
+const OnnxOp kOps[] = {
+    {"ReduceSum", reduce<ops::reduce_sum>},
+    {"ReduceMax", reduce<ops::reduce_max>},
+    {"ReduceMin", reduce<ops::reduce_min>},
+    {"ReduceProd", reduce<ops::reduce_prod>},
+    {"ReduceMean", mean},
+    {"ReduceL1", l1},
+    {"ReduceL2", l2},
+    {"ReduceSumSquare", sumSquare},
+    {"ReduceLogSum", logSum},
+    {"ReduceLogSumExp", logSumExp},
+    {"LpNormalization", lpNormalization},
+};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::reduceOps() { return kOps; }

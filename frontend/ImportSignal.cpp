@@ -1,0 +1,108 @@
+// Fourier transforms, as products with matrices of cosines and sines.
+#include "frontend/Importer.h"
+#include "llvm/ADT/StringExtras.h"
+#include <cmath>
+
+using namespace zcc;
+
+namespace {
+
+/// Real and imaginary part of a transform of [..., in] along the last axis to `out` frequencies; `imaginary` may be
+/// absent.
+struct Complex {
+  Val real, imaginary;
+};
+
+Complex transform(Emitter &e, const Complex &x, int64_t length, int64_t out, bool inverse) {
+  int64_t in = x.real.dim(-1);
+  std::vector<double> c(in * out), s(in * out);
+  for (int64_t t = 0; t < in; ++t)
+    for (int64_t k = 0; k < out; ++k) {
+      double angle = 2 * M_PI * double(t * k % length) / double(length) * (inverse ? 1 : -1);
+      double scale = inverse ? 1 / double(length) : 1;
+      c[t * out + k] = std::cos(angle) * scale;
+      s[t * out + k] = std::sin(angle) * scale;
+    }
+  Type matrix(x.real.elem(), {in, out});
+  Val cosines = Emitter::floats(c, matrix), sines = Emitter::floats(s, matrix);
+  Complex y{e.matmul(x.real, cosines), e.matmul(x.real, sines)};
+  if (x.imaginary) {
+    y.real = e.sub(y.real, e.matmul(x.imaginary, sines));
+    y.imaginary = e.add(y.imaginary, e.matmul(x.imaginary, cosines));
+  }
+  return y;
+}
+
+/// Cuts or zero-pads the last axis.
+Val ofLength(Emitter &e, const Val &v, int64_t length) {
+  if (!v || v.dim(-1) == length)
+    return v;
+  if (v.dim(-1) > length)
+    return e.slice(v, v.rank() - 1, 0, length);
+  Dims lo(v.rank(), 0), hi(v.rank(), 0);
+  hi.back() = length - v.dim(-1);
+  return e.pad(v, lo, hi);
+}
+
+Val part(Emitter &e, const Val &x, int64_t i) {
+  return e.squeeze(e.slice(x, x.rank() - 1, i, i + 1), {x.rank() - 1});
+}
+
+void dft(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  int64_t axis = normalAxis(n.has(2) ? Emitter::asInt(n.in(2), "axes") : -2, x.rank()), last = x.rank() - 2;
+  bool inverse = n.i("inverse") != 0, oneSided = n.i("onesided") != 0;
+  int64_t length = n.has(1) ? Emitter::asInt(n.in(1), "lengths") : 0;
+  Complex c{part(e, x, 0), x.dim(-1) == 2 ? part(e, x, 1) : Val()};
+  c.real = e.swapAxes(c.real, axis, last);
+  if (c.imaginary)
+    c.imaginary = e.swapAxes(c.imaginary, axis, last);
+  if (inverse && oneSided) { // the other half mirrors: X[length-k] = conj X[k]
+    int64_t have = c.real.dim(-1);
+    length = length ? length : 2 * (have - 1);
+    auto mirrored = [&](const Val &v, double sign) {
+      Val other = e.slice(v, last, length - have, 0, -1);
+      return e.concat({v, e.mul(other, sign)}, last);
+    };
+    if (!c.imaginary)
+      c.imaginary = e.expand(e.like(0, c.real), c.real.dims());
+    c = transform(e, {mirrored(c.real, 1), mirrored(c.imaginary, -1)}, length, length, true);
+    return n.out(e.unsqueeze(e.swapAxes(c.real, axis, last), {x.rank() - 1}));
+  }
+  length = length ? length : c.real.dim(-1);
+  c = {ofLength(e, c.real, length), ofLength(e, c.imaginary, length)};
+  c = transform(e, c, length, oneSided ? length / 2 + 1 : length, inverse);
+  Val re = e.unsqueeze(e.swapAxes(c.real, axis, last), {x.rank() - 1});
+  Val im = e.unsqueeze(e.swapAxes(c.imaginary, axis, last), {x.rank() - 1});
+  n.out(e.concat({re, im}, x.rank() - 1));
+}
+
+/// Windows of the signal, each transformed: [B, frames, frequencies, 2].
+void stft(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  int64_t hop = Emitter::asInt(n.in(1), "steps");
+  Val window = n.optional(2);
+  int64_t length = n.has(3) ? Emitter::asInt(n.in(3), "lengths") : window ? window.dim(0) : x.dim(1);
+  bool oneSided = n.i("onesided", 1) != 0;
+  int64_t frames = 1 + (x.dim(1) - length) / hop;
+  std::vector<int64_t> at;
+  for (int64_t f = 0; f < frames; ++f)
+    for (int64_t t = 0; t < length; ++t)
+      at.push_back(f * hop + t);
+  Val index = Emitter::integers(at, {frames, length});
+  auto cut = [&](const Val &v) {
+    Val w = e.gather(v, index, 1); // [B, frames, length]
+    return window ? e.mul(w, window) : w;
+  };
+  Complex c{cut(x.rank() == 3 ? part(e, x, 0) : x), x.rank() == 3 && x.dim(2) == 2 ? cut(part(e, x, 1)) : Val()};
+  c = transform(e, c, length, oneSided ? length / 2 + 1 : length, /*inverse=*/false);
+  n.out(e.concat({e.unsqueeze(c.real, {3}), e.unsqueeze(c.imaginary, {3})}, 3));
+}
+
+const OnnxOp kOps[] = {{"DFT", dft}, {"STFT", stft}};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::signalOps() { return kOps; }

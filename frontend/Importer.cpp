@@ -1,0 +1,350 @@
+// The import loop: values by name, one node after the other, local functions and subgraphs in place.
+#include "frontend/Importer.h"
+#include "frontend/SourceLoc.h"
+#include "onnx.pb.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace zcc;
+using llvm::ArrayRef;
+using llvm::StringRef;
+
+void (*zcc::findOnnxOp(StringRef name))(NodeImport &) {
+  static const llvm::StringMap<void (*)(NodeImport &)> table = [] {
+    llvm::StringMap<void (*)(NodeImport &)> t;
+    for (auto family : {elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(), poolOps(),
+                        normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(), resizeOps(), sampleOps(),
+                        signalOps(), sequenceOps(), quantizeOps(), controlOps()})
+      for (const OnnxOp &o : family)
+        t[o.name] = o.import;
+    return t;
+  }();
+  return table.lookup(name);
+}
+
+GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m, Function &fn,
+                             Mode md, Problems &pr, ImportReport &r)
+    : file(f), options(o), parameters(p), module(m), mode(md), problems(pr), report(r), e(m, fn) {
+  main.opset = f.opset("");
+  main.isMain = true;
+}
+
+// ---- values
+
+/// Constants up to this many bytes take part in folding; larger ones stay in their file.
+constexpr int64_t kMostKnownBytes = int64_t(64) << 20;
+
+static std::shared_ptr<Known> lazily(const OnnxFile &file, const Initializer &t, GlobalValue *global) {
+  auto k = std::make_shared<Known>();
+  k->global = global;
+  k->load = [&file, &t] {
+    auto bytes = file.read(t);
+    if (!bytes)
+      invalid(llvm::toString(bytes.takeError()));
+    return tensorFromBytes(t.type(), *bytes);
+  };
+  return k;
+}
+
+Val GraphImporter::valueOf(Parameter &p) {
+  const Initializer &t = *p.source;
+  if (!t.elem)
+    unsupported("element type " + onnxTypeName(t.dataType) + " (of '" + t.name + "')");
+  if (!p.global) {
+    Init init;
+    init.kind = Init::File;
+    init.file = t.file;
+    init.offset = t.offset;
+    init.bytes = t.bytes;
+    if (t.place == Initializer::Inline) {
+      module.constData.resize((module.constData.size() + 63) / 64 * 64);
+      init.file.clear();
+      init.offset = int64_t(module.constData.size());
+      module.constData += t.data;
+    } else if (t.place == Initializer::Missing) {
+      init = Init(); // Parameters say later how it is drawn
+    }
+    auto role = p.role == Parameter::Statistic  ? GlobalValue::State
+                : p.role == Parameter::Constant ? GlobalValue::Const
+                                                : GlobalValue::Param;
+    p.global = module.addGlobal(role, p.name, t.type(), init);
+    p.global->trained = p.role == Parameter::Trained;
+    p.global->exported = p.role != Parameter::Constant;
+    p.global->onnxName = t.name;
+    p.global->loc = makeLoc(t.name);
+  }
+  Val v = Emitter::of(p.global);
+  if (t.place == Initializer::Missing || t.bytes > kMostKnownBytes)
+    return v;
+  if (p.role == Parameter::Constant) {
+    v.known = lazily(file, t, p.global);
+    v.value = nullptr;
+  } else if (p.role == Parameter::Frozen) {
+    v.peek = lazily(file, t, p.global);
+  }
+  return v;
+}
+
+Val GraphImporter::valueOf(const onnx_pb::TensorProto &proto) {
+  auto t = file.tensor(proto);
+  if (!t)
+    invalid(llvm::toString(t.takeError()));
+  if (!t->elem)
+    unsupported("element type " + onnxTypeName(t->dataType));
+  auto bytes = file.read(*t);
+  if (!bytes)
+    invalid(llvm::toString(bytes.takeError()));
+  return Emitter::known(tensorFromBytes(t->type(), *bytes));
+}
+
+Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto *node, unsigned index) {
+  if (const Val *v = scope.find(name))
+    return *v;
+  bool sees = false; // the main graph's initializers
+  for (Scope *s = &scope; s; s = s->parent)
+    sees |= s->isMain;
+  ParameterUse u = sees ? parameters.use(name, node, index) : ParameterUse();
+  if (!u.parameter)
+    invalid("input '" + name + "' does not exist");
+  Val v = valueOf(*u.parameter);
+  if (!u.transposed)
+    return v;
+  return e.swapAxes(v, -1, -2);
+}
+
+Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims, Elem elem) {
+  Vals states{Emitter::of(runtimeState("seed", Elem::I64)), Emitter::of(runtimeState("step", Elem::I64)),
+              Emitter::of(runtimeState("micro", Elem::I64))};
+  return e.emit(op, states,
+                {{"dims", dims.vec()}, {"elem", elemName(elem).str()}, {"id", randoms_++}});
+}
+
+GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
+  if (GlobalValue *g = module.global(name))
+    return g;
+  return module.addGlobal(GlobalValue::State, name, Type(elem, {}), Init());
+}
+
+void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {
+  Value *v = index.value;
+  while (v && v->def) { // whatever only moves or widens elements
+    const OpDef *op = v->def->op;
+    if (op != &ops::reshape && op != &ops::transpose && op != &ops::slice && op != &ops::broadcast &&
+        op != &ops::cast && op != &ops::copy && op != &ops::pad)
+      return;
+    v = v->def->operand(0);
+  }
+  if (!v || v->kind != Value::Argument || !isInteger(v->type.elem))
+    return;
+  std::string key = "range." + v->name;
+  std::vector<int64_t> range{lo, hi, ignore.value_or(lo)}, before = module.attrs.ints(key);
+  if (before.size() == 3) { // both hold
+    bool narrower = lo > before[0] || hi < before[1];
+    range = {std::max(lo, before[0]), std::min(hi, before[1]), before[2]};
+    if (!ignore || (before[2] >= before[0] && before[2] <= before[1]))
+      range[2] = range[0];
+    module.attrs.set(key, range);
+    if (!narrower)
+      return;
+  }
+  module.attrs.set(key, range);
+  module.attrs.set("range_node." + v->name, describe(e.loc));
+}
+
+void GraphImporter::remarkOnce(const std::string &text) {
+  if (!llvm::is_contained(report.remarks, text))
+    report.remarks.push_back(text);
+}
+
+void GraphImporter::warnOnce(const std::string &text) {
+  if (!llvm::is_contained(report.warnings, text))
+    report.warnings.push_back(text);
+}
+
+// ---- inputs
+
+llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
+  std::string name = input.name();
+  if (!input.type().has_tensor_type())
+    return error("input '" + name + "' is not a tensor, which is not supported");
+  auto &type = input.type().tensor_type();
+  auto elem = elemFromOnnx(type.elem_type());
+  if (!elem)
+    return error("input '" + name + "' has element type " + onnxTypeName(type.elem_type()) +
+                 ", which is not supported");
+  if (!type.has_shape())
+    return error("input '" + name + "' has no shape in the model");
+  Type t(*elem, {});
+  for (int i = 0; i < type.shape().dim_size(); ++i) {
+    auto &d = type.shape().dim(i);
+    if (d.has_dim_value() && d.dim_value() >= 0) {
+      t.dims.push_back(d.dim_value());
+      continue;
+    }
+    std::string symbol = d.dim_param().empty() ? name + "." + std::to_string(i) : d.dim_param();
+    auto fixed = options.dims.find(symbol);
+    if (fixed == options.dims.end())
+      return error("dimension '" + symbol + "' is not fixed"); // importOnnx has listed them all before
+    t.dims.push_back(fixed->second);
+  }
+  Value *arg = e.fn.addArg(name, t);
+  if (arg->name != name)
+    return error("input '" + name + "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");
+  main.values[name] = Emitter::of(arg);
+  return llvm::Error::success();
+}
+
+// ---- nodes
+
+/// Names that a node reads, those its subgraphs capture included.
+static void readNames(const onnx_pb::NodeProto &n, llvm::function_ref<void(const std::string &)> f) {
+  for (auto &i : n.input())
+    f(i);
+  for (auto &a : n.attribute()) {
+    for (auto &m : a.g().node())
+      readNames(m, f);
+    for (auto &o : a.g().output()) // may name an outer value directly
+      f(o.name());
+  }
+}
+
+/// The nodes that the outputs depend on, in order.
+static std::vector<const onnx_pb::NodeProto *> reachable(const onnx_pb::GraphProto &g) {
+  llvm::StringSet<> needed;
+  for (auto &o : g.output())
+    needed.insert(o.name());
+  std::vector<const onnx_pb::NodeProto *> r;
+  for (int i = g.node_size() - 1; i >= 0; --i) {
+    auto &n = g.node(i);
+    if (llvm::none_of(n.output(), [&](auto &o) { return !o.empty() && needed.contains(o); }))
+      continue;
+    readNames(n, [&](const std::string &s) { needed.insert(s); });
+    r.push_back(&n);
+  }
+  std::reverse(r.begin(), r.end());
+  return r;
+}
+
+llvm::Error GraphImporter::run() {
+  auto &g = file.graph();
+  for (auto &input : g.input())
+    if (!file.initializer(input.name())) // before IR version 4 initializers are listed as inputs
+      if (auto err = addInput(input))
+        return err;
+  importNodes(reachable(g), main);
+  return llvm::Error::success();
+}
+
+void GraphImporter::importNodes(ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope) {
+  for (size_t i = 0; i < nodes.size(); ++i)
+    importNode(*nodes[i], scope, int64_t(i));
+}
+
+/// "Resize" alone, or "com.microsoft.Resize".
+static std::string qualified(const onnx_pb::NodeProto &n) {
+  bool standard = n.domain().empty() || n.domain() == "ai.onnx";
+  return "'" + (standard ? "" : n.domain() + ".") + n.op_type() + "'";
+}
+
+void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index) {
+  Loc outer = e.loc;
+  e.loc = scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
+  auto fail = [&] {
+    for (auto &o : n.output())
+      scope.failed.insert(o);
+    e.loc = outer;
+  };
+  bool blocked = false;
+  readNames(n, [&](const std::string &s) { blocked |= scope.hasFailed(s); });
+  if (blocked)
+    return fail();
+  try {
+    NodeImport node(*this, scope, n);
+    if (!importCall(node)) {
+      bool standard = n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
+      if (standard)
+        upgrade(node);
+      auto *import = standard ? findOnnxOp(node.op) : nullptr;
+      if (!import) {
+        problems.unsupported(qualified(n), e.loc);
+        return fail();
+      }
+      import(node);
+      for (const std::string &a : node.unread())
+        unsupported("attribute '" + a + "'");
+    }
+    for (int i = 0; i < n.output_size(); ++i) {
+      if (n.output(i).empty())
+        continue;
+      Val &v = node.results()[i];
+      if (!v)
+        unsupported("output " + llvm::Twine(i));
+      if (v.value && v.value->def && v.value->def == e.fn.last()) // a fresh value takes the model's name
+        v.value->name = e.fn.unique(n.output(i));
+      scope.values[n.output(i)] = v;
+    }
+  } catch (const NodeError &err) {
+    if (err.kind == NodeError::Unsupported)
+      problems.unsupported(qualified(n) + " with " + err.what, e.loc);
+    else if (err.kind == NodeError::Invalid)
+      problems.invalid(err.what, e.loc);
+    return fail();
+  }
+  e.loc = outer;
+}
+
+bool GraphImporter::importCall(NodeImport &call) {
+  const onnx_pb::FunctionProto *f = nullptr;
+  for (auto &x : file.model().functions())
+    if (x.name() == call.node.op_type() && x.domain() == call.node.domain() && x.overload() == call.node.overload())
+      f = &x;
+  if (!f)
+    return false;
+  Scope body;
+  body.opset = file.opset("");
+  for (auto &o : f->opset_import())
+    if (o.domain().empty() || o.domain() == "ai.onnx")
+      body.opset = o.version();
+  for (auto &a : f->attribute_proto()) // defaults
+    body.attributes[a.name()] = &a;
+  for (auto &a : call.node.attribute()) {
+    if (a.ref_attr_name().empty())
+      body.attributes[a.name()] = &a;
+    else if (auto i = call.scope.attributes.find(a.ref_attr_name()); i != call.scope.attributes.end())
+      body.attributes[a.name()] = i->second;
+  }
+  for (int i = 0; i < f->input_size(); ++i)
+    body.values[f->input(i)] = call.optional(unsigned(i));
+  std::vector<const onnx_pb::NodeProto *> nodes;
+  for (auto &n : f->node())
+    nodes.push_back(&n);
+  importNodes(nodes, body);
+  for (int i = 0; i < f->output_size() && i < call.node.output_size(); ++i) {
+    if (body.hasFailed(f->output(i))) // reported where it failed
+      throw NodeError{NodeError::Failed, ""};
+    if (const Val *v = body.find(f->output(i)))
+      call.out(unsigned(i), *v);
+  }
+  return true;
+}
+
+Vals GraphImporter::importSubgraph(const onnx_pb::GraphProto &g, ArrayRef<Val> inputs, Scope &parent) {
+  Scope scope;
+  scope.parent = &parent;
+  scope.opset = parent.opset;
+  scope.attributes = parent.attributes;
+  for (int i = 0; i < g.input_size() && i < int(inputs.size()); ++i)
+    scope.values[g.input(i).name()] = inputs[i];
+  for (auto &t : g.initializer())
+    scope.values[t.name()] = valueOf(t);
+  std::vector<const onnx_pb::NodeProto *> nodes;
+  for (auto &n : g.node())
+    nodes.push_back(&n);
+  importNodes(nodes, scope);
+  Vals r;
+  for (auto &o : g.output()) {
+    if (scope.hasFailed(o.name()))
+      throw NodeError{NodeError::Failed, ""};
+    r.push_back(lookup(o.name(), scope, nullptr, 0));
+  }
+  return r;
+}

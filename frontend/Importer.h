@@ -1,0 +1,190 @@
+// The import loop's insides: scopes of ONNX values, and what one operator's importer sees of its node.
+#pragma once
+
+#include "frontend/Emitter.h"
+#include "frontend/Parameters.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace zcc {
+
+namespace onnx_pb {
+class AttributeProto;
+class GraphProto;
+class NodeProto;
+class TensorProto;
+class ValueInfoProto;
+} // namespace onnx_pb
+
+enum class Mode { Training, Eval };
+
+/// What cannot be compiled, over all functions: one report.
+class Problems {
+public:
+  void unsupported(const std::string &what, const Loc &where);
+  void invalid(const std::string &what, const Loc &where);
+  bool any() const { return !seen_.empty() || !first_.empty(); }
+  /// The first thing that is wrong, or the list of everything that is not supported.
+  llvm::Error take(llvm::StringRef file) const;
+
+private:
+  struct Seen {
+    std::string what;
+    std::vector<std::string> nodes;
+  };
+  std::vector<Seen> seen_; ///< in order of appearance
+  std::string first_;
+};
+
+/// The values that the nodes of one graph see. A subgraph also sees its parent's; a function's body does not.
+struct Scope {
+  Scope *parent = nullptr;
+  llvm::StringMap<Val> values;
+  llvm::StringSet<> failed;  ///< outputs of nodes that could not be imported
+  int64_t opset = 0;         ///< of ai.onnx
+  std::map<std::string, const onnx_pb::AttributeProto *> attributes; ///< a function's, from its call
+  bool isMain = false;       ///< whether initializers are in view
+
+  const Val *find(llvm::StringRef name) const;
+  bool hasFailed(llvm::StringRef name) const;
+};
+
+class GraphImporter;
+
+/// One node, as its operator's importer sees it.
+class NodeImport {
+public:
+  NodeImport(GraphImporter &g, Scope &s, const onnx_pb::NodeProto &n);
+
+  GraphImporter &graph;
+  Scope &scope;
+  Emitter &e;
+  const onnx_pb::NodeProto &node;
+  std::string op;
+  int64_t opset;
+
+  unsigned inputs() const { return unsigned(operands_.size()); }
+  bool has(unsigned i) const { return i < operands_.size() && bool(operands_[i]); }
+  const Val &in(unsigned i) const; ///< throws if it is left out
+  Val optional(unsigned i) const { return has(i) ? operands_[i] : Val(); }
+  void setInput(unsigned i, Val v); ///< what an upgrade does
+  void dropInput(unsigned i) { operands_[i] = Val(); }
+
+  unsigned outputs() const;
+  bool wants(unsigned i) const; ///< whether output i has a name
+  void out(unsigned i, Val v);
+  void out(Val v) { out(0, std::move(v)); }
+  std::vector<Val> &results() { return results_; }
+
+  // Attributes. What is never asked for is reported as not supported.
+  bool hasAttr(const char *name) const;
+  int64_t i(const char *name, int64_t otherwise = 0);
+  double f(const char *name, double otherwise = 0);
+  std::string s(const char *name, llvm::StringRef otherwise = "");
+  std::vector<int64_t> ints(const char *name);
+  std::vector<double> floats(const char *name);
+  std::vector<std::string> strings(const char *name);
+  const onnx_pb::TensorProto *tensor(const char *name);
+  const onnx_pb::GraphProto *subgraph(const char *name);
+  void ignore(std::initializer_list<const char *> names); ///< they say nothing that matters here
+  /// The attributes nobody asked for.
+  std::vector<std::string> unread() const;
+
+  /// ints of input `index` if it is there; they must be constant.
+  std::optional<std::vector<int64_t>> intsOf(unsigned index, const char *what) const;
+
+private:
+  const onnx_pb::AttributeProto *attr(const char *name);
+  std::vector<Val> operands_, results_;
+  std::map<std::string, const onnx_pb::AttributeProto *> attributes_;
+  llvm::StringSet<> read_;
+};
+
+/// Imports the model's graph into one function.
+class GraphImporter {
+public:
+  GraphImporter(const OnnxFile &file, const ImportOptions &options, Parameters &parameters, Module &module,
+                Function &fn, Mode mode, Problems &problems, ImportReport &report);
+
+  const OnnxFile &file;
+  const ImportOptions &options;
+  Parameters &parameters;
+  Module &module;
+  Mode mode;
+  Problems &problems;
+  ImportReport &report;
+  Emitter e;
+  Scope main;
+
+  bool training() const { return mode == Mode::Training; }
+  /// The whole graph; inputs become arguments.
+  llvm::Error run();
+  /// Nodes of a graph or function into a scope.
+  void importNodes(llvm::ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope);
+  /// A subgraph with bound inputs (If, Loop, Scan); returns its outputs. Throws if one could not be imported.
+  Vals importSubgraph(const onnx_pb::GraphProto &g, llvm::ArrayRef<Val> inputs, Scope &parent);
+
+  /// The parameter as a value: known if it is a constant small enough to fold.
+  Val valueOf(Parameter &p);
+  /// A tensor message (an attribute) as a known value.
+  Val valueOf(const onnx_pb::TensorProto &t);
+  /// A value by name; throws if there is none.
+  Val lookup(llvm::StringRef name, Scope &scope, const onnx_pb::NodeProto *node, unsigned index);
+
+  /// Draws in [0, 1) or from the normal distribution, new at every step.
+  Val random(const OpDef &op, llvm::ArrayRef<int64_t> dims, Elem elem);
+  /// The state that the runtime sets ("seed", "step", "micro").
+  GlobalValue *runtimeState(llvm::StringRef name, Elem elem);
+  /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal `ignore`.
+  void noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore = std::nullopt);
+  void remarkOnce(const std::string &text);
+  void warnOnce(const std::string &text);
+
+private:
+  llvm::Error addInput(const onnx_pb::ValueInfoProto &input);
+  void importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index);
+  bool importCall(NodeImport &n);
+  int64_t randoms_ = 0;
+};
+
+/// One ONNX operator's importer.
+struct OnnxOp {
+  const char *name;
+  void (*import)(NodeImport &);
+};
+// By family; each list is in the file named after it.
+llvm::ArrayRef<OnnxOp> elementwiseOps();
+llvm::ArrayRef<OnnxOp> shapeOps();
+llvm::ArrayRef<OnnxOp> indexOps();
+llvm::ArrayRef<OnnxOp> reduceOps();
+llvm::ArrayRef<OnnxOp> linearOps();
+llvm::ArrayRef<OnnxOp> convOps();
+llvm::ArrayRef<OnnxOp> poolOps();
+llvm::ArrayRef<OnnxOp> normalizeOps();
+llvm::ArrayRef<OnnxOp> lossOps();
+llvm::ArrayRef<OnnxOp> randomOps();
+llvm::ArrayRef<OnnxOp> recurrentOps();
+llvm::ArrayRef<OnnxOp> attentionOps();
+llvm::ArrayRef<OnnxOp> resizeOps();
+llvm::ArrayRef<OnnxOp> sampleOps();
+llvm::ArrayRef<OnnxOp> signalOps();
+llvm::ArrayRef<OnnxOp> sequenceOps();
+llvm::ArrayRef<OnnxOp> quantizeOps();
+llvm::ArrayRef<OnnxOp> controlOps();
+/// The importer of an operator of ai.onnx, or nullptr.
+void (*findOnnxOp(llvm::StringRef name))(NodeImport &);
+
+/// Brings a node to the newest form of its operator (Upgrade.cpp): attributes that became inputs, renamed operators.
+void upgrade(NodeImport &n);
+
+/// Per-element losses of `labels` under `logits`, class axis last: [N, C] and [N] -> f32[N]; mean and sum over what is
+/// not ignored. Shared by SoftmaxCrossEntropyLoss and --loss.
+struct CrossEntropy {
+  Val logits, labels, weight; ///< weight: f32[C] or absent
+  bool hasIgnore = false;
+  int64_t ignore = -100;
+  double smoothing = 0;
+};
+Val meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, const CrossEntropy &c);
+Val crossEntropyRows(Emitter &e, const CrossEntropy &c);
+
+} // namespace zcc

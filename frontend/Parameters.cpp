@@ -1,0 +1,441 @@
+// Decides what every initializer is. The order of evidence: the parameter that the metadata of each use names, the
+// module of the use, the initializer's own name, and values only where one side is anonymous.
+#include "frontend/Decision.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Regex.h"
+#include "onnx.pb.h"
+#include <cmath>
+
+using namespace zcc;
+using llvm::StringRef;
+
+constexpr const char *kExportHint =
+    "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
+    "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
+
+llvm::Expected<std::unique_ptr<Parameters>> Parameters::decide(const OnnxFile &file, const ImportOptions &options,
+                                                               ImportReport &report) {
+  auto p = std::make_unique<Parameters>();
+  if (auto e = Decision(file, options, report, *p).run())
+    return e;
+  return p;
+}
+
+ParameterUse Parameters::use(StringRef initializer) const { return uses_.lookup(initializer); }
+
+ParameterUse Parameters::use(StringRef initializer, const onnx_pb::NodeProto *node, unsigned index) const {
+  auto i = splitIndex_.find({node, index});
+  return i == splitIndex_.end() ? use(initializer) : ParameterUse{i->second, false};
+}
+
+llvm::Error Decision::run() {
+  for (const Initializer &t : file_.initializers) {
+    factIndex_[t.name] = unsigned(facts_.size());
+    facts_.push_back({&t});
+  }
+  for (Fact &f : facts_)
+    findFact(f);
+  if (auto e = applyTrainAndFreeze())
+    return e;
+  makeParameters();
+  tieByName();
+  tieByValue();
+  if (auto e = applyTies())
+    return e;
+  warnAboutLosses();
+  remember();
+  return llvm::Error::success();
+}
+
+Decision::Fact *Decision::fact(StringRef initializer) {
+  auto i = factIndex_.find(initializer);
+  return i == factIndex_.end() ? nullptr : &facts_[i->second];
+}
+
+// ---- facts
+
+bool Decision::isStatistic(const InitializerUse &u) const {
+  return u.node->op_type() == "BatchNormalization" && (u.index == 3 || u.index == 4);
+}
+
+/// Inputs that settle how an operator is computed, or that PyTorch never trains.
+bool Decision::mustBeConstant(const InitializerUse &u) const {
+  StringRef op = u.node->op_type();
+  if (op == "Resize" || op == "Upsample" || op == "Dropout" || op == "Tile" || op == "DequantizeLinear" ||
+      op == "QuantizeLinear" || op == "SoftmaxCrossEntropyLoss" || op == "NegativeLogLikelihoodLoss")
+    return u.index >= 1;
+  if (op == "Pad" || op == "OneHot")
+    return u.index == 2;
+  if (op == "Attention")
+    return u.index == 3;
+  if (op == "GroupNormalization" || op == "InstanceNormalization") { // PyTorch's own scale follows as a Mul
+    auto fx = fxNodeOf(*u.node);
+    return fx && StringRef(fx->target).contains("group_norm") && op == "InstanceNormalization" && u.index >= 1;
+  }
+  return op == "Range" || op == "ConstantOfShape";
+}
+
+/// Whether it has values that only masks have.
+bool Decision::isMask(const Initializer &t) const {
+  constexpr int64_t kMostBytes = int64_t(256) << 20;
+  if (t.place == Initializer::Missing || t.bytes > kMostBytes || !t.elem)
+    return false;
+  auto bytes = file_.read(t);
+  if (!bytes) {
+    llvm::consumeError(bytes.takeError());
+    return false;
+  }
+  Tensor v = tensorFromBytes(t.type(), *bytes);
+  constexpr double kMasking = -1e30; // finfo(float32).min and -inf; no weight is there
+  return llvm::any_of(v.f, [](double x) { return x <= kMasking; });
+}
+
+void Decision::findFact(Fact &f) {
+  const Initializer &t = *f.source;
+  f.isAnonymous = evidence_.hasFx && evidence_.kindOf(t.name) == Placeholder::Other && !StringRef(t.name).contains('.');
+  auto &uses = evidence_.uses(t.name);
+  if (!t.elem || !isFloat(*t.elem)) {
+    f.evidence = "not floating point";
+    return;
+  }
+  if (uses.empty()) {
+    f.evidence = "not used";
+    return;
+  }
+  if (llvm::all_of(uses, [&](auto &u) { return isStatistic(u); })) {
+    f.role = Parameter::Statistic;
+    f.evidence = "running statistics of BatchNormalization";
+    return;
+  }
+  if (llvm::any_of(uses, [&](auto &u) { return mustBeConstant(u); })) {
+    f.evidence = "input of " + uses[0].node->op_type() + " that is not a weight";
+    return;
+  }
+  if (evidence_.hasFx)
+    factFromMetadata(f);
+  else
+    factFromFile(f);
+}
+
+/// Weights that the exporter re-arranged beyond recognition, but that only can be weights.
+static bool isWeightInput(const InitializerUse &u) {
+  StringRef op = u.node->op_type();
+  if (op == "LSTM" || op == "GRU" || op == "RNN")
+    return u.index >= 1 && u.index <= 3;
+  return (op == "Conv" || op == "ConvTranspose") && (u.index == 1 || u.index == 2);
+}
+
+void Decision::factFromMetadata(Fact &f) {
+  const Initializer &t = *f.source;
+  auto &uses = evidence_.uses(t.name);
+  auto kind = evidence_.kindOf(t.name);
+  if (kind == Placeholder::Buffer) {
+    f.evidence = "a buffer of the module";
+    return;
+  }
+  for (auto &u : uses) {
+    f.meanings.push_back(evidence_.parameterOf(t, u).value_or(""));
+    if (f.meaning.empty())
+      f.meaning = f.meanings.back();
+  }
+  bool own = kind == Placeholder::Parameter || (!evidence_.hasSignature() && !f.isAnonymous);
+  if (!f.meaning.empty()) {
+    f.role = Parameter::Trained;
+    f.evidence = "the metadata of its use names " + f.meaning;
+  } else if (own) {
+    f.role = Parameter::Trained;
+    f.evidence = "its own name";
+  }
+  if (own)
+    f.meaning = t.name;
+  if (f.role == Parameter::Trained)
+    return;
+  if (llvm::any_of(uses, isWeightInput)) {
+    f.role = Parameter::Trained;
+    f.evidence = "a weight of " + uses[0].node->op_type();
+    return;
+  }
+  std::vector<std::string> lost;
+  for (auto &u : uses)
+    for (const std::string &p : evidence_.lostNear(u))
+      if (!llvm::is_contained(lost, p))
+        lost.push_back(p);
+  bool named = !evidence_.hasSignature() && StringRef(t.name).starts_with("embedding");
+  if ((lost.empty() && !named) || t.count() <= 1 || isMask(t)) {
+    f.evidence = "no parameter of the model stands behind it";
+    return;
+  }
+  f.role = Parameter::Trained;
+  f.evidence = named ? "its name" : "the module that uses it lacks " + llvm::join(lost, ", ");
+  warn("'" + t.name + "' " + t.type().str() + " was computed from " + (named ? "an embedding" : llvm::join(lost, ", ")) +
+       " when exporting; what is trained and exported is this result, not the parameter itself; " + kExportHint);
+}
+
+void Decision::factFromFile(Fact &f) {
+  const Initializer &t = *f.source;
+  static const llvm::StringSet<> buffers{"running_mean", "running_var", "num_batches_tracked", "inv_freq",
+                                         "position_ids", "token_type_ids", "final_logits_bias", "masked_bias",
+                                         "attn_mask", "causal_mask", "mask", "relative_position_index"};
+  if (buffers.contains(StringRef(t.name).rsplit('.').second.empty() ? StringRef(t.name)
+                                                                    : StringRef(t.name).rsplit('.').second))
+    f.evidence = "named like a buffer";
+  else if (t.dims.empty() && !StringRef(t.name).contains('.'))
+    f.evidence = "a number";
+  else if (isMask(t))
+    f.evidence = "it has the values of a mask";
+  else {
+    f.role = Parameter::Trained;
+    f.evidence = "a floating-point initializer of a file without metadata";
+  }
+  f.meaning = t.name;
+}
+
+// ---- --train, --freeze
+
+llvm::Error Decision::applyTrainAndFreeze() {
+  auto forMatches = [&](StringRef option, const std::string &pattern,
+                        llvm::function_ref<void(Fact &)> apply) -> llvm::Error {
+    llvm::Regex regex(pattern);
+    std::string why;
+    if (!regex.isValid(why))
+      return error(option + "=" + pattern + ": not a regular expression: " + why);
+    bool any = false;
+    for (Fact &f : facts_) {
+      bool isFloatingPoint = f.source->elem && isFloat(*f.source->elem);
+      bool matches = regex.match(f.source->name) ||
+                     llvm::any_of(f.meanings, [&](const std::string &m) { return !m.empty() && regex.match(m); });
+      if (!matches || !isFloatingPoint)
+        continue;
+      any = true;
+      apply(f);
+    }
+    if (!any) {
+      std::vector<std::string> names;
+      for (Fact &f : facts_)
+        if (f.role == Parameter::Trained)
+          names.push_back(f.source->name);
+      std::string n = nearest(pattern, names);
+      return error(option + "=" + pattern + " matches no floating-point initializer" +
+                   (n.empty() ? "" : "; did you mean '" + n + "'?"));
+    }
+    return llvm::Error::success();
+  };
+  if (!options_.train.empty())
+    for (Fact &f : facts_)
+      if (f.role == Parameter::Trained)
+        f.role = Parameter::Frozen;
+  for (const std::string &p : options_.train)
+    if (auto e = forMatches("--train", p, [&](Fact &f) {
+          f.role = Parameter::Trained;
+          f.named = true;
+          f.evidence = "--train";
+        }))
+      return e;
+  for (const std::string &p : options_.freeze)
+    if (auto e = forMatches("--freeze", p, [&](Fact &f) {
+          if (f.role != Parameter::Trained)
+            return;
+          f.role = Parameter::Frozen;
+          f.evidence = "--freeze";
+        }))
+      return e;
+  return llvm::Error::success();
+}
+
+// ---- parameters, splits
+
+Parameter *Decision::add(const Fact &f, StringRef name) {
+  static const llvm::StringSet<> reserved{"step", "seed", "micro", "lr", "grad_norm"}; // set by the runtime
+  out_.all_.push_back(std::make_unique<Parameter>());
+  Parameter *p = out_.all_.back().get();
+  p->role = f.role;
+  p->name = reserved.contains(name) ? "param." + name.str() : name.str();
+  p->source = f.source;
+  p->evidence = f.evidence;
+  return p;
+}
+
+bool Decision::unties(const Fact &f) const { return llvm::is_contained(options_.unties, f.source->name); }
+
+void Decision::makeParameters() {
+  for (Fact &f : facts_) {
+    bool recovered = f.isAnonymous && !f.meaning.empty() && !factIndex_.count(f.meaning);
+    Parameter *p = add(f, recovered ? f.meaning : f.source->name);
+    out_.uses_[f.source->name] = {p, false};
+    if (p->role != Parameter::Constant && !f.named && !unties(f))
+      split(f);
+  }
+}
+
+/// One initializer, several parameters: the exporter merged equal values.
+void Decision::split(Fact &f) {
+  auto &uses = evidence_.uses(f.source->name);
+  llvm::StringMap<Parameter *> byMeaning;
+  Parameter *own = out_.uses_[f.source->name].parameter;
+  byMeaning[f.meaning] = own;
+  std::vector<std::string> names{f.meaning};
+  for (size_t i = 0; i < f.meanings.size(); ++i) {
+    const std::string &m = f.meanings[i];
+    if (m.empty() || m == f.meaning)
+      continue;
+    Parameter *&p = byMeaning[m];
+    if (!p) {
+      p = add(f, m);
+      p->evidence = "the metadata of its use names " + m;
+      names.push_back(m);
+    }
+    out_.splitIndex_[{uses[i].node, uses[i].index}] = p;
+    out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, p});
+  }
+  if (names.size() > 1)
+    remark("'" + f.source->name + "' is " + std::to_string(names.size()) + " parameters that had one value: " +
+           llvm::join(names, ", "));
+}
+
+// ---- ties
+
+/// The values of a matrix (or stack of them) with the last two axes swapped.
+static std::string transposedBytes(const std::string &bytes, llvm::ArrayRef<int64_t> dims, int64_t elem) {
+  int64_t rows = dims[dims.size() - 2], cols = dims.back(), count = elementCount(dims) / std::max<int64_t>(1, rows * cols);
+  std::string out(bytes.size(), 0);
+  for (int64_t m = 0; m < count; ++m)
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < cols; ++c)
+        memcpy(&out[((m * cols + c) * rows + r) * elem], &bytes[((m * rows + r) * cols + c) * elem], elem);
+  return out;
+}
+
+/// Lets the uses of `from` mean the parameter of `to`, if shapes (and values) fit.
+bool Decision::tie(Fact &to, Fact &from, const std::string &why, bool mustEqual) {
+  const Initializer &a = *to.source, &b = *from.source;
+  if (a.elem != b.elem || a.dims.size() != b.dims.size())
+    return false;
+  Dims swapped = b.dims;
+  if (swapped.size() >= 2)
+    std::swap(swapped[swapped.size() - 1], swapped[swapped.size() - 2]);
+  bool plain = a.dims == b.dims, turned = swapped.size() >= 2 && a.dims == swapped;
+  if (!plain && !turned)
+    return false;
+  bool known = a.place != Initializer::Missing && b.place != Initializer::Missing;
+  if (known && (mustEqual || (plain && turned))) {
+    auto x = file_.read(a), y = file_.read(b);
+    if (!x || !y) {
+      llvm::consumeError(x.takeError());
+      llvm::consumeError(y.takeError());
+      return false;
+    }
+    bool same = plain && *x == *y;
+    bool sameTurned = !same && turned && *x == transposedBytes(*y, b.dims, elemBytes(*b.elem));
+    if (mustEqual && !same && !sameTurned)
+      return false;
+    turned = sameTurned || (!plain && turned);
+  } else {
+    turned = !plain;
+  }
+  Parameter *p = out_.uses_[a.name].parameter, *old = out_.uses_[b.name].parameter;
+  bool base = out_.uses_[a.name].transposed;
+  out_.uses_[b.name] = {p, turned != base};
+  llvm::erase_if(out_.all_, [&](auto &x) { return x.get() == old; });
+  remark("'" + b.name + "' is '" + a.name + "'" + (turned ? " transposed" : "") + ": one parameter (" + why + ")");
+  return true;
+}
+
+void Decision::tieByName() {
+  llvm::StringMap<Fact *> first;
+  for (int pass = 0; pass < 2; ++pass) // initializers with the parameter's own name come first
+    for (Fact &f : facts_) {
+      if (f.role != Parameter::Trained && f.role != Parameter::Frozen)
+        continue;
+      if (f.named || unties(f) || f.meaning.empty() || (f.source->name == f.meaning) != (pass == 0))
+        continue;
+      Fact *&to = first[f.meaning];
+      if (!to) {
+        to = &f;
+        continue;
+      }
+      if (!tie(*to, f, "the metadata of their uses names the same parameter", /*mustEqual=*/true))
+        warn("'" + f.source->name + "' and '" + to->source->name + "' are both parameter " + f.meaning +
+             " in the model, but differ in the file: they are trained apart; tie them with --tie=" + to->source->name +
+             "," + f.source->name);
+    }
+}
+
+void Decision::tieByValue() {
+  if (!evidence_.hasFx)
+    return;
+  for (Fact &f : facts_) {
+    if (f.role != Parameter::Trained || !f.isAnonymous || !f.meaning.empty() || f.named || unties(f) ||
+        f.source->dims.size() < 2)
+      continue;
+    for (Fact &g : facts_)
+      if (&g != &f && g.role == Parameter::Trained && !g.isAnonymous && !g.named && !unties(g) &&
+          g.source->count() == f.source->count() &&
+          tie(g, f, "equal values, and one has no name", /*mustEqual=*/true))
+        break;
+  }
+}
+
+llvm::Error Decision::applyTies() {
+  for (const std::string &u : options_.unties)
+    if (!fact(u))
+      return error("--untie=" + u + ": the model has no initializer of that name");
+  for (const std::string &t : options_.ties) {
+    auto [a, b] = StringRef(t).split(',');
+    Fact *to = fact(a.trim()), *from = fact(b.trim());
+    if (!to || !from)
+      return error("--tie=" + t + ": " + (b.empty() ? "two names are needed, A,B"
+                                                    : "the model has no initializer '" +
+                                                          (to ? b.trim() : a.trim()).str() + "'"));
+    if (out_.uses_[to->source->name].parameter == out_.uses_[from->source->name].parameter)
+      continue;
+    if (!tie(*to, *from, "--tie", /*mustEqual=*/false))
+      return error("--tie=" + t + ": shapes do not fit, " + to->source->type().str() + " and " +
+                   from->source->type().str());
+    out_.uses_[to->source->name].parameter->role = Parameter::Trained;
+  }
+  return llvm::Error::success();
+}
+
+// ---- what the user should know
+
+void Decision::warnAboutLosses() {
+  if (!evidence_.hasFx)
+    return;
+  llvm::StringSet<> have;
+  for (auto &p : out_.all_)
+    have.insert(p->name);
+  for (Fact &f : facts_)
+    for (const std::string &m : f.meanings)
+      have.insert(m);
+  std::vector<std::string> folded, dropped;
+  for (auto &n : file_.graph().node()) {
+    auto fx = fxNodeOf(n);
+    if (!fx)
+      continue;
+    bool isFold = StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
+    if (isFold && !llvm::is_contained(folded, n.name()))
+      folded.push_back(n.name());
+    if (isFold)
+      continue;
+    for (const std::string &p : evidence_.parametersOf(*fx))
+      if (!have.contains(p) && !llvm::is_contained(dropped, p))
+        dropped.push_back(p);
+  }
+  if (!folded.empty())
+    warn("BatchNormalization is folded into " + std::to_string(folded.size()) + " convolutions (first '" + folded[0] +
+         "'): the batch's statistics cannot be used and its own parameters are gone; " + kExportHint);
+  // Weights that went into LSTM's packed form are still there, under other names.
+  bool packed = llvm::any_of(file_.graph().node(), [](auto &n) {
+    return n.op_type() == "LSTM" || n.op_type() == "GRU" || n.op_type() == "RNN";
+  });
+  if (!dropped.empty() && !packed)
+    warn(std::to_string(dropped.size()) + " parameters of the model are not in the file (the exporter drops what is all "
+         "zeros, for example) and are not trained: " + llvm::join(dropped, ", ") + "; " + kExportHint);
+}
+
+void Decision::remember() {
+  static const char *const names[] = {"trained", "frozen", "statistic", "constant"};
+  for (auto &p : out_.all_)
+    if (p->role != Parameter::Constant || (p->source->elem && isFloat(*p->source->elem)))
+      report_.parameters.push_back({p->name, p->source->name, names[p->role], p->evidence});
+}
