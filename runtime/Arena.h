@@ -1,4 +1,5 @@
-// The arena: one buffer that holds every tensor of the program at offsets fixed when it was compiled.
+// The arena: one buffer that holds every tensor of the program at offsets fixed when it was
+// compiled.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@ namespace zccrt {
 
 class Arena {
 public:
-  /// Maps `bytes` of zeros, in huge pages where the system gives them, and touches every page with the threads that will use
-  /// them. Throws a Failure if there is not enough memory.
+  /// Maps `bytes` of zeros, in huge pages where the system gives them, and touches every page with
+  /// the threads that will use them. Throws a Failure if there is not enough memory.
   explicit Arena(int64_t bytes);
   ~Arena();
   Arena(const Arena &) = delete;

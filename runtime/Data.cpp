@@ -39,10 +39,12 @@ static std::string typeText(int elem, const int64_t *dims, int ndim) {
 }
 
 static std::string expected(const zccrt_io &input) {
-  return format("input '%s' is %s", input.name, typeText(input.t.elem, input.t.dims, input.t.ndim).c_str());
+  return format("input '%s' is %s", input.name,
+                typeText(input.t.elem, input.t.dims, input.t.ndim).c_str());
 }
 
-/// Whether numbers of one type may stand for those of another: every value must have its own, or be rounded once (floats).
+/// Whether numbers of one type may stand for those of another: every value must have its own, or be
+/// rounded once (floats).
 static bool converts(int from, int to) {
   if (from == to)
     return true;
@@ -65,7 +67,8 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
     if (std::find(found.begin(), found.end(), name) != found.end())
       fail("input '%s' is given twice", name.c_str());
     found.push_back(name);
-    bindArray(p.inputs[std::find(names.begin(), names.end(), name) - names.begin()], std::move(array));
+    bindArray(p.inputs[std::find(names.begin(), names.end(), name) - names.begin()],
+              std::move(array));
   };
   for (const std::string &path : files.npz)
     for (const Array &a : openNpz(path, names, others))
@@ -75,7 +78,8 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
       std::string near = nearest(f.input, names);
       if (near.empty() && !names.empty())
         near = names[0];
-      fail("--data=%s=%s: the model has no input '%s'%s", f.input.c_str(), f.file.c_str(), f.input.c_str(),
+      fail("--data=%s=%s: the model has no input '%s'%s", f.input.c_str(), f.file.c_str(),
+           f.input.c_str(),
            near.empty() ? "" : format("; did you mean '%s'?", near.c_str()).c_str());
     }
     bind(f.input, openNpy(f.file));
@@ -83,7 +87,8 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
   if (!files.tokens.empty())
     bindTokens(files.tokens, o, p);
   for (int i = 0; i < p.ninputs; ++i) {
-    if (std::any_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &p.inputs[i]; }))
+    if (std::any_of(bindings.begin(), bindings.end(),
+                    [&](auto &b) { return b.input == &p.inputs[i]; }))
       continue;
     std::string had;
     for (const std::string &name : others)
@@ -98,16 +103,19 @@ void DataSet::bindArray(const zccrt_io &input, Array array) {
   const zccrt_tensor &t = input.t;
   std::string have = typeText(array.elem, array.dims.data(), array.dims.size());
   if (!converts(array.elem, t.elem))
-    fail("%s, its data are %s; convert them with numpy: array.astype('%s')", expected(input).c_str(), have.c_str(),
-         elemName(t.elem));
+    fail("%s, its data are %s; convert them with numpy: array.astype('%s')",
+         expected(input).c_str(), have.c_str(), elemName(t.elem));
   if (isFloat(t.elem) && t.elem != array.elem && elemBytes(t.elem) <= elemBytes(array.elem))
-    note(format("'%s' is rounded from %s to %s", input.name, elemName(array.elem), elemName(t.elem)));
+    note(format("'%s' is rounded from %s to %s", input.name, elemName(array.elem),
+                elemName(t.elem)));
   Binding b{&input, std::move(array), 1, 0, elementCount(t), 0};
   const std::vector<int64_t> &dims = b.array.dims;
   bool same = std::equal(dims.begin(), dims.end(), t.dims, t.dims + t.ndim);
   size_t rank = t.ndim ? t.ndim : 1;
-  if (!same && (dims.size() != rank || !std::equal(dims.begin() + 1, dims.end(), t.dims + 1, t.dims + rank)))
-    fail("%s, its data are %s; the data may have any number of samples along the first axis, the other axes must agree",
+  if (!same &&
+      (dims.size() != rank || !std::equal(dims.begin() + 1, dims.end(), t.dims + 1, t.dims + rank)))
+    fail("%s, its data are %s; the data may have any number of samples along the first axis, the "
+         "other axes must agree",
          expected(input).c_str(), have.c_str());
   if (t.ndim && t.dims[0] > 0) {
     b.rows = t.dims[0];
@@ -118,11 +126,12 @@ void DataSet::bindArray(const zccrt_io &input, Array array) {
     b.batches = dims[0] / b.rows;
     if (!b.batches)
       fail("%s, its data have only %lld sample%s; one batch needs %lld", expected(input).c_str(),
-           static_cast<long long>(dims[0]), dims[0] == 1 ? "" : "s", static_cast<long long>(b.rows));
+           static_cast<long long>(dims[0]), dims[0] == 1 ? "" : "s",
+           static_cast<long long>(b.rows));
     if (dims[0] % b.rows)
       note(format("the last %lld of %lld samples of '%s' are left out: %lld make a batch",
-                  static_cast<long long>(dims[0] % b.rows), static_cast<long long>(dims[0]), input.name,
-                  static_cast<long long>(b.rows)));
+                  static_cast<long long>(dims[0] % b.rows), static_cast<long long>(dims[0]),
+                  input.name, static_cast<long long>(b.rows)));
   }
   memory += b.array.inMemory;
   bindings.push_back(std::move(b));
@@ -133,7 +142,8 @@ void DataSet::settle() {
   const Binding *first = nullptr;
   bool equalRows = true;
   for (const Binding &b : bindings) {
-    for (uint64_t x : {uint64_t(b.array.elem), uint64_t(b.rows), uint64_t(b.batches), uint64_t(b.rowElements)})
+    for (uint64_t x :
+         {uint64_t(b.array.elem), uint64_t(b.rows), uint64_t(b.batches), uint64_t(b.rowElements)})
       sizes = hashMix(sizes ^ x) + 1;
     if (!b.batches)
       continue;
@@ -142,7 +152,8 @@ void DataSet::settle() {
     equalRows &= b.rows == first->rows;
     if (b.batches != first->batches)
       fail("input '%s' has data for %lld batches, input '%s' for %lld", first->input->name,
-           static_cast<long long>(first->batches), b.input->name, static_cast<long long>(b.batches));
+           static_cast<long long>(first->batches), b.input->name,
+           static_cast<long long>(b.batches));
   }
   if (first) {
     batchCount = first->batches;
@@ -212,10 +223,12 @@ void DataSet::checkRange(const Binding &b, const char *data, int64_t index) cons
           continue;
         int64_t row = i / b.rowElements;
         int64_t sample = b.batches ? sampleOf(b, index * b.rows + row) : row;
-        std::string also = in.ignore == INT64_MIN ? "" : format(" (or %lld)", static_cast<long long>(in.ignore));
-        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs", in.name,
-             static_cast<long long>(sample), static_cast<long long>(v), static_cast<long long>(in.lo),
-             static_cast<long long>(in.hi), also.c_str(), in.node ? in.node : "");
+        std::string also =
+            in.ignore == INT64_MIN ? "" : format(" (or %lld)", static_cast<long long>(in.ignore));
+        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs",
+             in.name, static_cast<long long>(sample), static_cast<long long>(v),
+             static_cast<long long>(in.lo), static_cast<long long>(in.hi), also.c_str(),
+             in.node ? in.node : "");
       }
     }
   });

@@ -1,7 +1,8 @@
 // Which samples a micro-batch gets, and how they come into the arena.
 //
-// Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of samples (a multiple of B;
-// the rest is dropped). An array with exactly the input's own shape is the same for every micro-batch.
+// Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of
+// samples (a multiple of B; the rest is dropped). An array with exactly the input's own shape is
+// the same for every micro-batch.
 #pragma once
 
 #include "runtime/Npy.h"
@@ -12,7 +13,8 @@
 
 namespace zccrt {
 
-/// A permutation of [0, n) without a table: a Feistel network on the next power of four, walked until it lands inside.
+/// A permutation of [0, n) without a table: a Feistel network on the next power of four, walked
+/// until it lands inside.
 class Permutation {
 public:
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
@@ -25,8 +27,8 @@ private:
 
 class DataSet {
 public:
-  /// Opens the files and matches them with the program's inputs. Throws a Failure that names what was expected and what was
-  /// found. Inputs without data are an error.
+  /// Opens the files and matches them with the program's inputs. Throws a Failure that names what
+  /// was expected and what was found. Inputs without data are an error.
   DataSet(const zccrt_program &p, const DataFiles &files, const Options &o);
 
   /// Batches of B samples in the data; 0 if every input is the same for every micro-batch.
@@ -40,17 +42,18 @@ public:
   /// Types and sizes of what was found; equal on every rank that found the same.
   uint64_t hash() const { return sizes; }
 
-  /// Fills the inputs with batch number `index` = (s*K + k)*N + r. Throws if a value is outside its input's range.
+  /// Fills the inputs with batch number `index` = (s*K + k)*N + r. Throws if a value is outside its
+  /// input's range.
   void load(char *arena, int64_t index);
 
 private:
   struct Binding {
     const zccrt_io *input;
     Array array;
-    int64_t rows;                  ///< samples a batch takes
-    int64_t batches;               ///< 0: the same every time
+    int64_t rows;    ///< samples a batch takes
+    int64_t batches; ///< 0: the same every time
     int64_t rowElements;
-    int64_t rowStride;             ///< elements from sample to sample
+    int64_t rowStride; ///< elements from sample to sample
   };
 
   void bindArray(const zccrt_io &input, Array array);
@@ -63,7 +66,7 @@ private:
 
   std::vector<Binding> bindings;
   std::vector<std::string> noteLines;
-  std::vector<char> staging;       ///< one piece of a conversion
+  std::vector<char> staging; ///< one piece of a conversion
   int64_t batchCount = 0, rowsPerBatch = 1, memory = 0;
   uint64_t sizes = 0, seed;
   bool shuffle, shuffleRows = false;

@@ -11,7 +11,8 @@ template <class T> static auto widen(T x) {
 }
 
 template <class T, class S> static T narrow(S x) {
-  // 16-bit floats from double go through float; a double rounding is of no consequence for input data.
+  // 16-bit floats from double go through float; a double rounding is of no consequence for input
+  // data.
   if constexpr (std::is_same_v<T, Bf16> || std::is_same_v<T, F16>)
     return T(static_cast<float>(x));
   else

@@ -61,18 +61,30 @@ using F16 = _Float16;
 /// Calls fn with a value of the C++ type of elem.
 template <class Fn> void withType(int elem, Fn fn) {
   switch (elem) {
-  case ZCCRT_F32: return fn(float());
-  case ZCCRT_F64: return fn(double());
-  case ZCCRT_F16: return fn(F16());
-  case ZCCRT_BF16: return fn(Bf16());
-  case ZCCRT_I64: return fn(int64_t());
-  case ZCCRT_I32: return fn(int32_t());
-  case ZCCRT_I16: return fn(int16_t());
-  case ZCCRT_I8: return fn(int8_t());
-  case ZCCRT_U64: return fn(uint64_t());
-  case ZCCRT_U32: return fn(uint32_t());
-  case ZCCRT_U16: return fn(uint16_t());
-  default: return fn(uint8_t());
+  case ZCCRT_F32:
+    return fn(float());
+  case ZCCRT_F64:
+    return fn(double());
+  case ZCCRT_F16:
+    return fn(F16());
+  case ZCCRT_BF16:
+    return fn(Bf16());
+  case ZCCRT_I64:
+    return fn(int64_t());
+  case ZCCRT_I32:
+    return fn(int32_t());
+  case ZCCRT_I16:
+    return fn(int16_t());
+  case ZCCRT_I8:
+    return fn(int8_t());
+  case ZCCRT_U64:
+    return fn(uint64_t());
+  case ZCCRT_U32:
+    return fn(uint32_t());
+  case ZCCRT_U16:
+    return fn(uint16_t());
+  default:
+    return fn(uint8_t());
   }
 }
 

@@ -23,7 +23,8 @@ static int numberInEnvironment(std::initializer_list<const char *> names) {
 
 Launch readLaunch() {
   Launch l;
-  // Open MPI, then MPICH and what follows its launcher. PMIX_RANK alone does not say how many there are.
+  // Open MPI, then MPICH and what follows its launcher. PMIX_RANK alone does not say how many there
+  // are.
   int ranks = numberInEnvironment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"});
   if (!ranks && !getenv("PMIX_RANK"))
     return l;
@@ -48,7 +49,8 @@ void useAllCores() {
   sched_setaffinity(0, sizeof mask, &mask);
 }
 
-/// Cores of the node that this process could use were it not bound by mpirun. What a user bound it to without mpirun stays.
+/// Cores of the node that this process could use were it not bound by mpirun. What a user bound it
+/// to without mpirun stays.
 static int allowedCores(const Launch &launch) {
   cpu_set_t before;
   if (!launch.underMpi || sched_getaffinity(0, sizeof before, &before) != 0)
@@ -72,7 +74,8 @@ bool hasSpareCore(const zccrt_program &p, const Launch &launch) {
 }
 
 void prepareProcess(const zccrt_program &p, char **argv) {
-  // A step allocates nothing; what libraries allocate and free inside it must not go back to the system each time.
+  // A step allocates nothing; what libraries allocate and free inside it must not go back to the
+  // system each time.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_ARENA_MAX, 1);
@@ -160,7 +163,8 @@ void checkCpu(const char *isa) {
     if (!cpuHas(word))
       missing += (missing.empty() ? "" : ", ") + word;
   if (!missing.empty())
-    fail("this CPU lacks %s, for which the program was compiled; compile it here, or with --march= and the oldest CPU it "
+    fail("this CPU lacks %s, for which the program was compiled; compile it here, or with --march= "
+         "and the oldest CPU it "
          "shall run on",
          missing.c_str());
 }
@@ -179,9 +183,11 @@ int64_t memoryLeft() {
   for (std::string line; std::getline(file, line);)
     if (line.rfind("MemAvailable:", 0) == 0)
       left = atoll(line.c_str() + 13) * 1024;
-  constexpr struct { const char *limit, *used; } groups[] = {
-      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  constexpr struct {
+    const char *limit, *used;
+  } groups[] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+                {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                 "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
   for (auto &g : groups) {
     int64_t limit = firstNumber(g.limit), used = firstNumber(g.used);
     // What is used includes page cache, which gives way; only the limit itself is firm.
@@ -196,8 +202,10 @@ void checkMemory(int64_t bytesPerRank, int ranksOnNode) {
   if (needed <= left)
     return;
   double gib = 1024.0 * 1024 * 1024;
-  std::string each = ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
-  fail("the program needs %.2f GiB of memory%s, this machine has %.2f GiB left; compile for more ranks or a smaller batch",
+  std::string each =
+      ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
+  fail("the program needs %.2f GiB of memory%s, this machine has %.2f GiB left; compile for more "
+       "ranks or a smaller batch",
        needed / gib, each.c_str(), left / gib);
 }
 

@@ -23,8 +23,9 @@ int threadsPerRank(const zccrt_program &p, const Launch &launch);
 /// Whether the node has a core left for a communication thread of every rank.
 bool hasSpareCore(const zccrt_program &p, const Launch &launch);
 
-/// libgomp reads its settings before main: sets OMP_NUM_THREADS and OMP_WAIT_POLICY, widens the affinity mask if mpirun bound
-/// the rank to fewer cores than it has threads, and starts the program over, once, if that changed anything.
+/// libgomp reads its settings before main: sets OMP_NUM_THREADS and OMP_WAIT_POLICY, widens the
+/// affinity mask if mpirun bound the rank to fewer cores than it has threads, and starts the
+/// program over, once, if that changed anything.
 void prepareProcess(const zccrt_program &p, char **argv);
 
 /// Lets the calling thread run on every core that the system allows.
@@ -32,7 +33,8 @@ void useAllCores();
 
 /// Throws a Failure naming what the code needs and this CPU lacks.
 void checkCpu(const char *isa);
-/// Whether this CPU has a feature, by its name in the compiler ("avx2", "avx512bf16") or in /proc/cpuinfo ("avx512_bf16").
+/// Whether this CPU has a feature, by its name in the compiler ("avx2", "avx512bf16") or in
+/// /proc/cpuinfo ("avx512_bf16").
 bool cpuHas(const std::string &feature);
 
 /// Throws a Failure if the node has less memory left than its ranks need together.

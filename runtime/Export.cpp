@@ -11,7 +11,9 @@ constexpr int64_t kChunkBytes = 4 << 20;
 
 static bool isExported(const zccrt_global &g) { return g.onnx_name && *g.onnx_name; }
 
-static int64_t globalBytes(const zccrt_global &g) { return elementCount(g.t) * elemBytes(g.t.elem); }
+static int64_t globalBytes(const zccrt_global &g) {
+  return elementCount(g.t) * elemBytes(g.t.elem);
+}
 
 namespace {
 
@@ -25,7 +27,8 @@ public:
       file.write(data, n);
   }
 
-  /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them so.
+  /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them
+  /// so.
   void tensor(const zccrt_global &g, bool transposed) {
     const char *data = arena + g.t.offset;
     if (g.shards > 1) {
@@ -67,7 +70,8 @@ struct Pieces {
 };
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
-  return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces} : Pieces{p.onnx_train, p.npieces_train};
+  return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces}
+                                  : Pieces{p.onnx_train, p.npieces_train};
 }
 
 std::string jsonString(const char *text) {
@@ -101,8 +105,9 @@ std::string safetensorsHeader(const zccrt_program &p) {
     std::string shape;
     for (int64_t d : dims)
       shape += format(shape.empty() ? "%lld" : ",%lld", static_cast<long long>(d));
-    s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}", jsonString(g.onnx_name).c_str(),
-                types[g.t.elem], shape.c_str(), static_cast<long long>(at), static_cast<long long>(at + globalBytes(g)));
+    s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}",
+                jsonString(g.onnx_name).c_str(), types[g.t.elem], shape.c_str(),
+                static_cast<long long>(at), static_cast<long long>(at + globalBytes(g)));
     at += globalBytes(g);
   }
   s += "}";
@@ -127,7 +132,8 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form) {
   return total;
 }
 
-void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm, OutFile &file) {
+void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm,
+                   OutFile &file) {
   Writer writer(p, arena, comm, file);
   if (form == ExportForm::Safetensors) {
     std::string header = safetensorsHeader(p);

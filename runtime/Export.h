@@ -13,11 +13,13 @@ enum class ExportForm { Onnx, OnnxTrain, Safetensors };
 /// Bytes the exported file will have.
 int64_t exportBytes(const zccrt_program &p, ExportForm form);
 
-/// Writes the file on rank 0 and commits it; every rank calls it, to hand over its pieces of partitioned tensors. `file` is open
-/// on rank 0 only. Throws a Failure if the disk is full.
-void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm, OutFile &file);
+/// Writes the file on rank 0 and commits it; every rank calls it, to hand over its pieces of
+/// partitioned tensors. `file` is open on rank 0 only. Throws a Failure if the disk is full.
+void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm,
+                   OutFile &file);
 
-/// The header of a safetensors file, with its length in front: names, types, shapes as in the model, offsets.
+/// The header of a safetensors file, with its length in front: names, types, shapes as in the
+/// model, offsets.
 std::string safetensorsHeader(const zccrt_program &p);
 
 } // namespace zccrt

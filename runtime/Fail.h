@@ -1,5 +1,6 @@
-// How the runtime ends on an error: exceptions up to the step loop, which prints one message naming the rank and the step
-// and ends the job. Code that cannot throw (kernels, worker threads) uses zccrt_fail or endJob.
+// How the runtime ends on an error: exceptions up to the step loop, which prints one message naming
+// the rank and the step and ends the job. Code that cannot throw (kernels, worker threads) uses
+// zccrt_fail or endJob.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace zccrt {
 /// printf into a string.
 __attribute__((format(printf, 1, 2))) std::string format(const char *text, ...);
 
-/// An error for the user: lower case, what is wrong, then what to do. Lines after the first are notes.
+/// An error for the user: lower case, what is wrong, then what to do. Lines after the first are
+/// notes.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -34,9 +36,9 @@ struct AgreedFailure : Failure {
 
 /// Where the program is, for messages.
 struct Where {
-  std::string program;       ///< the model's name
+  std::string program; ///< the model's name
   int rank = 0, ranks = 1;
-  int64_t step = -1;         ///< -1: not in the step loop
+  int64_t step = -1; ///< -1: not in the step loop
 };
 extern Where where;
 
@@ -46,7 +48,8 @@ std::string errorText(const std::string &text);
 /// Set by joinJob: tells the other ranks and ends the job (MPI_Abort). May be empty.
 extern void (*abortRanks)();
 
-/// Prints the error, removes unfinished output files, ends the job with status 1. Safe on every thread.
+/// Prints the error, removes unfinished output files, ends the job with status 1. Safe on every
+/// thread.
 [[noreturn]] void endJob(const std::string &text);
 /// Ends this rank only, without a message: another one has failed and said so.
 [[noreturn]] void endSilently();

@@ -1,8 +1,9 @@
 // A fast 64-bit hash of a tensor's bytes, by which a program notices that a weights file changed.
 // The compiler and the runtime both use it. It is not cryptographic.
 //
-// The bytes are cut into blocks of 64 KiB; the hash is finished from the sum of the blocks' hashes, each of which is
-// keyed by its number. So ranks can each hash a part of the blocks and add up what they found.
+// The bytes are cut into blocks of 64 KiB; the hash is finished from the sum of the blocks' hashes,
+// each of which is keyed by its number. So ranks can each hash a part of the blocks and add up what
+// they found.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +50,8 @@ inline uint64_t hashBlock(const void *data, size_t bytes, uint64_t index) {
   return h;
 }
 
-/// The hash of a tensor, of the sum (modulo 2^64) of its blocks' hashes. Never 0, which means "not checked".
+/// The hash of a tensor, of the sum (modulo 2^64) of its blocks' hashes. Never 0, which means "not
+/// checked".
 inline uint64_t hashFinish(uint64_t sumOfBlocks, uint64_t totalBytes) {
   uint64_t h = hashMix(sumOfBlocks + hashMix(totalBytes + 1));
   return h ? h : 1;

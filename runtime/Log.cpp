@@ -19,7 +19,8 @@ static std::string number(double x) {
 
 std::string durationText(double seconds) {
   long long s = std::llround(seconds);
-  return s >= 3600 ? format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60) : format("%lld:%02lld", s / 60, s % 60);
+  return s >= 3600 ? format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60)
+                   : format("%lld:%02lld", s / 60, s % 60);
 }
 
 std::string jsonLine(const zccrt_program &p, const StepReport &r) {
@@ -71,7 +72,8 @@ void Log::write(const StepReport &r) {
 
 void Log::reportEval(const StepReport &r) {
   write(r);
-  say(format("eval loss %.9g over %lld samples in %.1f s", r.loss, static_cast<long long>(r.samples), r.seconds));
+  say(format("eval loss %.9g over %lld samples in %.1f s", r.loss,
+             static_cast<long long>(r.samples), r.seconds));
 }
 
 void Log::report(const StepReport &r) {
@@ -91,7 +93,8 @@ void Log::report(const StepReport &r) {
   if (r.evalLoss)
     line += format("  eval loss %.6g", *r.evalLoss);
   if (terminal)
-    line += format("  %lld/%lld, %s left", static_cast<long long>(r.step + 1), static_cast<long long>(steps),
+    line += format("  %lld/%lld, %s left", static_cast<long long>(r.step + 1),
+                   static_cast<long long>(steps),
                    durationText(secondsSoFar / done * (steps - r.step - 1)).c_str());
   say(line);
 }

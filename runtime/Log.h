@@ -1,4 +1,5 @@
-// What a run reports: a JSON object a step in the log file, a line a step on the terminal. Rank 0 alone has one.
+// What a run reports: a JSON object a step in the log file, a line a step on the terminal. Rank 0
+// alone has one.
 #pragma once
 
 #include "runtime/Options.h"
@@ -10,10 +11,10 @@ namespace zccrt {
 
 struct StepReport {
   int64_t step = 0;
-  double loss = 0;                     ///< mean over ranks and micro-batches, before the update
+  double loss = 0; ///< mean over ranks and micro-batches, before the update
   std::optional<double> lr, gradNorm;
   double seconds = 0;
-  int64_t samples = 0;                 ///< over all ranks
+  int64_t samples = 0; ///< over all ranks
   std::optional<double> evalLoss;
 };
 
@@ -43,7 +44,8 @@ private:
   bool quiet, terminal;
 };
 
-/// The line of the log: {"step": 0, "loss": 1.23456789, ...}. Not-a-number and infinity are written as Python's json reads them.
+/// The line of the log: {"step": 0, "loss": 1.23456789, ...}. Not-a-number and infinity are written
+/// as Python's json reads them.
 std::string jsonLine(const zccrt_program &p, const StepReport &r);
 
 /// "1:02:03" or "2:03".

@@ -84,10 +84,12 @@ StepReport Session::trainStep(int64_t s) {
   return r;
 }
 
-/// The mean loss over the batches of a data set, each once; nothing if the program computes no loss. Every rank runs as often as
-/// the others; what a rank computes beyond the last batch is not counted.
+/// The mean loss over the batches of a data set, each once; nothing if the program computes no
+/// loss. Every rank runs as often as the others; what a rank computes beyond the last batch is not
+/// counted.
 std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samples) {
-  int64_t batches = std::max<int64_t>(set.batches(), 1), rounds = (batches + comm.ranks - 1) / comm.ranks;
+  int64_t batches = std::max<int64_t>(set.batches(), 1),
+          rounds = (batches + comm.ranks - 1) / comm.ranks;
   if (o.eval && o.steps >= 0)
     rounds = std::min(rounds, o.steps);
   int64_t counted = 0;

@@ -1,8 +1,9 @@
 // Arrays in .npy files and .npz archives, read on demand.
 //
-// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member is inflated once.
-// Files are read with pread rather than through a mapping: one that is cut short while the program runs is then an error
-// message and no SIGBUS, and what was read does not count as the program's memory.
+// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member
+// is inflated once. Files are read with pread rather than through a mapping: one that is cut short
+// while the program runs is then an error message and no SIGBUS, and what was read does not count
+// as the program's memory.
 #pragma once
 
 #include "runtime/zccrt.h"
@@ -22,19 +23,19 @@ public:
 };
 
 struct Array {
-  std::string name;                ///< "labels"; of a .npy file its path
+  std::string name; ///< "labels"; of a .npy file its path
   zccrt_elem elem = ZCCRT_F32;
   std::vector<int64_t> dims;
   std::shared_ptr<const Source> source;
-  int64_t offset = 0;              ///< in bytes, of element 0
+  int64_t offset = 0; ///< in bytes, of element 0
   int64_t elements() const;
-  int64_t inMemory = 0;            ///< bytes that inflating took
+  int64_t inMemory = 0; ///< bytes that inflating took
 };
 
 struct NpyHeader {
   zccrt_elem elem;
   std::vector<int64_t> dims;
-  int64_t headerBytes;             ///< the data begin here
+  int64_t headerBytes; ///< the data begin here
 };
 
 /// Reads the header at the front of a .npy file. `where` names it in messages.
@@ -59,6 +60,10 @@ private:
   int fd;
   int64_t size;
 };
+
+/// The array whose header begins at `at` of a source with `bytes` bytes from there.
+Array arrayAt(std::shared_ptr<const Source> source, int64_t at, int64_t bytes,
+              const std::string &name, const std::string &where);
 
 Array openNpy(const std::string &path);
 /// The arrays of an .npz whose names are in `wanted`; `others` gets the names of the rest.

@@ -12,24 +12,53 @@ namespace zccrt {
 
 namespace {
 
-enum Id { Help = 256, Data, Tokens, TokensDtype, TokensLabels, Shuffle, Seed, Weights, Steps, Epochs, Lr, LrSchedule,
-          Warmup, LrMin, LrSteps, Log, Quiet, Eval, EvalData, EvalEvery, Outputs, Export, ExportForm, CommOption, NotYet };
+enum Id {
+  Help = 256,
+  Data,
+  Tokens,
+  TokensDtype,
+  TokensLabels,
+  Shuffle,
+  Seed,
+  Weights,
+  Steps,
+  Epochs,
+  Lr,
+  LrSchedule,
+  Warmup,
+  LrMin,
+  LrSteps,
+  Log,
+  Quiet,
+  Eval,
+  EvalData,
+  EvalEvery,
+  Outputs,
+  Export,
+  ExportForm,
+  CommOption,
+  NotYet
+};
 
 struct Spec {
-  const char *name, *argument;   // argument NULL: takes none
+  const char *name, *argument; // argument NULL: takes none
   Id id;
-  const char *help;              // NULL: not listed
+  const char *help; // NULL: not listed
 };
 
 constexpr Spec kSpecs[] = {
-    {"data", "FILE.npz|NAME=FILE.npy", Data, "arrays by input name, first axis = samples; repeatable"},
-    {"tokens", "FILE.bin", Tokens, "flat uint16 or uint32 tokens; inputs and labels are cut from it"},
-    {"tokens-dtype", "uint16|uint32", TokensDtype, "element type of --tokens (default: by vocabulary and content)"},
+    {"data", "FILE.npz|NAME=FILE.npy", Data,
+     "arrays by input name, first axis = samples; repeatable"},
+    {"tokens", "FILE.bin", Tokens,
+     "flat uint16 or uint32 tokens; inputs and labels are cut from it"},
+    {"tokens-dtype", "uint16|uint32", TokensDtype,
+     "element type of --tokens (default: by vocabulary and content)"},
     {"tokens-labels", "auto|next|same", TokensLabels,
      "labels are the next token, or the same for a model that shifts them itself"},
     {"shuffle", nullptr, Shuffle, "permute the samples, each epoch differently, by --seed"},
     {"seed", "N", Seed, "of dropout, initialisation and --shuffle (default 0)"},
-    {"weights", "DIR", Weights, "where the model's files lie (default: beside the program, as compiled)"},
+    {"weights", "DIR", Weights,
+     "where the model's files lie (default: beside the program, as compiled)"},
     {"steps", "N", Steps, "train N steps"},
     {"epochs", "N", Epochs, "train N times through the data (default 1)"},
     {"lr", "X", Lr, "learning rate (default: as compiled)"},
@@ -40,10 +69,14 @@ constexpr Spec kSpecs[] = {
     {"log", "FILE.jsonl", Log, "one JSON object a step"},
     {"quiet", nullptr, Quiet, "print errors only"},
     {"eval", nullptr, Eval, "no training: the loss over the data, once"},
-    {"eval-data", "FILE", EvalData, "data for evaluation, as --data (or --tokens, for FILE.bin); repeatable"},
-    {"eval-every", "N", EvalEvery, "evaluate on --eval-data after every N steps (default: at the end)"},
-    {"outputs", "FILE.npz", Outputs, "the graph's outputs, batches joined along axis 0; without --steps it does not train"},
-    {"export", "FILE.onnx|FILE.safetensors", Export, "trained weights, in the model's names, shapes and types"},
+    {"eval-data", "FILE", EvalData,
+     "data for evaluation, as --data (or --tokens, for FILE.bin); repeatable"},
+    {"eval-every", "N", EvalEvery,
+     "evaluate on --eval-data after every N steps (default: at the end)"},
+    {"outputs", "FILE.npz", Outputs,
+     "the graph's outputs, batches joined along axis 0; without --steps it does not train"},
+    {"export", "FILE.onnx|FILE.safetensors", Export,
+     "trained weights, in the model's names, shapes and types"},
     {"export-form", "inference|train", ExportForm, "form of the exported ONNX graph"},
     {"comm", "auto|mpi", CommOption, "between ranks: shared memory on one node, or MPI throughout"},
     {"help", nullptr, Help, "this text"},
@@ -104,10 +137,12 @@ void addData(DataFiles &d, const char *option, const std::string &text, bool tok
     return d.npy.push_back({text.substr(0, equals), text.substr(equals + 1)});
   if (endsWith(text, ".npy"))
     fail("--%s=%s: name the input: --%s=NAME=%s", option, text.c_str(), option, text.c_str());
-  fail("--%s=%s: expected FILE.npz%s or NAME=FILE.npy", option, text.c_str(), tokensAllowed ? ", FILE.bin" : "");
+  fail("--%s=%s: expected FILE.npz%s or NAME=FILE.npy", option, text.c_str(),
+       tokensAllowed ? ", FILE.bin" : "");
 }
 
-/// getopt_long takes any unambiguous beginning of a name; what a script relies on should stay one option.
+/// getopt_long takes any unambiguous beginning of a name; what a script relies on should stay one
+/// option.
 void expectKnown(int argc, char **argv) {
   std::vector<std::string> names;
   for (const Spec &s : kSpecs)
@@ -118,11 +153,13 @@ void expectKnown(int argc, char **argv) {
       return;
     if (arg.rfind("--", 0) != 0)
       continue;
-    std::string name = arg.substr(2, arg.find('=') == std::string::npos ? std::string::npos : arg.find('=') - 2);
-    const Spec *spec = std::find_if(std::begin(kSpecs), std::end(kSpecs), [&](auto &s) { return s.name == name; });
+    std::string name =
+        arg.substr(2, arg.find('=') == std::string::npos ? std::string::npos : arg.find('=') - 2);
+    const Spec *spec =
+        std::find_if(std::begin(kSpecs), std::end(kSpecs), [&](auto &s) { return s.name == name; });
     if (spec != std::end(kSpecs)) {
       if (spec->argument && arg.find('=') == std::string::npos)
-        ++i;                     // its argument is the next word
+        ++i; // its argument is the next word
       continue;
     }
     std::string near = nearest(name, names);
@@ -133,31 +170,80 @@ void expectKnown(int argc, char **argv) {
 
 void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
   switch (s.id) {
-  case Help: o.help = true; break;
-  case Data: addData(o.data, s.name, arg, false); break;
-  case Tokens: o.data.tokens = arg; break;
-  case TokensDtype: o.tokenType = oneOf(s.name, arg, s.argument) ? TokenType::U32 : TokenType::U16; break;
-  case TokensLabels: o.tokenLabels = static_cast<TokenLabels>(oneOf(s.name, arg, s.argument)); break;
-  case Shuffle: o.shuffle = true; break;
-  case Seed: o.seed = wholeNumber(s.name, arg, INT64_MIN); break;
-  case Weights: o.weights = arg; break;
-  case Steps: o.steps = wholeNumber(s.name, arg, 0); break;
-  case Epochs: o.epochs = wholeNumber(s.name, arg, 1); break;
-  case Lr: o.lr = number(s.name, arg); break;
-  case LrSchedule: o.schedule = static_cast<Schedule::Kind>(oneOf(s.name, arg, s.argument)); break;
-  case Warmup: o.warmupSteps = wholeNumber(s.name, arg, 0); break;
-  case LrMin: o.lrMin = number(s.name, arg); break;
-  case LrSteps: o.lrSteps = wholeNumber(s.name, arg, 1); break;
-  case Log: o.log = arg; break;
-  case Quiet: o.quiet = true; break;
-  case Eval: o.eval = true; break;
-  case EvalData: addData(o.evalData, s.name, arg, true); break;
-  case EvalEvery: o.evalEvery = wholeNumber(s.name, arg, 1); break;
-  case Outputs: o.outputs = arg; break;
-  case Export: o.exportFile = arg; break;
-  case ExportForm: o.exportTrainForm = oneOf(s.name, arg, s.argument) == 1; break;
-  case CommOption: o.comm = static_cast<CommKind>(oneOf(s.name, arg, s.argument)); break;
-  case NotYet: fail("--%s is not supported yet", s.name);
+  case Help:
+    o.help = true;
+    break;
+  case Data:
+    addData(o.data, s.name, arg, false);
+    break;
+  case Tokens:
+    o.data.tokens = arg;
+    break;
+  case TokensDtype:
+    o.tokenType = oneOf(s.name, arg, s.argument) ? TokenType::U32 : TokenType::U16;
+    break;
+  case TokensLabels:
+    o.tokenLabels = static_cast<TokenLabels>(oneOf(s.name, arg, s.argument));
+    break;
+  case Shuffle:
+    o.shuffle = true;
+    break;
+  case Seed:
+    o.seed = wholeNumber(s.name, arg, INT64_MIN);
+    break;
+  case Weights:
+    o.weights = arg;
+    break;
+  case Steps:
+    o.steps = wholeNumber(s.name, arg, 0);
+    break;
+  case Epochs:
+    o.epochs = wholeNumber(s.name, arg, 1);
+    break;
+  case Lr:
+    o.lr = number(s.name, arg);
+    break;
+  case LrSchedule:
+    o.schedule = static_cast<Schedule::Kind>(oneOf(s.name, arg, s.argument));
+    break;
+  case Warmup:
+    o.warmupSteps = wholeNumber(s.name, arg, 0);
+    break;
+  case LrMin:
+    o.lrMin = number(s.name, arg);
+    break;
+  case LrSteps:
+    o.lrSteps = wholeNumber(s.name, arg, 1);
+    break;
+  case Log:
+    o.log = arg;
+    break;
+  case Quiet:
+    o.quiet = true;
+    break;
+  case Eval:
+    o.eval = true;
+    break;
+  case EvalData:
+    addData(o.evalData, s.name, arg, true);
+    break;
+  case EvalEvery:
+    o.evalEvery = wholeNumber(s.name, arg, 1);
+    break;
+  case Outputs:
+    o.outputs = arg;
+    break;
+  case Export:
+    o.exportFile = arg;
+    break;
+  case ExportForm:
+    o.exportTrainForm = oneOf(s.name, arg, s.argument) == 1;
+    break;
+  case CommOption:
+    o.comm = static_cast<CommKind>(oneOf(s.name, arg, s.argument));
+    break;
+  case NotYet:
+    fail("--%s is not supported yet", s.name);
   }
 }
 
@@ -174,7 +260,8 @@ void check(const zccrt_program &p, const Options &o) {
     fail("--eval-every: this program computes no loss");
   if (!o.data.tokens.empty() && (o.data.npz.size()))
     fail("--tokens and --data=FILE.npz exclude each other");
-  if (!o.exportFile.empty() && !endsWith(o.exportFile, ".onnx") && !endsWith(o.exportFile, ".safetensors"))
+  if (!o.exportFile.empty() && !endsWith(o.exportFile, ".onnx") &&
+      !endsWith(o.exportFile, ".safetensors"))
     fail("--export=%s: expected a name ending in .onnx or .safetensors", o.exportFile.c_str());
   if (endsWith(o.exportFile, ".onnx") && !(o.exportTrainForm ? p.npieces_train : p.npieces))
     fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
@@ -220,7 +307,7 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
   if (p.schedule && *p.schedule && !scheduleFromName(p.schedule, o.schedule))
     fail("the program names an unknown learning-rate schedule '%s'", p.schedule);
   opterr = 0;
-  optind = 0;                    // start over: tests parse more than once
+  optind = 0; // start over: tests parse more than once
   int index = -1;
   for (int c; (c = getopt_long(argc, argv, ":", table.data(), &index)) != -1; index = -1) {
     if (c == ':')
@@ -229,7 +316,8 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
       fail("option '%s' takes no value", argv[optind - 1]);
     if (c == '?')
       fail("unknown option '-%c'; see --help", optopt);
-    const Spec *s = std::find_if(std::begin(kSpecs), std::end(kSpecs), [&](auto &e) { return e.name == table[index].name; });
+    const Spec *s = std::find_if(std::begin(kSpecs), std::end(kSpecs),
+                                 [&](auto &e) { return e.name == table[index].name; });
     apply(p, o, *s, optarg);
   }
   if (optind < argc)
@@ -244,15 +332,17 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
 }
 
 std::string helpText(const zccrt_program &p) {
-  std::string s = format("%s: a training program compiled by zcc for %d rank%s\n\nusage: %sPROGRAM [options]\n\n",
-                         p.model, p.ranks, p.ranks == 1 ? "" : "s",
-                         p.ranks > 1 ? format("mpirun -n %d ", p.ranks).c_str() : "");
+  std::string s = format(
+      "%s: a training program compiled by zcc for %d rank%s\n\nusage: %sPROGRAM [options]\n\n",
+      p.model, p.ranks, p.ranks == 1 ? "" : "s",
+      p.ranks > 1 ? format("mpirun -n %d ", p.ranks).c_str() : "");
   for (const Spec &spec : kSpecs) {
     if (!spec.help)
       continue;
-    std::string left = std::string("  --") + spec.name + (spec.argument ? std::string("=") + spec.argument : "");
-    s += format(left.size() < 34 ? "%-34s %s\n" : "%s\n                                   %s\n", left.c_str(),
-                spec.help);
+    std::string left =
+        std::string("  --") + spec.name + (spec.argument ? std::string("=") + spec.argument : "");
+    s += format(left.size() < 34 ? "%-34s %s\n" : "%s\n                                   %s\n",
+                left.c_str(), spec.help);
   }
   s += "\ninputs:\n";
   for (int i = 0; i < p.ninputs; ++i)

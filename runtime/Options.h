@@ -11,11 +11,11 @@ namespace zccrt {
 /// Where the arrays of one data set come from.
 struct DataFiles {
   struct Named {
-    std::string input, file;       ///< of --data=NAME=FILE.npy
+    std::string input, file; ///< of --data=NAME=FILE.npy
   };
-  std::vector<std::string> npz;    ///< of --data=FILE.npz
+  std::vector<std::string> npz; ///< of --data=FILE.npz
   std::vector<Named> npy;
-  std::string tokens;              ///< of --tokens=FILE
+  std::string tokens; ///< of --tokens=FILE
   bool empty() const { return npz.empty() && npy.empty() && tokens.empty(); }
 };
 
@@ -36,7 +36,7 @@ struct Options {
   double lrMin = 0;
   std::string log, outputs, exportFile, weights;
   bool eval = false;
-  int64_t evalEvery = 0;           ///< 0: not during training
+  int64_t evalEvery = 0; ///< 0: not during training
   bool exportTrainForm = false;
   int64_t seed = 0;
   bool quiet = false;
@@ -49,7 +49,8 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv);
 /// What --help prints.
 std::string helpText(const zccrt_program &p);
 
-/// The candidate with the fewest edits from `name`, if it is near enough to be meant; "" if none is.
+/// The candidate with the fewest edits from `name`, if it is near enough to be meant; "" if none
+/// is.
 std::string nearest(const std::string &name, const std::vector<std::string> &candidates);
 
 } // namespace zccrt

@@ -1,4 +1,5 @@
-// An output file that appears whole or not at all: written under a temporary name beside its place, renamed by commit().
+// An output file that appears whole or not at all: written under a temporary name beside its place,
+// renamed by commit().
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@ namespace zccrt {
 class OutFile {
 public:
   OutFile() = default;
-  /// Opens the temporary file. Throws a Failure if the folder does not exist or may not be written to.
+  /// Opens the temporary file. Throws a Failure if the folder does not exist or may not be written
+  /// to.
   explicit OutFile(const std::string &path);
   OutFile(OutFile &&o) noexcept;
   OutFile &operator=(OutFile &&o) noexcept;

@@ -1,4 +1,5 @@
-// --outputs: the graph's outputs as an .npz, the batches of every rank joined along axis 0 in the order of the data.
+// --outputs: the graph's outputs as an .npz, the batches of every rank joined along axis 0 in the
+// order of the data.
 #pragma once
 
 #include "runtime/OutFile.h"
@@ -9,8 +10,8 @@
 
 namespace zccrt {
 
-/// Each output's bytes are collected in a file without a name beside the .npz and packed at the end, so that outputs of any
-/// size take no memory.
+/// Each output's bytes are collected in a file without a name beside the .npz and packed at the
+/// end, so that outputs of any size take no memory.
 class Outputs {
 public:
   /// Every rank makes one; rank 0 opens the file. Throws a Failure if it cannot be written.
@@ -27,7 +28,7 @@ public:
 private:
   struct Member {
     const zccrt_io *output;
-    int64_t bytes;                 ///< of one batch
+    int64_t bytes; ///< of one batch
     int spool = -1;
   };
 
@@ -36,7 +37,7 @@ private:
 
   Comm &comm;
   std::string path;
-  OutFile file;                    ///< of rank 0
+  OutFile file; ///< of rank 0
   std::vector<Member> members;
   std::vector<char> gathered;
   int64_t batches = 0;

@@ -29,14 +29,17 @@ void Session::start(uint64_t command) {
     if (p.abi != ZCCRT_ABI)
       fail("the program and its runtime are of different versions; compile again");
     if (p.ranks != comm.ranks)
-      fail("compiled for %d rank%s, started with %d; start it with 'mpirun -n %d', or compile it for %d:\n  %s --ranks=%d",
-           p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line, comm.ranks);
+      fail("compiled for %d rank%s, started with %d; start it with 'mpirun -n %d', or compile it "
+           "for %d:\n  %s --ranks=%d",
+           p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line,
+           comm.ranks);
     checkCpu(p.isa);
     if (p.arena_bytes[1] || p.arena_bytes[2])
       fail("this runtime has no host or nvme arena; compile without offload");
     openData();
     countSteps();
-    int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
+    int64_t inflated =
+        (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
     checkMemory(p.arena_bytes[0] + p.library_bytes + inflated, launch.ranksOnNode);
     openOutputs();
   });
@@ -74,9 +77,11 @@ void Session::countSteps() {
     if (!batches && o.epochs < 0)
       fail("the data are the same for every step, so there is no epoch to end; give --steps=N");
     int64_t perStep = int64_t(p.grad_accum) * p.ranks;
-    steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) / perStep);
+    steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) /
+                                     perStep);
   }
-  schedule = {o.schedule, o.lr >= 0 ? o.lr : p.base_lr, o.lrMin, o.warmupSteps, o.lrSteps > 0 ? o.lrSteps : steps};
+  schedule = {o.schedule, o.lr >= 0 ? o.lr : p.base_lr, o.lrMin, o.warmupSteps,
+              o.lrSteps > 0 ? o.lrSteps : steps};
   if (schedule.kind != Schedule::Constant && schedule.min > schedule.lr)
     fail("--lr-min=%g is above the learning rate, %g", schedule.min, schedule.lr);
 }
@@ -99,10 +104,12 @@ void Session::openOutputs() {
   log = std::make_unique<Log>(p, o, steps);
 }
 
-/// Every rank must run the same program with the same options on data of the same shape, or they would wait for each other.
+/// Every rank must run the same program with the same options on data of the same shape, or they
+/// would wait for each other.
 void Session::expectSame(uint64_t command) {
   constexpr const char *what[] = {"program", "command line", "data", "evaluation data"};
-  const uint64_t mine[4] = {p.hash, command, data ? data->hash() : 0, evalData ? evalData->hash() : 0};
+  const uint64_t mine[4] = {p.hash, command, data ? data->hash() : 0,
+                            evalData ? evalData->hash() : 0};
   std::vector<uint64_t> all(4 * comm.ranks);
   comm.exchange(mine, sizeof mine, all.data());
   together([&] {
@@ -121,8 +128,9 @@ void Session::announce() {
       if (set == data.get() || !data || !o.evalData.empty())
         log->say("note: " + note);
   int threads = threadsPerRank(p, launch);
-  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", p.model, p.ranks, p.ranks == 1 ? "" : "s", threads,
-                            threads == 1 ? "" : "s", p.arena_bytes[0] / 1048576.0);
+  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", p.model, p.ranks,
+                            p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+                            p.arena_bytes[0] / 1048576.0);
   if (data)
     line += format(", %lld steps of %lld samples", static_cast<long long>(steps),
                    static_cast<long long>(data->batchRows() * p.ranks * p.grad_accum));

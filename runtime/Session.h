@@ -17,10 +17,12 @@ class Session {
 public:
   Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm);
 
-  /// Opens data and outputs, maps the arena, loads the weights, prepares the kernels. An error on any rank is printed once and
-  /// ends all of them with AgreedFailure. `command` is the hash of the command line.
+  /// Opens data and outputs, maps the arena, loads the weights, prepares the kernels. An error on
+  /// any rank is printed once and ends all of them with AgreedFailure. `command` is the hash of the
+  /// command line.
   void start(uint64_t command);
-  /// Trains, evaluates, exports, as the options say. Throws a Failure on the rank where something is wrong.
+  /// Trains, evaluates, exports, as the options say. Throws a Failure on the rank where something
+  /// is wrong.
   void run();
 
 private:
@@ -43,12 +45,12 @@ private:
   Comm &comm;
   std::unique_ptr<DataSet> data, evalData;
   std::unique_ptr<Arena> arena;
-  std::unique_ptr<Log> log;        // of rank 0
+  std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
-  OutFile exportFile;              // of rank 0
+  OutFile exportFile; // of rank 0
   Schedule schedule;
   int64_t steps = 0;
-  std::vector<double> gathered;    // one number from every rank
+  std::vector<double> gathered; // one number from every rank
 };
 
 /// The whole program; returns its exit status.

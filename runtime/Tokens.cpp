@@ -1,4 +1,5 @@
-// --tokens: a flat file of uint16 or uint32 token ids. Sample i is tokens [i*T, (i+1)*T); labels are those of one token later.
+// --tokens: a flat file of uint16 or uint32 token ids. Sample i is tokens [i*T, (i+1)*T); labels
+// are those of one token later.
 #include "runtime/Data.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
@@ -21,8 +22,8 @@ static zccrt_tokens roleOf(const zccrt_io &input, TokenLabels labels) {
   return role;
 }
 
-/// Whether the file holds uint32: asked for, or needed by the vocabulary, or seen: the upper half of every number is zero,
-/// which in a file of uint16 would make every other token 0.
+/// Whether the file holds uint32: asked for, or needed by the vocabulary, or seen: the upper half
+/// of every number is zero, which in a file of uint16 would make every other token 0.
 static zccrt_elem tokenElem(const File &file, TokenType type, int64_t vocabulary) {
   if (type != TokenType::Auto)
     return type == TokenType::U32 ? ZCCRT_U32 : ZCCRT_U16;
@@ -47,12 +48,14 @@ void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_
   for (int i = 0; i < p.ninputs; ++i) {
     const zccrt_io &in = p.inputs[i];
     zccrt_tokens role = roleOf(in, o.tokenLabels);
-    bool given = std::any_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &in; });
+    bool given =
+        std::any_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &in; });
     if (given || role == ZCCRT_TOKENS_NONE)
       continue;
     // Masks and positions are integers of the same shape; what they hold is not in a token file.
     if (strstr(in.name, "mask") || strstr(in.name, "position") || strstr(in.name, "type"))
-      fail("input '%s' is not cut from --tokens; give it with --data=%s=FILE.npy", in.name, in.name);
+      fail("input '%s' is not cut from --tokens; give it with --data=%s=FILE.npy", in.name,
+           in.name);
     int64_t inputLength = in.t.dims[in.t.ndim - 1];
     if (length >= 0 && length != inputLength)
       fail("--tokens: input '%s' is %lld tokens long, input '%s' %lld", cut[0].first->name,
@@ -68,13 +71,16 @@ void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_
     fail("--tokens: '%s' has %lld bytes, which is no whole number of %s tokens", path.c_str(),
          static_cast<long long>(file->bytes()), elemName(elem));
   int64_t tokens = file->bytes() / elemBytes(elem);
-  bool shifts = std::any_of(cut.begin(), cut.end(), [](auto &c) { return c.second == ZCCRT_TOKENS_NEXT; });
+  bool shifts =
+      std::any_of(cut.begin(), cut.end(), [](auto &c) { return c.second == ZCCRT_TOKENS_NEXT; });
   int64_t samples = length > 0 ? (tokens - shifts) / length : 0;
-  note(format("'%s': %lld %s tokens, %lld samples of %lld", path.c_str(), static_cast<long long>(tokens),
-              elemName(elem), static_cast<long long>(samples), static_cast<long long>(length)));
+  note(format("'%s': %lld %s tokens, %lld samples of %lld", path.c_str(),
+              static_cast<long long>(tokens), elemName(elem), static_cast<long long>(samples),
+              static_cast<long long>(length)));
   for (auto [input, role] : cut) {
     if (elemBytes(input->t.elem) < elemBytes(elem) || input->t.elem == ZCCRT_I16)
-      fail("%s tokens do not fit input '%s', which is %s", elemName(elem), input->name, elemName(input->t.elem));
+      fail("%s tokens do not fit input '%s', which is %s", elemName(elem), input->name,
+           elemName(input->t.elem));
     Binding b{input, {}, input->t.ndim == 2 ? input->t.dims[0] : 1, 0, length, length};
     b.array.name = path;
     b.array.elem = elem;
@@ -83,8 +89,9 @@ void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_
     b.array.offset = role == ZCCRT_TOKENS_NEXT ? elemBytes(elem) : 0;
     b.batches = b.rows > 0 ? samples / b.rows : 0;
     if (!b.batches)
-      fail("--tokens: '%s' has %lld tokens, too few for one batch of %lld samples of %lld", path.c_str(),
-           static_cast<long long>(tokens), static_cast<long long>(b.rows), static_cast<long long>(length));
+      fail("--tokens: '%s' has %lld tokens, too few for one batch of %lld samples of %lld",
+           path.c_str(), static_cast<long long>(tokens), static_cast<long long>(b.rows),
+           static_cast<long long>(length));
     bindings.push_back(std::move(b));
   }
 }

@@ -8,17 +8,21 @@
 
 namespace zccrt {
 
-/// Fills every global in the arena. A partitioned global's rank reads only its own piece; files are read in chunks. Random
-/// values are keyed by the seed, the global's name and the element's index in the whole tensor, so that every partitioning
-/// draws the same. Throws a Failure if a file is missing or cut short.
-/// Returns, for each global, this rank's part of the sum of its file's block hashes.
-std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm, const std::string &weightsDir,
-                                  int64_t seed);
+/// Fills every global in the arena. A partitioned global's rank reads only its own piece; files are
+/// read in chunks. Random values are keyed by the seed, the global's name and the element's index
+/// in the whole tensor, so that every partitioning draws the same. Throws a Failure if a file is
+/// missing or cut short. Returns, for each global, this rank's part of the sum of its file's block
+/// hashes.
+std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm,
+                                  const std::string &weightsDir, int64_t seed);
 
-/// Adds up the ranks' hashes and throws a Failure, on every rank, if a file has changed since the program was compiled.
-void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir);
+/// Adds up the ranks' hashes and throws a Failure, on every rank, if a file has changed since the
+/// program was compiled.
+void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm,
+                 const std::string &weightsDir);
 
-/// Where file `index` of the program is: in weightsDir if given, else relative to the program's folder; -1 is OUT.weights.
+/// Where file `index` of the program is: in weightsDir if given, else relative to the program's
+/// folder; -1 is OUT.weights.
 std::string weightsPath(const zccrt_program &p, int index, const std::string &weightsDir);
 
 /// The first element and the number of elements of a global that rank `rank` holds.
@@ -27,7 +31,8 @@ struct Piece {
 };
 Piece pieceOf(const zccrt_global &g, int rank);
 
-/// Fills out[count] with elements [begin, begin + count) of a random global (ZCCRT_INIT_UNIFORM or _NORMAL).
+/// Fills out[count] with elements [begin, begin + count) of a random global (ZCCRT_INIT_UNIFORM or
+/// _NORMAL).
 void drawRandom(const zccrt_global &g, int64_t seed, int64_t begin, int64_t count, void *out);
 
 } // namespace zccrt

@@ -1,14 +1,16 @@
-/* zccrt: what an emitted program calls. C, no dependency on the compiler, small enough to read in one go.
+/* zccrt: what an emitted program calls. C, no dependency on the compiler, small enough to read in
+ * one go.
  *
- * A program is one zccrt_program record and the functions it names. libzccrt has main(): it reads the options, maps the
- * arena, loads each rank's weights, runs the step loop, logs, exports.
+ * A program is one zccrt_program record and the functions it names. libzccrt has main(): it reads
+ * the options, maps the arena, loads each rank's weights, runs the step loop, logs, exports.
  *
- * The arena: one buffer per rank and memory space, offsets fixed at compile time, in bytes from its start, each a multiple of 64.
+ * The arena: one buffer per rank and memory space, offsets fixed at compile time, in bytes from its
+ * start, each a multiple of 64.
  */
 #ifndef ZCCRT_H
 #define ZCCRT_H
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,42 +18,58 @@ extern "C" {
 enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 1 };
 
 /* The order is that of zcc::Elem. */
-typedef enum { ZCCRT_F32, ZCCRT_F64, ZCCRT_F16, ZCCRT_BF16, ZCCRT_I64, ZCCRT_I32, ZCCRT_I16, ZCCRT_I8,
-               ZCCRT_U64, ZCCRT_U32, ZCCRT_U16, ZCCRT_U8, ZCCRT_BOOL } zccrt_elem;
+typedef enum {
+  ZCCRT_F32,
+  ZCCRT_F64,
+  ZCCRT_F16,
+  ZCCRT_BF16,
+  ZCCRT_I64,
+  ZCCRT_I32,
+  ZCCRT_I16,
+  ZCCRT_I8,
+  ZCCRT_U64,
+  ZCCRT_U32,
+  ZCCRT_U16,
+  ZCCRT_U8,
+  ZCCRT_BOOL
+} zccrt_elem;
 
-/* A tensor in the arena. Strides in elements; dense row-major unless the kernel's contract says more.
- * offset < 0: the operand was left out. */
+/* A tensor in the arena. Strides in elements; dense row-major unless the kernel's contract says
+ * more. offset < 0: the operand was left out. */
 typedef struct {
-  int64_t offset;                 /* bytes, of element 0 */
+  int64_t offset; /* bytes, of element 0 */
   int32_t elem, ndim;
   int64_t dims[ZCCRT_MAX_DIMS];
   int64_t strides[ZCCRT_MAX_DIMS];
 } zccrt_tensor;
 
-/* An attribute of the IR, by name, ints or floats (a string is an int by the kernel's own table). */
+/* An attribute of the IR, by name, ints or floats (a string is an int by the kernel's own table).
+ */
 typedef struct {
   const char *name;
-  int32_t n;                      /* how many values */
-  const int64_t *ints;            /* or NULL */
-  const double *floats;           /* or NULL */
-  const char *str;                /* or NULL */
+  int32_t n;            /* how many values */
+  const int64_t *ints;  /* or NULL */
+  const double *floats; /* or NULL */
+  const char *str;      /* or NULL */
 } zccrt_attr;
 
-/* One call of a library kernel: operands, then results. The emitter prints one constant per IR line. */
+/* One call of a library kernel: operands, then results. The emitter prints one constant per IR
+ * line. */
 typedef struct {
-  const char *name;               /* %name in .zir */
-  const char *node;               /* ONNX node, for messages */
+  const char *name; /* %name in .zir */
+  const char *node; /* ONNX node, for messages */
   const zccrt_tensor *t;
   int32_t nin, nout;
   const zccrt_attr *attrs;
   int32_t nattrs;
-  int64_t scratch;                /* offset of the workspace in the arena, bytes; < 0: none */
+  int64_t scratch; /* offset of the workspace in the arena, bytes; < 0: none */
   int64_t scratch_bytes;
   int32_t threads;
-  void **cache;                   /* one slot per call: what prepare made (a primitive); freed by nobody */
+  void **cache; /* one slot per call: what prepare made (a primitive); freed by nobody */
 } zccrt_call;
 
-/* Runs a kernel. With arena == NULL it only prepares: makes primitives, allocates what the step must not. */
+/* Runs a kernel. With arena == NULL it only prepares: makes primitives, allocates what the step
+ * must not. */
 typedef void (*zccrt_kernel)(char *arena, const zccrt_call *c);
 /* Bytes of scratch the call needs, called by the compiler (offsets are not set). */
 typedef int64_t (*zccrt_workspace)(const zccrt_call *c);
@@ -59,102 +77,127 @@ typedef int64_t (*zccrt_workspace)(const zccrt_call *c);
 typedef struct {
   const char *name;
   zccrt_kernel run;
-  zccrt_workspace workspace;      /* NULL: needs none */
-  int32_t strided;                /* bit i: tensor i (operands, then results) may have any strides */
+  zccrt_workspace workspace; /* NULL: needs none */
+  int32_t strided;           /* bit i: tensor i (operands, then results) may have any strides */
 } zccrt_kernel_def;
 extern const zccrt_kernel_def zccrt_cpu_kernels[];
 extern const int zccrt_cpu_kernel_count;
 
-/* Ends the job with exit status 1: one message with the rank, the step and the ONNX node (NULL or "": none). */
-__attribute__((noreturn, format(printf, 2, 3)))
-void zccrt_fail(const char *node, const char *format, ...);
+/* Ends the job with exit status 1: one message with the rank, the step and the ONNX node (NULL or
+ * "": none). */
+__attribute__((noreturn, format(printf, 2, 3))) void zccrt_fail(const char *node,
+                                                                const char *format, ...);
 
 /* ---- collectives: started and waited, in the program's order; each blocks or not as Comm decides.
- * Offsets are those of the arena; neither buffer is touched between start and wait. out may be in itself (or, of a gather, in
- * may be this rank's piece of out), else they do not overlap. 0 <= slot < zccrt_program.slots, free again after its wait.
- * A tensor of count elements lies on the ranks in pieces of ceil(count / ranks), the last ones shorter or empty; a piece's
- * buffer has room for that many, and what a reduce_scatter does not fill there it sets to zero.
- * Sums are taken in rank order, rank 0 + rank 1 + ..., bf16 and f16 in f32; mean != 0 divides the sum by the number of ranks
- * before it is rounded. With one rank a sum or a gather is a copy. */
+ * Offsets are those of the arena; neither buffer is touched between start and wait. out may be in
+ * itself (or, of a gather, in may be this rank's piece of out), else they do not overlap. 0 <= slot
+ * < zccrt_program.slots, free again after its wait. A tensor of count elements lies on the ranks in
+ * pieces of ceil(count / ranks), the last ones shorter or empty; a piece's buffer has room for that
+ * many, and what a reduce_scatter does not fill there it sets to zero. Sums are taken in rank
+ * order, rank 0 + rank 1 + ..., bf16 and f16 in f32; mean != 0 divides the sum by the number of
+ * ranks before it is rounded. With one rank a sum or a gather is a copy. */
 /* in[count] -> out[count] */
-void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem, int mean);
+void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem,
+                            int mean);
 /* in[piece] -> out[count] */
-void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem);
+void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
+                            int elem);
 /* in[count] -> out[piece] */
-void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem, int mean);
+void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
+                                int elem, int mean);
 void zccrt_wait(int slot);
 
 /* ---- the program record */
 
-typedef enum { ZCCRT_INIT_ZERO, ZCCRT_INIT_SPLAT, ZCCRT_INIT_FILE, ZCCRT_INIT_UNIFORM, ZCCRT_INIT_NORMAL,
-               ZCCRT_INIT_COPY } zccrt_init;
+typedef enum {
+  ZCCRT_INIT_ZERO,
+  ZCCRT_INIT_SPLAT,
+  ZCCRT_INIT_FILE,
+  ZCCRT_INIT_UNIFORM,
+  ZCCRT_INIT_NORMAL,
+  ZCCRT_INIT_COPY
+} zccrt_init;
 
-/* What --tokens puts into an integer input of shape [.., T]. AUTO goes by the name: "label" or "target" in it, or an
- * `ignore` value, means NEXT, else IDS. SAME is for a model that shifts its labels itself. */
-typedef enum { ZCCRT_TOKENS_AUTO, ZCCRT_TOKENS_IDS, ZCCRT_TOKENS_NEXT, ZCCRT_TOKENS_SAME, ZCCRT_TOKENS_NONE } zccrt_tokens;
+/* What --tokens puts into an integer input of shape [.., T]. AUTO goes by the name: "label" or
+ * "target" in it, or an `ignore` value, means NEXT, else IDS. SAME is for a model that shifts its
+ * labels itself. */
+typedef enum {
+  ZCCRT_TOKENS_AUTO,
+  ZCCRT_TOKENS_IDS,
+  ZCCRT_TOKENS_NEXT,
+  ZCCRT_TOKENS_SAME,
+  ZCCRT_TOKENS_NONE
+} zccrt_tokens;
 
 /* Where a global lies and how it starts. */
 typedef struct {
-  const char *name;               /* %name in .zir */
-  const char *onnx_name;          /* initializer's name for --export; "" if not exported */
-  zccrt_tensor t;                 /* whole tensor's dims; offset of this rank's piece */
-  int32_t shards;                 /* 1: whole on every rank */
-  int32_t space;                  /* 0 device, 1 host, 2 nvme */
+  const char *name;      /* %name in .zir */
+  const char *onnx_name; /* initializer's name for --export; "" if not exported */
+  zccrt_tensor t;        /* whole tensor's dims; offset of this rank's piece */
+  int32_t shards;        /* 1: whole on every rank */
+  int32_t space;         /* 0 device, 1 host, 2 nvme */
   zccrt_init init;
-  double a, b;                    /* splat a; uniform [a,b); normal mean a, deviation b */
-  int32_t file;                   /* index into files; -1: OUT.weights */
+  double a, b;  /* splat a; uniform [a,b); normal mean a, deviation b */
+  int32_t file; /* index into files; -1: OUT.weights */
   int64_t file_offset, file_bytes;
-  int32_t transposed;             /* the file holds it with its last two axes swapped */
-  int32_t copy_of;                /* index into globals; at the same offset it is only another name of that one (tied) */
-  int32_t role;                   /* 0 param, 1 state, 2 const */
+  int32_t transposed; /* the file holds it with its last two axes swapped */
+  int32_t copy_of;    /* index into globals; at the same offset: another name of that one (tied) */
+  int32_t role;       /* 0 param, 1 state, 2 const */
   int32_t trained;
-  uint64_t hash;                  /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
+  uint64_t hash; /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
 } zccrt_global;
 
 typedef struct {
-  const char *name;               /* name in the model, for --data and --outputs */
+  const char *name; /* name in the model, for --data and --outputs */
   zccrt_tensor t;
-  int64_t lo, hi;                 /* integers: allowed range [lo, hi) (labels, token ids), also `ignore`; lo >= hi: unchecked */
-  int64_t ignore;                 /* allowed besides, INT64_MIN: none */
-  const char *node;               /* the ONNX node that sets the range, for the message */
+  int64_t lo, hi; /* integers (labels, token ids) must lie in [lo, hi); lo >= hi: any */
+  int64_t ignore; /* allowed besides, INT64_MIN: none */
+  const char *node; /* the ONNX node that sets the range, for the message */
   zccrt_tokens tokens;
 } zccrt_io;
 
-/* The exported ONNX file is the concatenation of these: literal bytes, then the bytes of a global (-1: none). */
+/* The exported ONNX file is the concatenation of these: literal bytes, then the bytes of a global
+ * (-1: none). */
 typedef struct {
   const char *bytes;
   int64_t nbytes;
   int32_t global;
-  int32_t transposed;             /* write it with its last two axes swapped */
+  int32_t transposed; /* write it with its last two axes swapped */
 } zccrt_piece;
 
 typedef struct {
   int32_t abi;
-  const char *model;              /* "gpt2" */
-  const char *compile_line;       /* the zcc command without --ranks, for "recompile with" */
-  uint64_t hash;                  /* of program and configuration: equal on all ranks */
-  const char *isa;                /* space-separated cpuid names the code needs: "avx2 fma avx512f" */
+  const char *model;        /* "gpt2" */
+  const char *compile_line; /* the zcc command without --ranks, for "recompile with" */
+  uint64_t hash;            /* of program and configuration: equal on all ranks */
+  const char *isa;          /* space-separated cpuid names the code needs: "avx2 fma avx512f" */
   int32_t ranks, threads, grad_accum, zero;
-  int64_t arena_bytes[3];         /* device, host, nvme */
+  int64_t arena_bytes[3]; /* device, host, nvme */
   int64_t library_bytes;
-  const zccrt_global *globals;  int32_t nglobals;
-  const char *const *files;     int32_t nfiles;    /* relative to the program's folder, or absolute */
-  int64_t weights_bytes;          /* size of OUT.weights; 0: there is none */
-  const zccrt_io *inputs;       int32_t ninputs;
-  const zccrt_io *outputs;      int32_t noutputs;  /* of @eval: the loss first if has_loss */
+  const zccrt_global *globals;
+  int32_t nglobals;
+  const char *const *files;
+  int32_t nfiles;        /* relative to the program's folder, or absolute */
+  int64_t weights_bytes; /* size of OUT.weights; 0: there is none */
+  const zccrt_io *inputs;
+  int32_t ninputs;
+  const zccrt_io *outputs;
+  int32_t noutputs; /* of @eval: the loss first if has_loss */
   int32_t has_loss;
-  int64_t loss;                   /* arena offset of @micro's loss (f32), -1: none. Likewise: */
+  int64_t loss; /* arena offset of @micro's loss (f32), -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm; /* i64, i64, i64, f32, f32 */
   double base_lr;
-  const zccrt_piece *onnx;      int32_t npieces;   /* --export=.onnx in inference form */
-  const zccrt_piece *onnx_train; int32_t npieces_train; /* --export-form=train */
-  const char *schedule;           /* default of --lr-schedule: "constant", "linear", "cosine" */
-  void (*prepare)(void);          /* calls every library kernel with arena NULL */
-  void (*micro_fn)(char *arena);  /* forward and backward of one micro-batch (and the update if grad_accum == 1) */
-  void (*update)(char *arena);    /* NULL if part of micro_fn */
+  const zccrt_piece *onnx;
+  int32_t npieces; /* --export=.onnx in inference form */
+  const zccrt_piece *onnx_train;
+  int32_t npieces_train;         /* --export-form=train */
+  const char *schedule;          /* default of --lr-schedule: "constant", "linear", "cosine" */
+  void (*prepare)(void);         /* calls every library kernel with arena NULL */
+  void (*micro_fn)(char *arena); /* forward and backward; NULL: inference only */
+  void (*update)(char *arena);   /* NULL: part of micro_fn */
   void (*eval)(char *arena);
-  const char *plan_json;          /* what zcc --plan=json printed */
-  int32_t slots;                  /* collectives that may be under way at once */
+  const char *plan_json; /* what zcc --plan=json printed */
+  int32_t slots;         /* collectives that may be under way at once */
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

@@ -1,4 +1,5 @@
-// zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own or at once.
+// zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own
+// or at once.
 #include "runtime/Fail.h"
 #include "runtime/comm/Comm.h"
 #include <condition_variable>
@@ -62,9 +63,12 @@ private:
   void run(const Job &j) {
     try {
       switch (j.kind) {
-      case Job::AllReduce: return comm.allReduce(j.in, j.out, j.count, j.elem, j.mean);
-      case Job::AllGather: return comm.allGather(j.in, j.out, j.count, j.elem);
-      case Job::ReduceScatter: return comm.reduceScatter(j.in, j.out, j.count, j.elem, j.mean);
+      case Job::AllReduce:
+        return comm.allReduce(j.in, j.out, j.count, j.elem, j.mean);
+      case Job::AllGather:
+        return comm.allGather(j.in, j.out, j.count, j.elem);
+      case Job::ReduceScatter:
+        return comm.reduceScatter(j.in, j.out, j.count, j.elem, j.mean);
       }
     } catch (const PeerFailure &) {
       endSilently();
@@ -91,18 +95,19 @@ private:
   }
 
   Comm &comm;
-  std::vector<Job> ring;           ///< as many as can be under way
-  std::vector<uint64_t> turnOf;    ///< by slot: the how-manieth start it was
+  std::vector<Job> ring;        ///< as many as can be under way
+  std::vector<uint64_t> turnOf; ///< by slot: the how-manieth start it was
   uint64_t started = 0, finished = 0;
   bool stopping = false;
   std::mutex mutex;
   std::condition_variable wake, progress;
-  std::thread worker;              ///< last: it uses all of the above
+  std::thread worker; ///< last: it uses all of the above
 };
 
 std::unique_ptr<Queue> queue;
 
-void start(char *arena, int slot, Job::Kind kind, int64_t in, int64_t out, int64_t count, int elem, bool mean) {
+void start(char *arena, int slot, Job::Kind kind, int64_t in, int64_t out, int64_t count, int elem,
+           bool mean) {
   if (!queue)
     endJob("a collective was started outside the step loop");
   queue->start(slot, {kind, arena + in, arena + out, count, elem, mean});
@@ -111,22 +116,26 @@ void start(char *arena, int slot, Job::Kind kind, int64_t in, int64_t out, int64
 } // namespace
 
 void startCollectives(Comm &comm, int slots, bool ownThread) {
-  queue = std::make_unique<Queue>(comm, std::max(slots, 1), ownThread && comm.ranks > 1 && slots > 0);
+  queue =
+      std::make_unique<Queue>(comm, std::max(slots, 1), ownThread && comm.ranks > 1 && slots > 0);
 }
 
 void stopCollectives() { queue.reset(); }
 
 } // namespace zccrt
 
-void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem, int mean) {
+void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem,
+                            int mean) {
   zccrt::start(arena, slot, zccrt::Job::AllReduce, in, out, count, elem, mean != 0);
 }
 
-void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem) {
+void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
+                            int elem) {
   zccrt::start(arena, slot, zccrt::Job::AllGather, in, out, count, elem, false);
 }
 
-void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem, int mean) {
+void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
+                                int elem, int mean) {
   zccrt::start(arena, slot, zccrt::Job::ReduceScatter, in, out, count, elem, mean != 0);
 }
 

@@ -1,5 +1,6 @@
-// Collectives over the ranks of a job. Every rank calls the same ones in the same order; each blocks until this rank's part is
-// done. Sums have one association, rank 0 + rank 1 + ..., whichever way the bytes go, so that every path gives the same bits.
+// Collectives over the ranks of a job. Every rank calls the same ones in the same order; each
+// blocks until this rank's part is done. Sums have one association, rank 0 + rank 1 + ...,
+// whichever way the bytes go, so that every path gives the same bits.
 #pragma once
 
 #include "runtime/Environment.h"
@@ -20,10 +21,15 @@ public:
   /// out[count] = the sum (mean: divided by ranks) of every rank's in[count]; out may be in.
   virtual void allReduce(const void *in, void *out, int64_t count, int elem, bool mean) = 0;
   /// out[count] = the ranks' in[piece(count)] in rank order. in may be this rank's piece of out.
-  void allGather(const void *in, void *out, int64_t count, int elem) { collect(in, out, count, elem, true); }
+  void allGather(const void *in, void *out, int64_t count, int elem) {
+    collect(in, out, count, elem, true);
+  }
   /// The same for rank 0 only; `out` of the others is not looked at.
-  void gather(const void *in, void *out, int64_t count, int elem) { collect(in, out, count, elem, false); }
-  /// out[piece(count)] = this rank's piece of the sum of every rank's in[count], zero beyond its end; out may be in.
+  void gather(const void *in, void *out, int64_t count, int elem) {
+    collect(in, out, count, elem, false);
+  }
+  /// out[piece(count)] = this rank's piece of the sum of every rank's in[count], zero beyond its
+  /// end; out may be in.
   virtual void reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) = 0;
   /// Tells the other ranks that this one has failed.
   virtual void abort() = 0;
@@ -32,21 +38,23 @@ public:
 
   /// Elements a rank holds of a partitioned tensor, the last ranks fewer.
   int64_t piece(int64_t count) const { return (count + ranks - 1) / ranks; }
-  /// What rank r has of the `length` elements from `at` on in its piece of a tensor of count elements.
+  /// What rank r has of the `length` elements from `at` on in its piece of a tensor of count
+  /// elements.
   int64_t pieceLength(int64_t count, int r, int64_t at, int64_t length) const;
   /// all[ranks * bytes] = every rank's record, in rank order.
   void exchange(const void *mine, int64_t bytes, void *all) {
     allGather(mine, all, bytes * ranks, ZCCRT_U8);
   }
-  /// Hands every rank's error ("" for none) round; if there is one, rank 0 prints each once and all ranks throw AgreedFailure.
+  /// Hands every rank's error ("" for none) round; if there is one, rank 0 prints each once and all
+  /// ranks throw AgreedFailure.
   void agree(const std::string &error);
 
 protected:
   virtual void collect(const void *in, void *out, int64_t count, int elem, bool everyone) = 0;
 };
 
-/// Joins the job: MPI if the program was started by mpirun, one rank otherwise. Ranks that share a node use a shared-memory
-/// window of fixed size. Throws a Failure.
+/// Joins the job: MPI if the program was started by mpirun, one rank otherwise. Ranks that share a
+/// node use a shared-memory window of fixed size. Throws a Failure.
 std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind);
 
 /// Ends MPI if joinJob began it; every rank calls it.
@@ -55,8 +63,8 @@ void leaveJob();
 /// A job of one rank.
 std::unique_ptr<Comm> singleRank();
 
-/// Makes `comm` what zccrt_all_reduce_start and its like use. A thread of its own lets communication run beside compute;
-/// without one a collective runs when it is started.
+/// Makes `comm` what zccrt_all_reduce_start and its like use. A thread of its own lets
+/// communication run beside compute; without one a collective runs when it is started.
 void startCollectives(Comm &comm, int slots, bool ownThread);
 void stopCollectives();
 

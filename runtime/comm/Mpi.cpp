@@ -95,11 +95,13 @@ private:
 
   void send(const char *data, int64_t bytes, int to) {
     if (bytes)
-      MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD, &requests[pending++]);
+      MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD,
+                &requests[pending++]);
   }
   void receive(char *data, int64_t bytes, int from) {
     if (bytes)
-      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD, &requests[pending++]);
+      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD,
+                &requests[pending++]);
   }
   void finish() {
     MPI_Waitall(pending, requests.data(), MPI_STATUSES_IGNORE);
@@ -120,7 +122,8 @@ private:
 
 Comm *joined = nullptr;
 
-/// Ends the whole job. MPI_Abort can hang when another thread is inside MPI; mpirun ends the others then.
+/// Ends the whole job. MPI_Abort can hang when another thread is inside MPI; mpirun ends the others
+/// then.
 void abortJob() {
   if (joined)
     joined->abort();
@@ -128,8 +131,8 @@ void abortJob() {
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/// Maps a window that all ranks of the node share. The memory is reserved at once, so that a full /dev/shm is an error here
-/// and no SIGBUS later.
+/// Maps a window that all ranks of the node share. The memory is reserved at once, so that a full
+/// /dev/shm is an error here and no SIGBUS later.
 void *mapWindow(int rank, int64_t bytes) {
   char name[64] = {};
   int code = 0, fd = -1;
@@ -144,8 +147,10 @@ void *mapWindow(int rank, int64_t bytes) {
   }
   MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD);
   if (code) {
-    std::string text = format("cannot get %.1f MiB of shared memory in /dev/shm: %s; make it larger (docker: --shm-size), "
-                              "or run with --comm=mpi", bytes / 1048576.0, strerror(code));
+    std::string text = format("cannot get %.1f MiB of shared memory in /dev/shm: %s; make it "
+                              "larger (docker: --shm-size), "
+                              "or run with --comm=mpi",
+                              bytes / 1048576.0, strerror(code));
     if (rank == 0)
       throw Failure(text);
     throw PeerFailure(text);
@@ -153,7 +158,8 @@ void *mapWindow(int rank, int64_t bytes) {
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
   if (rank != 0)
     fd = shm_open(name, O_RDWR, 0);
-  void *window = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *window =
+      fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   code = window == MAP_FAILED ? errno : 0;
   int worst = 0;
   MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
@@ -170,7 +176,9 @@ void *mapWindow(int rank, int64_t bytes) {
 
 } // namespace
 
-std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
+std::unique_ptr<Comm> mpiComm(int rank, int ranks) {
+  return std::make_unique<MpiComm>(rank, ranks);
+}
 
 std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
   if (!launch.underMpi)

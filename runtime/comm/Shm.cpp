@@ -15,18 +15,18 @@
 
 namespace zccrt {
 
-// A barrier spins this often before it yields, and yields this often before it sleeps: on a crowded node the ranks waited for
-// need the core.
+// A barrier spins this often before it yields, and yields this often before it sleeps: on a crowded
+// node the ranks waited for need the core.
 constexpr int kSpins = 2000, kYields = 20;
 constexpr long kSleepNanoseconds = 200'000'000;
 constexpr int64_t kLine = 64;
 
 struct ShmComm::Control {
   alignas(kLine) std::atomic<uint32_t> arrived;
-  alignas(kLine) std::atomic<uint32_t> generation;  ///< of the barrier; what sleepers wait on
+  alignas(kLine) std::atomic<uint32_t> generation; ///< of the barrier; what sleepers wait on
   alignas(kLine) std::atomic<uint32_t> sleepers;
-  alignas(kLine) std::atomic<int32_t> failed;       ///< rank + 1 of the first rank that failed
-  alignas(kLine) std::atomic<int32_t> pids[1];      ///< one for each rank
+  alignas(kLine) std::atomic<int32_t> failed;  ///< rank + 1 of the first rank that failed
+  alignas(kLine) std::atomic<int32_t> pids[1]; ///< one for each rank
 };
 
 static int64_t controlBytes(int ranks) {
@@ -39,7 +39,8 @@ int64_t ShmComm::windowBytes(int ranks, int64_t chunkBytes) {
 
 ShmComm::ShmComm(int rank, int ranks, void *window, int64_t chunkBytes)
     : Comm(rank, ranks), control(static_cast<Control *>(window)),
-      buffers(static_cast<char *>(window) + controlBytes(ranks)), chunkBytes(chunkBytes), parts(ranks) {
+      buffers(static_cast<char *>(window) + controlBytes(ranks)), chunkBytes(chunkBytes),
+      parts(ranks) {
   control->pids[rank].store(getpid());
 }
 
@@ -102,7 +103,8 @@ void ShmComm::wait(uint32_t generation) {
   const timespec timeout = {0, kSleepNanoseconds};
   control->sleepers.fetch_add(1);
   while (control->generation.load() == generation) {
-    long woken = syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &timeout, nullptr, 0);
+    long woken =
+        syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &timeout, nullptr, 0);
     bool timedOut = woken != 0 && errno == ETIMEDOUT;
     if (control->generation.load() != generation)
       break;
@@ -148,7 +150,8 @@ void ShmComm::allReduce(const void *in, void *out, int64_t count, int elem, bool
     barrier();
     for (int r = 0; r < ranks; ++r)
       if (r != rank)
-        std::memcpy(to + begin(r) * size, buffer(r) + begin(r) * size, (begin(r + 1) - begin(r)) * size);
+        std::memcpy(to + begin(r) * size, buffer(r) + begin(r) * size,
+                    (begin(r + 1) - begin(r)) * size);
     turn ^= 1;
   }
 }

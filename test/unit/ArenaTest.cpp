@@ -1,6 +1,6 @@
 // The arena, and how globals get their first values on any number of ranks.
-#include "RuntimeTest.h"
 #include "runtime/Arena.h"
+#include "RuntimeTest.h"
 #include "runtime/Environment.h"
 #include "runtime/Hash.h"
 #include "runtime/Weights.h"
@@ -47,7 +47,9 @@ struct Model {
     arena.assign(1 << 16, 0);
     return loadWeights(program, arena.data(), comm, dir, seed);
   }
-  template <class T> const T *at(int i) const { return reinterpret_cast<const T *>(arena.data() + globals[i].t.offset); }
+  template <class T> const T *at(int i) const {
+    return reinterpret_cast<const T *>(arena.data() + globals[i].t.offset);
+  }
 
   std::vector<zccrt_global> globals;
   std::vector<const char *> files;
@@ -103,8 +105,10 @@ TEST(Hash, SensitiveAndAdditive) {
 }
 
 TEST(Weights, SetValues) {
-  Model m({global("zero", tensor(0, ZCCRT_F32, {4}), ZCCRT_INIT_ZERO), global("one", tensor(64, ZCCRT_F32, {4}), ZCCRT_INIT_SPLAT),
-           global("copy", tensor(128, ZCCRT_BF16, {4}), ZCCRT_INIT_COPY), global("seven", tensor(192, ZCCRT_I64, {}), ZCCRT_INIT_SPLAT)});
+  Model m({global("zero", tensor(0, ZCCRT_F32, {4}), ZCCRT_INIT_ZERO),
+           global("one", tensor(64, ZCCRT_F32, {4}), ZCCRT_INIT_SPLAT),
+           global("copy", tensor(128, ZCCRT_BF16, {4}), ZCCRT_INIT_COPY),
+           global("seven", tensor(192, ZCCRT_I64, {}), ZCCRT_INIT_SPLAT)});
   m.globals[1].a = 1;
   m.globals[2].copy_of = 1;
   m.globals[3].a = 7;
@@ -126,7 +130,8 @@ TEST(Weights, FilesByShards) {
     for (int ranks : {1, 2, 3, 8, 70}) {
       std::vector<float> whole;
       for (int r = 0; r < ranks; ++r) {
-        Model m({global("w", tensor(0, ZCCRT_F32, {batch, rows, cols}), ZCCRT_INIT_FILE)}, {"w.data"});
+        Model m({global("w", tensor(0, ZCCRT_F32, {batch, rows, cols}), ZCCRT_INIT_FILE)},
+                {"w.data"});
         zccrt_global &g = m.globals[0];
         g.file_offset = at;
         g.file_bytes = total * 4;
@@ -139,7 +144,8 @@ TEST(Weights, FilesByShards) {
       ASSERT_EQ(whole.size(), size_t(total));
       for (int64_t i = 0; i < total; ++i) {
         int64_t b = i / (rows * cols), r = i / cols % rows, c = i % cols;
-        ASSERT_EQ(whole[i], transposed ? file[(b * cols + c) * rows + r] : file[i]) << ranks << " " << i;
+        ASSERT_EQ(whole[i], transposed ? file[(b * cols + c) * rows + r] : file[i])
+            << ranks << " " << i;
       }
     }
 }

@@ -1,6 +1,6 @@
 // safetensors, ONNX by pieces, and .npz outputs; files that appear whole or not at all.
-#include "RuntimeTest.h"
 #include "runtime/Export.h"
+#include "RuntimeTest.h"
 #include "runtime/Npy.h"
 #include "runtime/Outputs.h"
 #include "runtime/comm/Shm.h"
@@ -15,7 +15,8 @@ namespace {
 /// w f32[2x3], transposed in the model's file, n i64[], and a state that is not exported.
 struct Model {
   Model() {
-    const zccrt_tensor tensors[] = {tensor(0, ZCCRT_F32, {2, 3}), tensor(64, ZCCRT_I64, {}), tensor(128, ZCCRT_F32, {2, 3})};
+    const zccrt_tensor tensors[] = {tensor(0, ZCCRT_F32, {2, 3}), tensor(64, ZCCRT_I64, {}),
+                                    tensor(128, ZCCRT_F32, {2, 3})};
     const char *names[] = {"a/\"w\"", "n", ""};
     for (int i = 0; i < 3; ++i) {
       globals[i] = {};
@@ -57,9 +58,10 @@ TEST(Export, Safetensors) {
   memcpy(&length, bytes.data(), 8);
   EXPECT_EQ(length % 8, 0u);
   std::string header = bytes.substr(8, length);
-  EXPECT_EQ(header.substr(0, header.find_last_of('}') + 1),
-            R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
-            R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})");
+  EXPECT_EQ(
+      header.substr(0, header.find_last_of('}') + 1),
+      R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
+      R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})");
   EXPECT_EQ(bytes.substr(8 + length), bytesOf(kTransposed) + bytesOf(std::vector<int64_t>{77}));
 }
 
@@ -118,7 +120,8 @@ TEST(OutFile, WholeOrNotAtAll) {
 
 TEST(Outputs, JoinsBatches) {
   Folder f;
-  zccrt_io outputs[2] = {io("loss", tensor(0, ZCCRT_F32, {})), io("scores/0", tensor(64, ZCCRT_I64, {2, 2}))};
+  zccrt_io outputs[2] = {io("loss", tensor(0, ZCCRT_F32, {})),
+                         io("scores/0", tensor(64, ZCCRT_I64, {2, 2}))};
   zccrt_program p = {};
   p.outputs = outputs;
   p.noutputs = 2;

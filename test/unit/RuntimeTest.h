@@ -1,4 +1,5 @@
-// For tests of the runtime: a folder of their own, a tiny program as the compiler would emit it, and running things in processes.
+// For tests of the runtime: a folder of their own, a tiny program as the compiler would emit it,
+// and running things in processes.
 #pragma once
 
 #include "runtime/Elem.h"
@@ -80,8 +81,10 @@ inline std::string failureOf(const std::function<void()> &f) {
 #define EXPECT_FAILURE(code, part)                                                                 \
   EXPECT_PRED_FORMAT2(testing::IsSubstring, part, ::runtimetest::failureOf([&] { code; }))
 
-/// Runs f in `ranks` processes; each must end with status 0. A failure inside ends the process with status 1.
-inline void inProcesses(int ranks, const std::function<void(int)> &f, std::vector<int> expected = {}) {
+/// Runs f in `ranks` processes; each must end with status 0. A failure inside ends the process with
+/// status 1.
+inline void inProcesses(int ranks, const std::function<void(int)> &f,
+                        std::vector<int> expected = {}) {
   std::vector<pid_t> pids;
   for (int r = 0; r < ranks; ++r) {
     pid_t pid = fork();
