@@ -339,6 +339,23 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
   return node;
 }
 
+/// Members are dead now, and the views between them, which may stand in any order.
+static void eraseDead(Function &f) {
+  for (bool again = true; again;) {
+    again = false;
+    for (Node *n = f.last(); n;) {
+      Node *at = n;
+      n = n->prev();
+      bool isResult =
+          llvm::any_of(at->results, [&](auto &r) { return llvm::is_contained(f.results, r.get()); });
+      if (!at->op->isPure() || at->hasUses() || isResult)
+        continue;
+      at->erase();
+      again = true;
+    }
+  }
+}
+
 static llvm::Error fuseFunction(Module &m, Function &f, llvm::StringMap<std::string> &known) {
   expandComposites(f);
   dropTrivialReductions(f);
@@ -353,16 +370,7 @@ static llvm::Error fuseFunction(Module &m, Function &f, llvm::StringMap<std::str
   for (FuseGroup *g : groups.order()) // places single nodes too
     if (g->isKernel)
       kernels.build(*g, g->nodes.back());
-  // Members are dead now, the last users first.
-  for (Node *n = f.last(); n;) {
-    Node *at = n;
-    n = n->prev();
-    bool isResult = llvm::any_of(at->results, [&](auto &r) {
-      return llvm::is_contained(f.results, r.get());
-    });
-    if (at->op->isPure() && !at->hasUses() && !isResult)
-      at->erase();
-  }
+  eraseDead(f);
   return llvm::Error::success();
 }
 

@@ -132,7 +132,10 @@ void FuseGroups::addMemoryDependences() {
       lastOrdered = n;
     }
     for (unsigned i = 0; i < n->numOperands(); ++i) {
+      // What reads a view reads the memory under it.
       Value *v = n->operand(i);
+      while (v && v->def && v->def->op->view)
+        v = v->def->operand(0);
       if (!v)
         continue;
       if (Node *w = writer.lookup(v))

@@ -379,23 +379,10 @@ constexpr OpDef ops::pad = defineOp({
 
 // ---- copy
 
-static TypesOr inferCopy(Operands t, const Attrs &) { return Types{*t[0]}; }
-
-static llvm::Error evalCopy(Node &, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  out[0]->f = in[0]->f;
-  out[0]->i = in[0]->i;
-  return llvm::Error::success();
-}
-
-static Values gradCopy(Builder &, Node &, ArrayRef<Value *> dy) { return {dy[0]}; }
-
 constexpr OpDef ops::copy = defineOp({
     .name = "copy",
     .summary = "the same values, dense in memory of their own",
     .operands = {{{"x"}}},
-    .infer = inferCopy,
-    .kernel = "copy",
-    .gradFn = gradCopy,
-    .eval = evalCopy,
-    .flops = noFlops,
+    .scalar = "x",
+    .grad = "dy",
 });

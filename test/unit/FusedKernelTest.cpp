@@ -1,0 +1,276 @@
+// Every form of generated kernel against the naive interpreter: the graph is fused, its kernels are emitted, compiled,
+// loaded and run on random data, with one thread and with two.
+#include "codegen/EmitKernels.h"
+#include "ir/Builder.h"
+#include "ir/Interpreter.h"
+#include "ir/View.h"
+#include "passes/Pass.h"
+#include "gtest/gtest.h"
+#include <cmath>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fstream>
+#include <random>
+#include <unistd.h>
+
+using namespace zcc;
+
+namespace {
+
+/// A module whose @micro is built by a test.
+struct Graph {
+  Module m;
+  Function *f = m.addFunction("micro");
+  Builder b{*f, nullptr, makeLoc("test")};
+
+  Value *in(Elem e, llvm::ArrayRef<int64_t> dims) { return f->addArg("x", Type(e, dims)); }
+  Value *in(llvm::ArrayRef<int64_t> dims) { return in(Elem::F32, dims); }
+  void out(Value *v) { f->results.push_back(v); }
+  Value *make(const OpDef &op, llvm::ArrayRef<Value *> v, Attrs a = {}) { return b.make(op, v, std::move(a)); }
+  Value *reduce(const OpDef &op, Value *v, std::vector<int64_t> axes) { return b.make(op, {v}, {{"axes", axes}}); }
+};
+
+Tensor random(const Type &t, std::mt19937 &r) {
+  Tensor x(t);
+  std::normal_distribution<double> normal;
+  for (double &v : x.f)
+    v = roundTo(t.elem, normal(r));
+  for (int64_t &v : x.i)
+    v = t.elem == Elem::Bool ? r() & 1 : int64_t(r() % 17) - (t.elem == Elem::U8 ? 0 : 8);
+  return x;
+}
+
+/// Runs the fused function through compiled kernels; `bytes` are the arguments.
+std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<std::string> &args, int threads) {
+  KernelEmitter kernels(m, threads);
+  std::vector<const Value *> owners;
+  auto slot = [&](const Value *v) {
+    for (size_t i = 0; i < owners.size(); ++i)
+      if (owners[i] == v)
+        return i;
+    owners.push_back(v);
+    return owners.size() - 1;
+  };
+  auto pointer = [&](const Value *v) {
+    auto view = viewOf(const_cast<Value *>(v));
+    return "b[" + std::to_string(slot(view->base)) + "] + " + std::to_string(view->offset * elemBytes(v->type.elem));
+  };
+  for (auto &a : f.args)
+    slot(a.get());
+  std::string run = "extern \"C\" void run(char **b, char *A) {\n";
+  int64_t scratch = 0;
+  for (auto &n : f.nodes) {
+    if (n->op->view)
+      continue;
+    EXPECT_EQ(n->op, &ops::fused) << n->op->name;
+    n->attrs.set("scratch", scratch);
+    scratch += KernelEmitter::scratchBytes(*n);
+    auto c = kernels.call(*n, pointer);
+    if (!c)
+      return ADD_FAILURE() << llvm::toString(c.takeError()), std::vector<std::string>();
+    run += "  " + *c + ";\n";
+  }
+  for (Value *r : f.results)
+    slot(viewOf(r)->base);
+  // A name of its own each time: a library of the same name would not be loaded anew.
+  static int count = 0;
+  std::string base = testing::TempDir() + "zcc-kernel-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+  std::string source = base + ".cpp", library = base + ".so";
+  std::ofstream(source) << kernels.source() << run << "}\n";
+  std::string flags = " -std=c++20 -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp"
+                      " -fPIC -shared -Wall -Werror -Wno-unused -I" ZCC_SOURCE_DIR " ";
+  EXPECT_EQ(std::system((ZCC_CXX + flags + source + " -o " + library).c_str()), 0) << kernels.source();
+  void *lib = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(lib, nullptr);
+  if (!lib)
+    return {};
+  auto *fn = reinterpret_cast<void (*)(char **, char *)>(dlsym(lib, "run"));
+  std::vector<std::string> buffers;
+  std::vector<char *> pointers;
+  for (size_t i = 0; i < owners.size(); ++i)
+    buffers.push_back(i < args.size() ? args[i] : std::string(owners[i]->type.localBytes() + 64, '\x7f'));
+  for (std::string &s : buffers)
+    pointers.push_back(s.data());
+  std::string temp(scratch + 64, 0);
+  fn(pointers.data(), temp.data());
+  unlink(source.c_str());
+  unlink(library.c_str());
+  std::vector<std::string> out;
+  for (Value *r : f.results)
+    out.push_back(buffers[slot(viewOf(r)->base)].substr(0, r->type.localBytes()));
+  return out;
+}
+
+/// Fuses the graph and compares; `kernels`: how many kernels it must become (0: any number).
+void check(Graph &g, size_t kernels, double tolerance = 2e-6) {
+  std::mt19937 r(7);
+  std::vector<Tensor> args;
+  std::vector<std::string> bytes;
+  for (auto &a : g.f->args) {
+    args.push_back(random(a->type, r));
+    bytes.push_back(tensorToBytes(args.back()));
+  }
+  auto before = g.m.clone();
+  Memory memory;
+  auto want = runFunction(*before->function("micro"), args, memory, Compute::F64);
+  ASSERT_TRUE(bool(want)) << llvm::toString(want.takeError());
+  Options options;
+  PassContext ctx{options, {}};
+  auto changed = fuse(g.m, ctx);
+  ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
+  if (kernels) {
+    size_t calls = 0;
+    for (auto &n : g.f->nodes)
+      calls += n->op == &ops::fused;
+    EXPECT_EQ(calls, kernels);
+  }
+  for (int threads : {1, 2}) {
+    auto got = runCompiled(g.m, *g.f, bytes, threads);
+    ASSERT_EQ(got.size(), want->size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      Tensor t = tensorFromBytes((*want)[i].type, got[i]);
+      double scale = 1;
+      for (double v : (*want)[i].f)
+        scale = std::max(scale, std::isfinite(v) ? std::fabs(v) : 0);
+      int wrong = 0;
+      for (size_t j = 0; j < t.f.size() && wrong < 3; ++j) {
+        double w = (*want)[i].f[j];
+        bool same = std::isfinite(w) ? std::fabs(t.f[j] - w) <= tolerance * scale : std::isnan(w) == std::isnan(t.f[j]);
+        if (!same)
+          ++wrong, ADD_FAILURE() << "result " << i << " element " << j << ": " << t.f[j] << ", expected " << w;
+      }
+      EXPECT_EQ(t.i, (*want)[i].i);
+    }
+  }
+}
+
+TEST(FusedKernel, BroadcastChain) {
+  Graph g;
+  Value *x = g.in({4, 33, 70}), *b = g.in({70}), *s = g.in({33, 1});
+  Value *y = g.make(ops::mul, {g.make(ops::gelu, {g.make(ops::add, {x, b})}), s});
+  g.out(y);
+  g.out(g.make(ops::tanh, {y}));
+  check(g, 1);
+}
+
+TEST(FusedKernel, LargePointwise) {
+  Graph g;
+  Value *x = g.in({50000}), *y = g.in({50000});
+  g.out(g.make(ops::sub, {g.make(ops::exp, {x}), g.make(ops::mul, {x, y})}));
+  check(g, 1);
+}
+
+TEST(FusedKernel, ElementaryFunctions) {
+  Graph g;
+  Value *x = g.in({999});
+  for (const OpDef *op : {&ops::exp, &ops::sigmoid, &ops::erf, &ops::sin, &ops::cos, &ops::softplus, &ops::silu,
+                          &ops::gelu_tanh, &ops::relu, &ops::abs, &ops::sign, &ops::floor, &ops::round, &ops::atan})
+    g.out(g.make(*op, {x}));
+  g.out(g.make(ops::log1p, {g.make(ops::abs, {x})}));
+  g.out(g.make(ops::pow, {g.make(ops::abs, {x}), x}));
+  check(g, 0, 4e-6);
+}
+
+TEST(FusedKernel, Softmax) {
+  for (int64_t n : {5, 129, 1000}) {
+    Graph g;
+    Value *x = g.in({37, n});
+    g.out(g.make(ops::softmax, {x}, {{"axis", int64_t(1)}}));
+    check(g, 1);
+  }
+}
+
+TEST(FusedKernel, LogSoftmaxOverTheMiddleAxis) {
+  Graph g;
+  g.out(g.make(ops::log_softmax, {g.in({6, 40, 9})}, {{"axis", int64_t(1)}}));
+  check(g, 0);
+}
+
+TEST(FusedKernel, NormsKeepTheirStatistics) {
+  Graph g;
+  Value *x = g.in({8, 30, 96}), *y = g.in({8, 30, 96}), *w = g.in({96}), *b = g.in({96});
+  Node *n = g.b.node(ops::layer_norm, {g.make(ops::add, {x, y}), w, b}, {{"axis", int64_t(2)}, {"eps", 1e-5}});
+  for (auto &r : n->results)
+    g.out(r.get());
+  g.out(g.b.node(ops::rms_norm, {x, w}, {{"axis", int64_t(2)}, {"eps", 1e-6}})->result(0));
+  check(g, 0);
+}
+
+TEST(FusedKernel, ColumnSums) {
+  Graph g;
+  Value *x = g.in({300, 77}), *y = g.in({300, 77}), *m = g.in({300, 1});
+  Value *d = g.make(ops::mul, {g.make(ops::sub, {x, m}), y});
+  g.out(d);
+  g.out(g.reduce(ops::reduce_sum, d, {0}));
+  g.out(g.make(ops::neg, {g.reduce(ops::reduce_sum, y, {0})}));
+  check(g, 1, 1e-5);
+}
+
+TEST(FusedKernel, SumsThroughReshapes) {
+  Graph g;
+  Value *x = g.in({600, 48}), *y = g.in({4, 150, 48});
+  Value *s = g.make(ops::add, {g.b.reshape(x, {4, 150, 48}), y});
+  g.out(g.b.reshape(g.make(ops::relu, {s}), {600, 48}));
+  g.out(g.reduce(ops::reduce_sum, s, {0, 1}));
+  check(g, 1, 1e-5);
+}
+
+TEST(FusedKernel, ChannelStatistics) {
+  Graph g;
+  Value *x = g.in({4, 6, 5, 7}), *w = g.in({6}), *b = g.in({6});
+  Node *n = g.b.node(ops::batch_norm, {x, w, b}, {{"eps", 1e-5}});
+  g.out(g.make(ops::relu, {n->result(0)}));
+  for (unsigned i = 1; i < n->results.size(); ++i)
+    g.out(n->result(i));
+  check(g, 0, 1e-5);
+}
+
+TEST(FusedKernel, TotalSums) {
+  for (int64_t n : {7, 30000, 100001}) {
+    Graph g;
+    Value *x = g.in({n});
+    g.out(g.make(ops::sqrt, {g.reduce(ops::reduce_sum, g.make(ops::mul, {x, x}), {0})}));
+    g.out(g.reduce(ops::reduce_max, x, {0}));
+    check(g, 1, 1e-5);
+  }
+  Graph g;
+  g.out(g.reduce(ops::reduce_sum, g.make(ops::mul, {g.in({90, 500}), g.in({500})}), {0, 1}));
+  check(g, 1, 1e-5);
+}
+
+TEST(FusedKernel, StridedOperands) {
+  Graph g;
+  Value *x = g.in({40, 50}), *y = g.in({50, 40});
+  g.out(g.make(ops::add, {g.b.transpose(x, {1, 0}), y}));
+  g.out(g.make(ops::neg, {g.b.slice(y, 0, 3, 21, 2)}));
+  g.out(g.make(ops::copy, {g.make(ops::slice, {x}, {{"starts", std::vector<int64_t>{39, 0}}, {"ends", std::vector<int64_t>{-1, 50}},
+                                                    {"steps", std::vector<int64_t>{-1, 1}}})}));
+  g.out(g.make(ops::mul, {g.b.reshape(g.b.transpose(g.in({3, 4, 5}), {1, 0, 2}), {12, 5}), g.in({12, 5})}));
+  check(g, 0);
+}
+
+TEST(FusedKernel, IntegersBoolsAndCounters) {
+  Graph g;
+  Value *i = g.in(Elem::I64, {20, 30}), *j = g.in(Elem::I64, {30}), *c = g.in(Elem::Bool, {20, 1});
+  Value *at = g.make(ops::iota, {}, {{"dims", std::vector<int64_t>{1, 30}}, {"axis", int64_t(1)}, {"elem", std::string("i64")}});
+  Value *hit = g.make(ops::and_, {g.make(ops::eq, {at, i}), c});
+  g.out(hit);
+  g.out(g.make(ops::select, {hit, g.make(ops::mul, {i, j}), g.make(ops::div, {i, g.b.scalar(3, Elem::I64)})}));
+  g.out(g.b.cast(g.make(ops::max, {i, j}), Elem::F32));
+  g.out(g.reduce(ops::reduce_sum, g.b.cast(hit, Elem::I64), {1}));
+  g.out(g.reduce(ops::reduce_min, i, {1}));
+  check(g, 0);
+}
+
+TEST(FusedKernel, OtherFloats) {
+  for (Elem e : {Elem::BF16, Elem::F16, Elem::F64}) {
+    Graph g;
+    Value *x = g.in(e, {9, 65}), *y = g.in(e, {65});
+    Value *s = g.make(ops::add, {x, y});
+    g.out(s);
+    g.out(g.b.cast(g.reduce(ops::reduce_sum, g.b.cast(s, Elem::F32), {1}), e));
+    check(g, 1, e == Elem::F64 ? 1e-6 : 2e-2);
+  }
+}
+
+} // namespace
