@@ -1,4 +1,5 @@
-// Tokens of .zir, and how names, strings and numbers are spelled: what Parser.cpp reads and Printer.cpp writes.
+// Tokens of .zir, and how names, strings and numbers are spelled: what Parser.cpp reads and
+// Printer.cpp writes.
 #pragma once
 
 #include "ir/Graph.h"
@@ -13,7 +14,7 @@ struct Token {
   llvm::StringRef text; ///< as written
   std::string str;      ///< without '%', '@', quotes and escapes; of Bad: what is wrong
   int64_t integer = 0;
-  double number = 0;    ///< of Integer too
+  double number = 0; ///< of Integer too
 
   const char *begin() const { return text.data(); }
   llvm::SMLoc loc() const { return llvm::SMLoc::getFromPointer(text.data()); }
@@ -48,8 +49,8 @@ void printName(llvm::raw_ostream &os, llvm::StringRef name);
 void printKey(llvm::raw_ostream &os, llvm::StringRef name);
 /// In double quotes, with \" \\ \n and \xx escapes.
 void printQuoted(llvm::raw_ostream &os, llvm::StringRef s);
-/// The shortest text that reads back as exactly this number; it never looks like an integer. A value that a float holds is
-/// written as one: `0.1f`.
+/// The shortest text that reads back as exactly this number; it never looks like an integer. A
+/// value that a float holds is written as one: `0.1f`.
 void printFloat(llvm::raw_ostream &os, double v);
 void printAttr(llvm::raw_ostream &os, const Attr &a);
 

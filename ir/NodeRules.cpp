@@ -74,7 +74,8 @@ static std::string checkAttrs(const Node &n, const OpDef &op) {
     if (!a && !d.otherwise)
       return ("[V1] '" + name + "' needs the attribute '" + d.name + "'").str();
     if (a && !fits(d.kind, *a))
-      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + d.kind + "'")
+      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + d.kind +
+              "'")
           .str();
   }
   return "";
@@ -119,7 +120,8 @@ static bool moves(const OpDef *op) {
   return isOneOf(op, {&ops::copy, &ops::wait, &ops::release, &ops::assign});
 }
 
-/// Whether an addend may be operand `i`: the result is then the addend of what the operator does to the sum.
+/// Whether an addend may be operand `i`: the result is then the addend of what the operator does to
+/// the sum.
 static bool isLinearIn(const Node &n, unsigned i) {
   const OpDef *op = n.op;
   if (op->view || op == &ops::fused || // whose body is checked
@@ -155,8 +157,8 @@ static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   for (unsigned k = 0; k < n.numOperands(); ++k) {
     const Type &o = n.operand(k)->type;
     if (!o.isScalar() && (o.shards != t.shards || o.dims != t.dims))
-      return "is partitioned (" + t.str() + "), operand '" + operandName(op, k) + "' is " + o.str() +
-             "; elementwise operators take equal shards";
+      return "is partitioned (" + t.str() + "), operand '" + operandName(op, k) + "' is " +
+             o.str() + "; elementwise operators take equal shards";
   }
   return "";
 }
@@ -177,7 +179,8 @@ std::string zcc::checkPlacement(const Node &n) {
     else if (t.isPartitioned() && !t.isFuture)
       broken = checkShards(n, *op, i);
     if (broken.empty() && t.space != Space::Device && !moves(op))
-      broken = "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
+      broken =
+          "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
     if (!broken.empty())
       return "[V2] operand '" + operandName(*op, i) + "' of '" + op->name + "' " + broken;
   }

@@ -1,11 +1,9 @@
-// Recursive descent over .zir. Stops at the first mistake; what parses is then verified, and each broken rule is shown
-// where it is.
-#include "ir/Interpreter.h"
+// Recursive descent over .zir. Stops at the first mistake; what parses is then verified, and each
+// broken rule is shown where it is.
+#include "ir/Parser.h"
 #include "ir/Op.h"
-#include "ir/Reader.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
-#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
@@ -14,54 +12,7 @@ using namespace zcc;
 using llvm::StringRef;
 using llvm::Twine;
 
-namespace {
-class Parser : Reader {
-  std::unique_ptr<Module> m = std::make_unique<Module>();
-  llvm::StringMap<Value *> locals;
-  Function *fn = nullptr;
-  llvm::DenseMap<const void *, const char *> positions; ///< of nodes, globals and functions
-  std::string folder;
-
-public:
-  Parser(std::unique_ptr<llvm::MemoryBuffer> text, StringRef dir)
-      : Reader(std::move(text)), folder(dir) {
-    m->folder = folder;
-  }
-  llvm::Expected<std::unique_ptr<Module>> run();
-
-private:
-  bool module();
-  bool properties();
-  bool item();
-  bool data();
-  bool verify();
-  std::string inFolder(StringRef path) const;
-
-  bool global();
-  bool init(const Type &t, Init &i);
-  bool number(double &v);
-  bool range(Init &i);
-  bool hex(const Type &t, Init &i);
-  bool listed(const Type &t, Init &i);
-  void embed(StringRef bytes, Init &i);
-  void encoding(Init &i);
-  bool globalAttrs(GlobalValue &g);
-
-  bool function(bool isKernel);
-  bool argument();
-  bool resultList(std::vector<std::pair<Type, Token>> &types);
-  bool returns(const std::vector<std::pair<Type, Token>> &types);
-  bool node();
-  bool operands(Node &n);
-  bool nodeAttrs(Node &n);
-  bool resultTypes(Node &n, const std::vector<Token> &names, const Token &opTok);
-  bool define(Node &n, const Token &name, const Type &t);
-  bool value(Value *&v);
-  bool unused(const Token &name);
-};
-} // namespace
-
-// ---- module and globals
+// ---- the module
 
 bool Parser::module() {
   Token name;
@@ -148,150 +99,6 @@ bool Parser::unused(const Token &name) {
   if (!locals.contains(name.str) && !m->global(name.str))
     return true;
   return fail(name.range(), "'%" + name.str + "' is defined twice");
-}
-
-bool Parser::global() {
-  auto role = tok.is("param") ? GlobalValue::Param
-              : tok.is("state") ? GlobalValue::State
-                                : GlobalValue::Const;
-  if (!m->functions.empty())
-    return fail("globals come before functions");
-  advance();
-  Token name;
-  Type t;
-  Init i;
-  if (!take(Token::Name, "a name, like %w", name) || !unused(name) || !expect(":") || !type(t) ||
-      !expect("=") || !init(t, i))
-    return false;
-  GlobalValue *g = m->addGlobal(role, name.str, t, std::move(i));
-  positions[g] = name.begin();
-  g->loc = here(name);
-  return (!tok.is("{") || globalAttrs(*g)) && location(g->loc);
-}
-
-bool Parser::init(const Type &t, Init &i) {
-  auto pair = [&](Init::Kind k) {
-    i.kind = k;
-    return expect("(") && number(i.a) && expect(",") && number(i.b) && expect(")");
-  };
-  if (consume("zero"))
-    return true;
-  if (consume("splat")) {
-    i.kind = Init::Splat;
-    return number(i.a);
-  }
-  if (consume("uniform"))
-    return pair(Init::Uniform);
-  if (consume("normal"))
-    return pair(Init::Normal);
-  Token t0 = tok;
-  if (consume("copy")) {
-    i.kind = Init::Copy;
-    if (!take(Token::Name, "a global, like %w", t0))
-      return false;
-    i.from = t0.str;
-    return true;
-  }
-  if (consume("data"))
-    return range(i);
-  if (consume("hex"))
-    return hex(t, i);
-  if (tok.is("["))
-    return listed(t, i);
-  if (tok.kind == Token::String) {
-    i.file = tok.str;
-    if (i.file.empty())
-      return fail("a file's name must not be empty");
-    advance();
-    return range(i);
-  }
-  return unexpected("zero, splat, uniform, normal, copy, data, hex, a file or a list of numbers");
-}
-
-bool Parser::number(double &v) {
-  if (tok.kind != Token::Integer && tok.kind != Token::Float)
-    return unexpected("a number");
-  v = tok.number;
-  advance();
-  return true;
-}
-
-void Parser::encoding(Init &i) {
-  if (consume("transposed"))
-    i.encoding = "transposed";
-}
-
-/// Puts bytes into the constant data, aligned as Module::addConst does.
-void Parser::embed(StringRef bytes, Init &i) {
-  i.kind = Init::File;
-  std::string &data = m->constData;
-  data.resize((data.size() + 63) / 64 * 64);
-  i.offset = data.size();
-  i.bytes = bytes.size();
-  data += bytes;
-}
-
-bool Parser::hex(const Type &t, Init &i) {
-  Token s;
-  std::string bytes;
-  if (!take(Token::String, "bytes in quotes", s))
-    return false;
-  if (s.str.size() % 2 || !llvm::tryGetFromHex(s.str, bytes))
-    return fail(s.range(), "expected two hexadecimal digits a byte");
-  if (int64_t(bytes.size()) != t.count() * elemBytes(t.elem))
-    return fail(s.range(), Twine(bytes.size()) + " bytes for " + t.str());
-  embed(bytes, i);
-  encoding(i);
-  return true;
-}
-
-bool Parser::listed(const Type &t, Init &i) {
-  Token start = tok;
-  Attr a;
-  if (!attr(a))
-    return false;
-  auto *ints = std::get_if<std::vector<int64_t>>(&a);
-  auto *floats = std::get_if<std::vector<double>>(&a);
-  int64_t n = ints ? ints->size() : floats->size();
-  if (n != t.count())
-    return fail(start.range(), Twine(n) + " elements for " + t.str());
-  Tensor v(t);
-  if (v.isFloat() && ints)
-    v.f.assign(ints->begin(), ints->end());
-  else if (v.isFloat())
-    v.f = *floats;
-  else if (floats)
-    return fail(start.range(), "expected integers for " + t.str());
-  else
-    v.i = *ints;
-  std::string bytes = tensorToBytes(v);
-  if (!v.isFloat() && tensorFromBytes(t, bytes).i != v.i)
-    return fail(start.range(), "an element does not fit in " + elemName(t.elem));
-  embed(bytes, i);
-  return true;
-}
-
-bool Parser::range(Init &i) {
-  i.kind = Init::File;
-  if (!expect("[") || !count(0, INT64_MAX, i.offset) || !expect(",") ||
-      !count(0, INT64_MAX, i.bytes) || !expect("]"))
-    return false;
-  encoding(i);
-  return true;
-}
-
-bool Parser::globalAttrs(GlobalValue &g) {
-  Token start = tok;
-  if (!attrs(g.attrs))
-    return false;
-  g.trained = g.attrs.i("trained");
-  g.exported = g.attrs.i("exported");
-  g.onnxName = g.attrs.s("onnx");
-  for (const char *n : {"trained", "exported", "onnx"})
-    g.attrs.erase(n);
-  if (g.trained && g.role != GlobalValue::Param)
-    return fail(start.range(), "only a param can be trained");
-  return true;
 }
 
 bool Parser::verify() {
@@ -485,8 +292,8 @@ bool Parser::nodeAttrs(Node &n) {
       return fail(name.range(), "attribute '" + name.str + "' is given twice");
     const AttrDef *d = attrDef(n, name.str);
     if (isNote && d)
-      return fail(name.range(), "'" + name.str + "' is an attribute of '" + n.op->name +
-                                    "' and takes no '!'");
+      return fail(name.range(),
+                  "'" + name.str + "' is an attribute of '" + n.op->name + "' and takes no '!'");
     if (!isNote && !d) {
       std::vector<std::string> all;
       for (const AttrDef &a : n.op->attrs)
@@ -507,7 +314,8 @@ bool Parser::resultTypes(Node &n, const std::vector<Token> &names, const Token &
     fail(opTok.range(), "[V1] '" + StringRef(n.op->name) + "': " + msg);
     for (unsigned i = 0; i < n.numOperands() && i < n.op->numOperandDefs(); ++i)
       if (Value *v = n.operand(i))
-        note(opTok.range(), "operand '" + StringRef(n.op->operands[i].name) + "' is " + v->type.str());
+        note(opTok.range(),
+             "operand '" + StringRef(n.op->operands[i].name) + "' is " + v->type.str());
     return false;
   }
   if (types->size() != names.size())
@@ -521,8 +329,8 @@ bool Parser::resultTypes(Node &n, const std::vector<Token> &names, const Token &
     if (!type(t))
       return false;
     if (t != (*types)[i])
-      return fail(at.range(), "[V1] '%" + names[i].str + "' is " + (*types)[i].str() + ", not " +
-                                  t.str());
+      return fail(at.range(),
+                  "[V1] '%" + names[i].str + "' is " + (*types)[i].str() + ", not " + t.str());
     if (!define(n, names[i], t))
       return false;
   }

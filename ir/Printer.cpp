@@ -26,8 +26,8 @@ static bool isConstData(const GlobalValue &g) {
 }
 
 static StringRef constBytes(const Module &m, const GlobalValue &g) {
-  bool inside = g.init.offset >= 0 && g.init.bytes >= 0 &&
-                uint64_t(g.init.offset) <= m.constData.size();
+  bool inside =
+      g.init.offset >= 0 && g.init.bytes >= 0 && uint64_t(g.init.offset) <= m.constData.size();
   return inside ? StringRef(m.constData).substr(g.init.offset, g.init.bytes) : "";
 }
 
@@ -204,18 +204,25 @@ void Printer::init(const GlobalValue &g) {
     os << ')';
   };
   switch (i.kind) {
-  case Init::Zero: os << "zero"; return;
+  case Init::Zero:
+    os << "zero";
+    return;
   case Init::Splat:
     os << "splat ";
     printFloat(os, i.a);
     return;
-  case Init::Uniform: pair("uniform"); return;
-  case Init::Normal: pair("normal"); return;
+  case Init::Uniform:
+    pair("uniform");
+    return;
+  case Init::Normal:
+    pair("normal");
+    return;
   case Init::Copy:
     os << "copy ";
     value(m.global(i.from));
     return;
-  case Init::File: break;
+  case Init::File:
+    break;
   }
   if (isConstData(g)) {
     StringRef bytes = constBytes(m, g);
@@ -236,7 +243,8 @@ void Printer::init(const GlobalValue &g) {
 
 /// Prints the elements, if they are few and read back as the same bytes.
 bool Printer::list(const GlobalValue &g, StringRef bytes) {
-  if (g.type.count() > kMostListed || int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
+  if (g.type.count() > kMostListed ||
+      int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
     return false;
   Tensor t = tensorFromBytes(g.type, bytes);
   if (tensorToBytes(t) != bytes)

@@ -46,9 +46,7 @@ bool Reader::unexpected(const Twine &wanted) {
   return fail("expected " + wanted);
 }
 
-bool Reader::expect(StringRef punct) {
-  return consume(punct) || unexpected("'" + punct + "'");
-}
+bool Reader::expect(StringRef punct) { return consume(punct) || unexpected("'" + punct + "'"); }
 
 bool Reader::take(Token::Kind k, const char *wanted, Token &out) {
   if (tok.kind != k)
@@ -158,7 +156,8 @@ bool Reader::attrs(Attrs &a) {
   return true;
 }
 
-/// An optional loc("node", ..., op = "MatMul", source = "train.py:57", code = "...", scope = "...", line = 1, column = 2).
+/// An optional loc("node", ..., op = "MatMul", source = "train.py:57", code = "...", scope = "...",
+/// line = 1, column = 2).
 bool Reader::location(Loc &l) {
   if (!consume("loc"))
     return true;

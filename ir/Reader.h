@@ -1,4 +1,5 @@
-// What Parser.cpp reads with: the token at hand, errors with carets, and the small phrases of the grammar.
+// What Parser.cpp reads with: the token at hand, errors with carets, and the small phrases of the
+// grammar.
 #pragma once
 
 #include "ir/Lexer.h"
@@ -42,8 +43,8 @@ protected:
   bool key(Token &name);
   /// {a = 1, b}, where b is 1.
   bool attrs(Attrs &a);
-  /// An optional loc("node", ..., op = "MatMul", source = "train.py:57", code = "...", scope = "...", line = 1,
-  /// column = 2).
+  /// An optional loc("node", ..., op = "MatMul", source = "train.py:57", code = "...", scope =
+  /// "...", line = 1, column = 2).
   bool location(Loc &l);
 };
 

@@ -1,4 +1,5 @@
-// Each rule is one function. What is checked of a single node, and shared with the parser, is in NodeRules.cpp.
+// Each rule is one function. What is checked of a single node, and shared with the parser, is in
+// NodeRules.cpp.
 #include "ir/Verifier.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -13,9 +14,15 @@ struct Report {
   const Module &m;
   std::vector<Violation> all;
 
-  void at(const Node &n, const Twine &text) { all.push_back({&n, nullptr, n.parent(), text.str()}); }
-  void at(const GlobalValue &g, const Twine &text) { all.push_back({nullptr, &g, nullptr, text.str()}); }
-  void at(const Function &f, const Twine &text) { all.push_back({nullptr, nullptr, &f, text.str()}); }
+  void at(const Node &n, const Twine &text) {
+    all.push_back({&n, nullptr, n.parent(), text.str()});
+  }
+  void at(const GlobalValue &g, const Twine &text) {
+    all.push_back({nullptr, &g, nullptr, text.str()});
+  }
+  void at(const Function &f, const Twine &text) {
+    all.push_back({nullptr, nullptr, &f, text.str()});
+  }
 };
 } // namespace
 
@@ -101,7 +108,8 @@ static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &glob
         continue;
       auto *g = v->isGlobal() ? static_cast<const GlobalValue *>(v) : nullptr;
       if (!g || g->role == GlobalValue::Const)
-        r.at(*n, "[V1] '" + StringRef(n->op->name) + "' writes a param or a state, not " + quoted(v));
+        r.at(*n,
+             "[V1] '" + StringRef(n->op->name) + "' writes a param or a state, not " + quoted(v));
     }
     for (auto &res : n->results)
       defined.insert(res.get());

@@ -5,7 +5,8 @@
 
 namespace zcc {
 
-/// One broken rule; `text` begins with its number: "[V2] operand 'b' of 'matmul' is partitioned (...)".
+/// One broken rule; `text` begins with its number: "[V2] operand 'b' of 'matmul' is partitioned
+/// (...)".
 struct Violation {
   const Node *node = nullptr;          ///< where, if in a node
   const GlobalValue *global = nullptr; ///< where, if in a global
@@ -17,7 +18,8 @@ std::vector<Violation> violations(const Module &m);
 /// All violations, each with its location: "node '/h.0/MatMul' (MatMul): [V2] operand 'b' ...".
 llvm::Error verify(const Module &m);
 
-// What the parser asks while it reads, so that the caret is where the mistake is. Empty: all is well.
+// What the parser asks while it reads, so that the caret is where the mistake is. Empty: all is
+// well.
 
 /// V1: number of operands, and names and kinds of attributes.
 std::string checkForm(const Node &n);
@@ -26,8 +28,8 @@ std::string checkPlacement(const Node &n);
 /// V1: the types that the results must have; of a fused node, those of its kernel.
 llvm::Expected<llvm::SmallVector<Type, 2>> expectedTypes(const Node &n, const Module &m);
 
-/// The record of an attribute of a node, or nullptr if it is a note of a pass: `start` has the attributes of the operator
-/// that it starts.
+/// The record of an attribute of a node, or nullptr if it is a note of a pass: `start` has the
+/// attributes of the operator that it starts.
 const AttrDef *attrDef(const Node &n, llvm::StringRef name);
 /// Whether an attribute has the value that it has when left out.
 bool isDefault(const AttrDef &d, const Attr &a);

@@ -19,7 +19,8 @@ using llvm::Twine;
 static constexpr const char *kCrashFile = "zcc-crash.zir";
 
 static constexpr PassDef kPasses[] = {
-#define ZCC_PASS(NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY) {NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY},
+#define ZCC_PASS(NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY)                                         \
+  {NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY},
 #include "passes/Passes.def"
 #undef ZCC_PASS
 };
@@ -92,7 +93,8 @@ static std::string unknownPass(StringRef name) {
   return "unknown pass '" + name.str() + "'" + (n.empty() ? "" : "; did you mean '" + n + "'?");
 }
 
-/// Drops disabled passes and those behind --stop-after; an error if a pass would run without what it needs.
+/// Drops disabled passes and those behind --stop-after; an error if a pass would run without what
+/// it needs.
 llvm::Error PassManager::plan(const Module &m) {
   std::vector<std::string> named = dump.disabled;
   named.insert(named.end(), dump.printBefore.begin(), dump.printBefore.end());
@@ -111,7 +113,8 @@ llvm::Error PassManager::plan(const Module &m) {
   for (const PassDef *p : passes) {
     if (uint32_t missing = p->needs & ~have) {
       unsigned bit = llvm::countr_zero(missing);
-      std::string msg = ("pass '" + Twine(p->name) + "' requires '" + propertyNames()[bit] + "'").str();
+      std::string msg =
+          ("pass '" + Twine(p->name) + "' requires '" + propertyNames()[bit] + "'").str();
       for (const PassDef &q : allPasses())
         if (q.provides >> bit & 1)
           msg += "; run '" + std::string(q.name) + "' first";
@@ -178,9 +181,9 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
     before->properties |= p.provides; // not a change that a pass reports
     honest = toText(*before) == toText(m);
   }
-  llvm::Error e = honest ? check(m, p)
-                         : error("pass '" + Twine(p.name) +
-                                 "' changed the module and said that it did not");
+  llvm::Error e =
+      honest ? check(m, p)
+             : error("pass '" + Twine(p.name) + "' changed the module and said that it did not");
   if (e)
     return withNote(std::move(e), saveReproducer(running));
   return showAfter(m, p, *changed, number);

@@ -1,23 +1,25 @@
-// Runs passes in order: checks what they need, verifies what they leave, times, dumps and reproduces.
+// Runs passes in order: checks what they need, verifies what they leave, times, dumps and
+// reproduces.
 #pragma once
 
 #include "passes/Pass.h"
 
 namespace zcc {
 
-/// What to show and check between passes; filled from the command line by dumpOptions() (passes/PassOptions.h).
+/// What to show and check between passes; filled from the command line by dumpOptions()
+/// (passes/PassOptions.h).
 struct DumpOptions {
   std::vector<std::string> printBefore, printAfter; ///< passes, by name
   bool printAfterAll = false;
   bool printAfterChange = false; ///< after each pass that changed something
   std::string treeDir;           ///< folder for one file a pass; empty: none
   bool locs = false;
-  std::string stopAfter;         ///< a pass; empty: run all
+  std::string stopAfter; ///< a pass; empty: run all
   std::vector<std::string> disabled;
   bool time = false;
   bool verifyEach = true;
-  /// After each pass: the text parses to the same text, and a pass that said it changed nothing changed nothing. The
-  /// latter is always checked in builds with assertions.
+  /// After each pass: the text parses to the same text, and a pass that said it changed nothing
+  /// changed nothing. The latter is always checked in builds with assertions.
   bool verifyRoundtrip = false;
 };
 
@@ -27,11 +29,14 @@ public:
 
   /// Adds a pass of Passes.def.
   void add(llvm::StringRef name);
-  /// Runs all. On failure the module as it was before the pass is in zcc-crash.zir, and the error says how to go on from
-  /// there.
+  /// Runs all. On failure the module as it was before the pass is in zcc-crash.zir, and the error
+  /// says how to go on from there.
   llvm::Error run(Module &m);
-  /// How many bytes of workspace the code of a node needs (PassContext::workspaceBytes); without it none are planned.
-  void setWorkspace(std::function<int64_t(const Node &)> bytes) { context.workspaceBytes = std::move(bytes); }
+  /// How many bytes of workspace the code of a node needs (PassContext::workspaceBytes); without it
+  /// none are planned.
+  void setWorkspace(std::function<int64_t(const Node &)> bytes) {
+    context.workspaceBytes = std::move(bytes);
+  }
   /// What the passes found worth telling.
   llvm::ArrayRef<std::string> remarks() const { return context.remarks; }
 
@@ -48,8 +53,8 @@ private:
   std::string fileName(unsigned number) const;
 };
 
-/// Whether text and module agree: printed, parsed and printed again, it is the same. The error shows the first line that
-/// is not.
+/// Whether text and module agree: printed, parsed and printed again, it is the same. The error
+/// shows the first line that is not.
 llvm::Error verifyRoundtrip(const Module &m);
 
 } // namespace zcc

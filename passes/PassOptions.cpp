@@ -19,44 +19,44 @@ cl::OptionCategory &zcc::optionCategory() { return category; }
 
 // ---- what steers the passes
 
-static cl::opt<int> ranks("ranks", cl::desc("data-parallel ranks the program is compiled for"),
-                          cl::value_desc("N"), cl::init(1), cl::cat(category));
-static cl::opt<int> threads("threads", cl::desc("threads a rank computes with (0: its cores)"),
-                            cl::value_desc("N"), cl::init(0), cl::cat(category));
-static cl::opt<int> zero("zero", cl::desc("ZeRO stage: 0, plain data parallel"),
-                         cl::value_desc("STAGE"), cl::init(0), cl::cat(category));
-static cl::opt<int> gradAccum("grad-accum", cl::desc("micro-batches per step"),
-                              cl::value_desc("K"), cl::init(1), cl::cat(category));
-static cl::opt<std::string> optimizer("optimizer", cl::desc("adamw, adam or sgd, as in PyTorch"),
-                                      cl::value_desc("NAME"), cl::init("adamw"), cl::cat(category));
-static cl::opt<double> lr("lr", cl::desc("learning rate (default: PyTorch's for the optimizer)"),
-                          cl::value_desc("X"), cl::cat(category));
-static cl::opt<std::string> betas("betas", cl::desc("Adam's decay rates"),
-                                  cl::value_desc("B1,B2"), cl::init("0.9,0.999"),
-                                  cl::cat(category));
-static cl::opt<double> eps("eps", cl::desc("Adam's epsilon"), cl::value_desc("X"), cl::init(1e-8),
-                           cl::cat(category));
-static cl::opt<double> weightDecay("weight-decay",
-                                   cl::desc("weight decay (default: PyTorch's for the optimizer)"),
-                                   cl::value_desc("X"), cl::cat(category));
-static cl::opt<double> momentum("momentum", cl::desc("SGD's momentum"), cl::value_desc("X"),
-                                cl::init(0), cl::cat(category));
+// Numbers are strings here, so that a bad one is our error: see number().
+using Text = cl::opt<std::string>;
+
+static Text ranks("ranks", cl::desc("data-parallel ranks the program is compiled for"),
+                  cl::value_desc("N"), cl::init("1"), cl::cat(category));
+static Text threads("threads", cl::desc("threads a rank computes with (0: its cores)"),
+                    cl::value_desc("N"), cl::init("0"), cl::cat(category));
+static Text zero("zero", cl::desc("ZeRO stage: 0, plain data parallel"), cl::value_desc("STAGE"),
+                 cl::init("0"), cl::cat(category));
+static Text gradAccum("grad-accum", cl::desc("micro-batches per step"), cl::value_desc("K"),
+                      cl::init("1"), cl::cat(category));
+static Text optimizer("optimizer", cl::desc("adamw, adam or sgd, as in PyTorch"),
+                      cl::value_desc("NAME"), cl::init("adamw"), cl::cat(category));
+static Text lr("lr", cl::desc("learning rate (default: PyTorch's for the optimizer)"),
+               cl::value_desc("X"), cl::cat(category));
+static Text betas("betas", cl::desc("Adam's decay rates"), cl::value_desc("B1,B2"),
+                  cl::init("0.9,0.999"), cl::cat(category));
+static Text eps("eps", cl::desc("Adam's epsilon"), cl::value_desc("X"), cl::init("1e-8"),
+                cl::cat(category));
+static Text weightDecay("weight-decay",
+                        cl::desc("weight decay (default: PyTorch's for the optimizer)"),
+                        cl::value_desc("X"), cl::cat(category));
+static Text momentum("momentum", cl::desc("SGD's momentum"), cl::value_desc("X"), cl::init("0"),
+                     cl::cat(category));
 static cl::opt<bool> nesterov("nesterov", cl::desc("Nesterov's momentum for SGD"),
                               cl::cat(category));
-static cl::opt<double> clipGradNorm("clip-grad-norm",
-                                    cl::desc("clip the global norm of the gradients to X"),
-                                    cl::value_desc("X"), cl::init(0), cl::cat(category));
+static Text clipGradNorm("clip-grad-norm", cl::desc("clip the global norm of the gradients to X"),
+                         cl::value_desc("X"), cl::init("0"), cl::cat(category));
 static cl::list<std::string>
     paramGroups("param-group",
                 cl::desc("other hyper-parameters for the parameters that match; first match wins"),
                 cl::value_desc("REGEX:weight-decay=0,lr-scale=0.1"), cl::cat(category));
-static cl::opt<std::string> overlap("overlap",
-                                    cl::desc("start reductions while the backward runs: on, off"),
-                                    cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
-static cl::opt<int64_t>
+static Text overlap("overlap", cl::desc("start reductions while the backward runs: on, off"),
+                    cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
+static Text
     reduceBucket("reduce-bucket-size",
                  cl::desc("elements of gradients that are reduced together (default: derived)"),
-                 cl::value_desc("N"), cl::init(0), cl::cat(category));
+                 cl::value_desc("N"), cl::init("0"), cl::cat(category));
 
 // ---- what is shown and checked
 
@@ -101,6 +101,8 @@ bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview
   cl::HideUnrelatedOptions(category);
   if (cl::ParseCommandLineOptions(argc, argv, overview, &os))
     return true;
+  if (said.empty())
+    return false; // a value, reported by the option
   // "TOOL: Unknown command line argument '--x'.  Try: ...\nTOOL: Did you mean '--y'?\n"
   auto [first, rest] = StringRef(os.str()).split('\n');
   auto [tool, text] = first.split(": ");
@@ -149,35 +151,49 @@ static llvm::Expected<Options::ParamGroup> parseGroup(StringRef text) {
   return g;
 }
 
-static llvm::Error checkNumbers() {
-  auto bad = [](const cl::Option &o, const Twine &msg) {
-    return error("--" + o.ArgStr + " must be " + msg);
-  };
-  constexpr int kMostRanks = 1 << 20;
-  for (auto *o : {&ranks, &gradAccum})
-    if (*o < 1 || *o > kMostRanks)
-      return bad(*o, "from 1 to " + Twine(kMostRanks));
-  if (threads < 0)
-    return bad(threads, "0 or more");
-  if (zero != 0)
-    return bad(zero, "0: no other stage is available");
-  for (auto *o : {&lr, &weightDecay, &eps, &momentum, &clipGradNorm})
-    if (!std::isfinite(*o) || *o < 0)
-      return bad(*o, "a finite number that is not negative");
-  if (reduceBucket < 0)
-    return bad(reduceBucket, "0 or more");
-  if (overlap != "on" && overlap != "off")
-    return bad(overlap, "on or off");
+static llvm::Error number(const Text &o, double &to) {
+  if (parseNumber(o, to) && to >= 0)
+    return llvm::Error::success();
+  return error("--" + o.ArgStr + " must be a number, 0 or more, not '" + o + "'");
+}
+
+template <typename T> static llvm::Error integer(const Text &o, T least, T most, T &to) {
+  if (!StringRef(o).getAsInteger(10, to) && to >= least && to <= most)
+    return llvm::Error::success();
+  return error(
+      "--" + o.ArgStr + " must be " +
+      (least == most ? Twine(least) : "an integer from " + Twine(least) + " to " + Twine(most)) +
+      ", not '" + o + "'");
+}
+
+static llvm::Error readNumbers(Options &o) {
+  constexpr int kMost = 1 << 20;
+  constexpr int64_t kMostElements = int64_t(1) << 40;
+  if (auto e = integer(ranks, 1, kMost, o.ranks))
+    return e;
+  if (auto e = integer(threads, 0, kMost, o.threads))
+    return e;
+  if (auto e = integer(zero, 0, 0, o.zero))
+    return e;
+  if (auto e = integer(gradAccum, 1, kMost, o.gradAccum))
+    return e;
+  if (auto e = integer<int64_t>(reduceBucket, 0, kMostElements, o.reduceBucketElements))
+    return e;
+  for (auto [flag, to] :
+       {std::pair(&eps, &o.eps), {&momentum, &o.momentum}, {&clipGradNorm, &o.clipGradNorm}})
+    if (auto e = number(*flag, *to))
+      return e;
+  for (auto [flag, to] : {std::pair(&lr, &o.lr), {&weightDecay, &o.weightDecay}})
+    if (flag->getNumOccurrences())
+      if (auto e = number(*flag, *to))
+        return e;
   return llvm::Error::success();
 }
 
 llvm::Expected<Options> zcc::passOptions() {
-  if (llvm::Error e = checkNumbers())
-    return e;
   Options o;
-  o.ranks = ranks;
-  o.threads = threads;
-  o.gradAccum = gradAccum;
+  if (llvm::Error e = readNumbers(o))
+    return e;
   std::vector<std::string> known = {"adamw", "adam", "sgd"};
   if (!llvm::is_contained(known, std::string(optimizer))) {
     std::string n = nearest(optimizer, known);
@@ -185,14 +201,9 @@ llvm::Expected<Options> zcc::passOptions() {
                  (n.empty() ? "; there are adamw, adam and sgd" : "; did you mean '" + n + "'?"));
   }
   o.optimizer = optimizer;
-  o.lr = lr.getNumOccurrences() ? double(lr) : -1;
-  o.weightDecay = weightDecay.getNumOccurrences() ? double(weightDecay) : -1;
-  o.eps = eps;
-  o.momentum = momentum;
   o.nesterov = nesterov;
-  if (nesterov && (optimizer != "sgd" || momentum == 0))
+  if (nesterov && (o.optimizer != "sgd" || o.momentum == 0))
     return error("--nesterov needs --optimizer=sgd and --momentum");
-  o.clipGradNorm = clipGradNorm;
   auto [b1, b2] = StringRef(betas).split(',');
   for (auto [text, to] : {std::pair(b1, &o.beta1), std::pair(b2, &o.beta2)})
     if (!parseNumber(text, *to) || *to < 0 || *to >= 1)
@@ -203,8 +214,9 @@ llvm::Expected<Options> zcc::passOptions() {
       return group.takeError();
     o.groups.push_back(*group);
   }
+  if (overlap != "on" && overlap != "off")
+    return error("--overlap must be on or off, not '" + overlap + "'");
   o.overlap = overlap == "on";
-  o.reduceBucketElements = reduceBucket;
   return o;
 }
 
@@ -226,41 +238,50 @@ DumpOptions zcc::dumpOptions() {
 
 bool zcc::ranksGiven() { return ranks.getNumOccurrences(); }
 
+static std::string text(double v) {
+  char s[32];
+  return {s, std::to_chars(s, s + sizeof s, v).ptr};
+}
+
+static std::string groupFlag(const Options::ParamGroup &g) {
+  std::string s = "--param-group=" + g.regex + ":lr-scale=" + text(g.lrScale);
+  if (g.weightDecay >= 0)
+    s += ",weight-decay=" + text(g.weightDecay);
+  std::string quoted = " '"; // for the shell
+  for (char c : s)
+    quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string zcc::flagsOf(const Options &o) {
   std::string s;
   const Options d;
-  auto flag = [&](const char *name, auto v, auto otherwise) {
+  auto flag = [&](const cl::Option &name, const std::string &v, const std::string &otherwise) {
     if (v != otherwise)
-      s += llvm::formatv(" --{0}={1}", name, v).str();
+      s += " --" + name.ArgStr.str() + "=" + v;
   };
-  auto number = [&](const char *name, double v, double otherwise) {
-    char text[32];
-    if (v != otherwise)
-      s += " --" + std::string(name) + "=" +
-           std::string(text, std::to_chars(text, text + sizeof text, v).ptr);
+  auto integer = [&](const cl::Option &name, int64_t v, int64_t otherwise) {
+    flag(name, std::to_string(v), std::to_string(otherwise));
   };
-  flag("ranks", o.ranks, d.ranks);
-  flag("threads", o.threads, d.threads);
-  flag("grad-accum", o.gradAccum, d.gradAccum);
-  flag("optimizer", o.optimizer, d.optimizer);
-  number("lr", o.lr, d.lr);
-  if (o.beta1 != d.beta1 || o.beta2 != d.beta2)
-    s += llvm::formatv(" --betas={0},{1}", o.beta1, o.beta2).str();
-  number("eps", o.eps, d.eps);
-  number("weight-decay", o.weightDecay, d.weightDecay);
-  number("momentum", o.momentum, d.momentum);
+  auto number = [&](const cl::Option &name, double v, double otherwise) {
+    flag(name, text(v), text(otherwise));
+  };
+  integer(ranks, o.ranks, d.ranks);
+  integer(threads, o.threads, d.threads);
+  integer(gradAccum, o.gradAccum, d.gradAccum);
+  flag(optimizer, o.optimizer, d.optimizer);
+  number(lr, o.lr, d.lr);
+  flag(betas, text(o.beta1) + "," + text(o.beta2), text(d.beta1) + "," + text(d.beta2));
+  number(eps, o.eps, d.eps);
+  number(weightDecay, o.weightDecay, d.weightDecay);
+  number(momentum, o.momentum, d.momentum);
   if (o.nesterov)
     s += " --nesterov";
-  number("clip-grad-norm", o.clipGradNorm, d.clipGradNorm);
-  for (auto &g : o.groups) {
-    s += " '--param-group=" + g.regex + llvm::formatv(":lr-scale={0}", g.lrScale).str();
-    if (g.weightDecay >= 0)
-      s += llvm::formatv(",weight-decay={0}", g.weightDecay).str();
-    s += "'";
-  }
-  if (!o.overlap)
-    s += " --overlap=off";
-  flag("reduce-bucket-size", o.reduceBucketElements, d.reduceBucketElements);
+  number(clipGradNorm, o.clipGradNorm, d.clipGradNorm);
+  for (auto &g : o.groups)
+    s += groupFlag(g);
+  flag(overlap, o.overlap ? "on" : "off", "on");
+  integer(reduceBucket, o.reduceBucketElements, d.reduceBucketElements);
   return s;
 }
 

@@ -1,4 +1,5 @@
-// The command-line options that zcc and zcc-opt share: what steers the passes, what is dumped, and the tables.
+// The command-line options that zcc and zcc-opt share: what steers the passes, what is dumped, and
+// the tables.
 #pragma once
 
 #include "passes/PassManager.h"
@@ -9,9 +10,11 @@ class OptionCategory;
 
 namespace zcc {
 
-/// The category of all our options; a tool puts its own there, too. Everything else is hidden from --help.
+/// The category of all our options; a tool puts its own there, too. Everything else is hidden from
+/// --help.
 llvm::cl::OptionCategory &optionCategory();
-/// Parses the command line; prints one error (with the nearest name) and returns false if it is wrong.
+/// Parses the command line; prints one error (with the nearest name) and returns false if it is
+/// wrong.
 bool parseCommandLine(int argc, const char *const *argv, llvm::StringRef overview);
 /// --help-ops, --help-passes: prints them and returns true if one is given.
 bool printTables();

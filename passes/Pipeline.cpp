@@ -3,7 +3,8 @@
 using namespace zcc;
 
 void zcc::buildPipeline(PassManager &pm, const Options &o) {
-  // Canonical forms first: softmax, norms and cross-entropy have shorter gradients than their spelled-out forms.
+  // Canonical forms first: softmax, norms and cross-entropy have shorter gradients than their
+  // spelled-out forms.
   pm.add("fold-constants");
   pm.add("simplify");
   pm.add("eliminate-dead");

@@ -104,7 +104,8 @@ llvm::Expected<std::map<std::string, Array>> zcc::readNpz(StringRef path) {
   for (int s = unzGoToFirstFile(zip); s == UNZ_OK; s = unzGoToNextFile(zip)) {
     char name[1024] = {};
     unz_file_info64 info;
-    if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name - 1, nullptr, 0, nullptr, 0) != UNZ_OK)
+    if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name - 1, nullptr, 0, nullptr, 0) !=
+        UNZ_OK)
       return error("'" + path + "' is damaged");
     StringRef key = name;
     key.consume_back(".npy");
@@ -131,7 +132,8 @@ llvm::Error zcc::writeNpz(StringRef path, const std::map<std::string, Array> &ar
            zipOpenNewFileInZip64(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0,
                                  nullptr, /*method=*/0, 0, data.size() >= UINT32_MAX) == ZIP_OK;
     for (size_t at = 0; good && at < data.size(); at += 1 << 30)
-      good = zipWriteInFileInZip(zip, data.data() + at, std::min<size_t>(data.size() - at, 1 << 30)) == ZIP_OK;
+      good = zipWriteInFileInZip(zip, data.data() + at,
+                                 std::min<size_t>(data.size() - at, 1 << 30)) == ZIP_OK;
     good = good && zipCloseFileInZip(zip) == ZIP_OK;
   }
   if (zip)
