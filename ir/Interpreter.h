@@ -23,6 +23,8 @@ enum class Compute { F32, F64 };
 
 /// Rounds a value to what `e` can hold (f32, f16, bf16, integer wrap).
 double roundTo(Elem e, double v);
+/// Makes all values ones that the element can hold. Compute::F64 keeps the precision of floats.
+void roundAll(Tensor &t, Compute c);
 
 Tensor tensorFromBytes(const Type &t, llvm::StringRef bytes);
 std::string tensorToBytes(const Tensor &t);

@@ -1,0 +1,141 @@
+// Whole tensors in the interpreter: rounding to what an element holds, and their bytes.
+#include "ir/Interpreter.h"
+#include <cmath>
+#include <cstring>
+
+using namespace zcc;
+using llvm::StringRef;
+
+Tensor::Tensor(Type t) : type(std::move(t)) {
+  if (isFloat())
+    f.resize(count());
+  else
+    i.resize(count());
+}
+
+static float bf16(float v) {
+  if (std::isnan(v))
+    return v;
+  uint32_t b;
+  memcpy(&b, &v, 4);
+  b = (b + 0x7fff + (b >> 16 & 1)) & 0xffff0000; // to nearest, ties to even
+  memcpy(&v, &b, 4);
+  return v;
+}
+
+template <typename T> static void wrapAll(std::vector<int64_t> &v) {
+  for (int64_t &x : v)
+    x = int64_t(T(x));
+}
+
+/// Calls f with a value of the C++ type that `e` is stored as; 16-bit floats excepted.
+template <typename F> static void withType(Elem e, F f) {
+  switch (e) {
+  case Elem::F32:
+    return f(float());
+  case Elem::F64:
+    return f(double());
+  case Elem::I64:
+  case Elem::U64:
+    return f(int64_t());
+  case Elem::I32:
+    return f(int32_t());
+  case Elem::I16:
+    return f(int16_t());
+  case Elem::I8:
+    return f(int8_t());
+  case Elem::U32:
+    return f(uint32_t());
+  case Elem::U16:
+    return f(uint16_t());
+  case Elem::U8:
+    return f(uint8_t());
+  case Elem::Bool:
+    return f(bool());
+  case Elem::F16:
+  case Elem::BF16:
+    break;
+  }
+  llvm_unreachable("an element without a type of its own");
+}
+
+double zcc::roundTo(Elem e, double v) {
+  if (e == Elem::BF16)
+    return bf16(float(v));
+  if (e == Elem::F16)
+    return double(_Float16(float(v)));
+  double r = v;
+  withType(e, [&](auto t) {
+    if constexpr (std::is_floating_point_v<decltype(t)>)
+      r = double(decltype(t)(v));
+    else
+      r = double(decltype(t)(int64_t(v)));
+  });
+  return r;
+}
+
+void zcc::roundAll(Tensor &t, Compute c) {
+  Elem e = t.type.elem;
+  if (!t.isFloat())
+    return withType(e, [&](auto v) { wrapAll<decltype(v)>(t.i); });
+  if (c == Compute::F64 || e == Elem::F64)
+    return;
+  if (e == Elem::F32)
+    for (double &v : t.f)
+      v = float(v);
+  else
+    for (double &v : t.f)
+      v = roundTo(e, v);
+}
+
+Tensor zcc::tensorFromBytes(const Type &type, StringRef bytes) {
+  Tensor t(type);
+  int64_t n = t.count();
+  assert(int64_t(bytes.size()) >= n * elemBytes(type.elem) && "too few bytes for the type");
+  if (type.elem == Elem::F16 || type.elem == Elem::BF16) {
+    for (int64_t k = 0; k < n; ++k) {
+      uint16_t bits;
+      memcpy(&bits, bytes.data() + 2 * k, 2);
+      uint32_t wide = uint32_t(bits) << 16;
+      _Float16 half;
+      float single;
+      memcpy(&half, &bits, 2);
+      memcpy(&single, &wide, 4);
+      t.f[k] = type.elem == Elem::F16 ? float(half) : single;
+    }
+    return t;
+  }
+  withType(type.elem, [&](auto v) {
+    for (int64_t k = 0; k < n; ++k) {
+      memcpy(&v, bytes.data() + k * sizeof v, sizeof v);
+      if (t.isFloat())
+        t.f[k] = double(v);
+      else
+        t.i[k] = int64_t(v);
+    }
+  });
+  return t;
+}
+
+std::string zcc::tensorToBytes(const Tensor &t) {
+  int64_t n = t.count(), size = elemBytes(t.type.elem);
+  std::string bytes(n * size, 0);
+  if (t.type.elem == Elem::F16 || t.type.elem == Elem::BF16) {
+    for (int64_t k = 0; k < n; ++k) {
+      auto half = _Float16(float(t.f[k]));
+      float single = bf16(float(t.f[k]));
+      uint32_t wide;
+      memcpy(&wide, &single, 4);
+      auto top = uint16_t(wide >> 16);
+      memcpy(&bytes[2 * k], t.type.elem == Elem::F16 ? (const void *)&half : &top, 2);
+    }
+    return bytes;
+  }
+  withType(t.type.elem, [&](auto v) {
+    for (int64_t k = 0; k < n; ++k) {
+      v = t.isFloat() ? decltype(v)(t.f[k]) : decltype(v)(t.i[k]);
+      memcpy(&bytes[k * size], &v, size);
+    }
+  });
+  return bytes;
+}
