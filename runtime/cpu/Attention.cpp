@@ -3,6 +3,7 @@
 // softmax, FlashAttention). Blocks depend on the extents only, so do the bits.
 #include "runtime/cpu/Attention.h"
 #include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
 #include <cmath>
 #include <dnnl.h>
@@ -34,7 +35,6 @@ void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, c
 namespace {
 
 constexpr float kMinusInf = -__builtin_inff();
-constexpr int64_t kLanes = 16;
 
 // ---- rows of scores
 
@@ -56,36 +56,21 @@ ZCC_CLONES void selectMask(float *s, const uint8_t *mask, int64_t stride, int64_
       s[i] = mask[i * stride] ? s[i] : kMinusInf;
 }
 
-ZCC_CLONES float rowMax(const float *s, int64_t n) {
-  float lane[kLanes], max = kMinusInf;
-  for (float &x : lane)
-    x = kMinusInf;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l)
-      lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];
-  for (; i < n; ++i)
-    max = s[i] > max ? s[i] : max;
-  for (float x : lane)
-    max = x > max ? x : max;
-  return max;
+ZCC_CLONES float largest(const float *s, int64_t n) { return rowMax(s, n); }
+
+/// Log-sums of rows: max + log(sum), -infinity for a sum of 0.
+ZCC_CLONES void logSums(const float *max, const float *sum, float *lse, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    float log = max[i] + vlog(sum[i]);
+    lse[i] = sum[i] == 0.0f ? kMinusInf : log;
+  }
 }
 
 /// s = exp(s - max); returns the sum.
 ZCC_CLONES float expRow(float *s, float max, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     s[i] = vexp(s[i] - max);
-  float lane[kLanes] = {}, sum = 0;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l)
-      lane[l] += s[i + l];
-  for (; i < n; ++i)
-    sum += s[i];
-  for (int64_t half = kLanes / 2; half; half /= 2)
-    for (int64_t l = 0; l < half; ++l)
-      lane[l] += lane[l + half];
-  return lane[0] + sum;
+  return rowSum(s, n);
 }
 
 ZCC_CLONES void scaleRow(float *y, float by, int64_t n) {
@@ -133,12 +118,13 @@ void onlineSoftmax(Running &run, bool first, float *scores, int64_t ld, int64_t 
   for (int64_t r = 0; r < rows; ++r) {
     float *row = scores + r * ld;
     float before = first ? kMinusInf : run.max[r];
-    float max = rowMax(row, keys);
+    float max = largest(row, keys);
     max = before > max ? before : max;
     // Nothing to attend yet: every exp(-infinity) is 0, and a NaN still shows.
     float sum = expRow(row, max == kMinusInf ? 0.0f : max, keys);
     if (!first && before != max) {
-      float change = vexp(before - max);
+      float change = before - max;
+      expRow(&change, 0.0f, 1);
       run.sum[r] *= change;
       scaleRow(y + r * ldy, change, dv);
     }
@@ -173,13 +159,14 @@ struct Attention {
                 t0 ? 1.0f : 0.0f, out, y.row);
     }
     for (int64_t r = 0; r < rows; ++r) {
-      bool none = end == 0 || run.sum[r] == 0.0f;
-      if (none)
+      if (end == 0)
+        run.max[r] = run.sum[r] = 0.0f;
+      if (run.sum[r] == 0.0f)
         memset(out + r * y.row, 0, size_t(n.dv) * sizeof(float));
       else
         scaleRow(out + r * y.row, 1.0f / run.sum[r], n.dv);
-      lse[(b * n.heads + h) * n.s + r0 + r] = none ? kMinusInf : run.max[r] + vlog(run.sum[r]);
     }
+    logSums(run.max, run.sum, lse + (b * n.heads + h) * n.s + r0, rows);
   }
 };
 

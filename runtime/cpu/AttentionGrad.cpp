@@ -5,28 +5,14 @@
 //   ds = p (dp - sum(dy y))             dq += scale ds k   dk += scale ds^T q
 #include "runtime/cpu/Attention.h"
 #include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
 
 namespace zccrt::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;
-
-/// sum(a * b)
-ZCC_CLONES float dot(const float *a, const float *b, int64_t n) {
-  float lane[kLanes] = {}, sum = 0;
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l)
-      lane[l] = __builtin_fmaf(a[i + l], b[i + l], lane[l]);
-  for (; i < n; ++i)
-    sum = __builtin_fmaf(a[i], b[i], sum);
-  for (int64_t half = kLanes / 2; half; half /= 2)
-    for (int64_t l = 0; l < half; ++l)
-      lane[l] += lane[l + half];
-  return lane[0] + sum;
-}
+ZCC_CLONES float dot(const float *a, const float *b, int64_t n) { return rowDot(a, b, n); }
 
 /// s = exp(s - lse)
 ZCC_CLONES void probabilities(float *s, float lse, int64_t n) {
