@@ -165,6 +165,15 @@ std::string Function::unique(StringRef base) {
   }
 }
 
+void Function::renameAll() {
+  names_.clear();
+  for (auto &a : args)
+    a->name = unique(a->name);
+  for (auto &n : nodes)
+    for (auto &r : n->results)
+      r->name = unique(r->name);
+}
+
 Value *Function::arg(StringRef n) const {
   for (auto &a : args)
     if (a->name == n)

@@ -163,6 +163,9 @@ public:
   Node *last() const { return nodes.empty() ? nullptr : nodes.back().get(); }
   /// A name that no value of this function or global has: `base`, or `base.1`, ...; registers it.
   std::string unique(llvm::StringRef base);
+  /// Makes the names of all values unique and forgets those of values that are gone, so that what new values are called
+  /// depends on the function's text only.
+  void renameAll();
   Value *arg(llvm::StringRef name) const;
 
 private:

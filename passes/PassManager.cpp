@@ -161,6 +161,8 @@ llvm::Error PassManager::run(Module &m) {
 }
 
 llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
+  for (auto &f : m.functions)
+    f->renameAll();
   if (llvm::Error e = showBefore(m, p))
     return e;
   std::unique_ptr<Module> before = m.clone();
