@@ -30,6 +30,7 @@ private:
   void factFromMetadata(Fact &f);
   void factFromFile(Fact &f);
   bool isMask(const Initializer &t) const;
+  bool hasFewValues(const Initializer &t) const;
   bool mustBeConstant(const InitializerUse &u) const;
   bool isStatistic(const InitializerUse &u) const;
   llvm::Error applyTrainAndFreeze();

@@ -11,6 +11,7 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
   placeholders_ = placeholdersOf(g);
   for (auto &p : placeholders_)
     kinds_[p.second.target] = p.second.kind;
+  llvm::StringSet<> aliases; // a module's own name for a parameter that it shares with another
   for (auto &n : g.node()) {
     for (int i = 0; i < n.input_size(); ++i)
       if (f.initializer(n.input(i)))
@@ -19,15 +20,17 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
     if (!fx)
       continue;
     hasFx = true;
+    std::string scope = scopeOf(n).value_or("");
     for (const std::string &name : fx->names)
-      if (std::string t = targetOf(name); !t.empty())
+      if (std::string t = targetOf(name); !t.empty()) {
         mentioned_.insert(t);
+        aliases.insert(scope + "." + StringRef(t).rsplit('.').second.str());
+      }
   }
-  // In the order of the signature's text, not of a hash table.
   std::vector<std::string> targets;
   for (auto &p : placeholders_)
     if (p.second.kind == Placeholder::Parameter && !mentioned_.contains(p.second.target) &&
-        !f.initializer(p.second.target))
+        !aliases.contains(p.second.target) && !f.initializer(p.second.target))
       targets.push_back(p.second.target);
   llvm::sort(targets);
   lost_ = std::move(targets);

@@ -206,9 +206,9 @@ void linearAttention(NodeImport &n) {
   int64_t B = q.dim(0), T = q.dim(2), dk = q.dim(3), dv = v.dim(3);
   double scale = n.f("scale", 0);
   scale = scale == 0 ? 1 / std::sqrt(double(dk)) : scale;
-  auto perHead = [&](unsigned input) { // [B, T, own or own * dk] -> [B, own, T, 1 or dk]
+  auto perHead = [&](unsigned input) { // [B, T, 1 or own or own * dk] -> [B, 1 or own, T, 1 or dk]
     Val x = n.in(input);
-    return x.rank() == 4 ? x : splitHeads(e, x, own);
+    return x.rank() == 4 ? x : splitHeads(e, x, x.dim(2) % own == 0 ? own : 1);
   };
   Val decay = gated ? e(ops::exp, perHead(4)) : Val(), beta = delta ? perHead(5) : Val();
   Val state = n.has(3) ? n.in(3) : e.expand(e.like(0, q), {B, own, dk, dv});

@@ -99,13 +99,13 @@ void hardmax(NodeImport &n) {
 
 void oneHot(NodeImport &n) {
   Emitter &e = n.e;
-  Val at = e.cast(n.in(0), Elem::I64), values = n.in(2);
+  Val at = n.in(0), values = n.in(2); // indices may be floating point; fractions hit nothing
   int64_t depth = Emitter::asInt(n.in(1), "depths"), axis = normalAxis(n.i("axis", -1), at.rank() + 1);
-  Val offset = e.cast(e(ops::lt, at, e.like(0, at)), Elem::I64);
-  at = e.unsqueeze(e.add(at, e.mul(offset, double(depth))), {axis});
+  Val fromEnd = e(ops::lt, at, e.like(0, at));
+  at = e.unsqueeze(e.select(fromEnd, e.add(at, double(depth)), at), {axis});
   Dims d(at.rank(), 1);
   d[axis] = depth;
-  Val hot = e(ops::eq, e.iota(d, axis), at);
+  Val hot = e(ops::eq, e.iota(d, axis, at.elem()), at);
   n.out(e.select(hot, e.reshape(e.slice(values, 0, 1, 2), {}), e.reshape(e.slice(values, 0, 0, 1), {})));
 }
 

@@ -7,11 +7,23 @@ using llvm::ArrayRef;
 
 namespace {
 
+/// Flat row-major indices of a plane as column-major ones.
+Val columnMajor(Emitter &e, Val at, ArrayRef<int64_t> plane) {
+  Val r;
+  int64_t stride = elementCount(plane);
+  for (int64_t d : llvm::reverse(plane)) {
+    stride /= d;
+    Val digit = e.mul(e(ops::mod, at, e.like(double(d), at)), double(stride));
+    r = r ? e.add(r, digit) : digit;
+    at = e.div(at, e.like(double(d), at));
+  }
+  return r;
+}
+
 void maxPool(NodeImport &n) {
+  n.i("storage_order");
   Emitter &e = n.e;
   Val x = n.in(0);
-  if (n.i("storage_order") != 0 && n.wants(1))
-    unsupported("attribute 'storage_order' = 1");
   Windows w = Windows::from(n, x, n.ints("kernel_shape"));
   Attrs a = w.attrs();
   a.set("kernel", w.kernel);
@@ -25,7 +37,10 @@ void maxPool(NodeImport &n) {
   d[0] = x.dim(0);
   d[1] = x.dim(1);
   Val plane = e.reshape(e.iota({planes}, 0), d);
-  n.out(1, e.add(e.cast(r[1], Elem::I64), e.mul(plane, double(x.count() / planes))));
+  Val at = e.cast(r[1], Elem::I64);
+  if (n.i("storage_order") != 0) // the first spatial axis is the fastest
+    at = columnMajor(e, at, x.dims().drop_front(2));
+  n.out(1, e.add(at, e.mul(plane, double(x.count() / planes))));
 }
 
 /// How many input elements (and pads, if they count) each window covers, along one axis.

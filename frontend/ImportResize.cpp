@@ -23,24 +23,24 @@ struct Settings {
 
 /// The input coordinate of output element `i`.
 double coordinate(const Settings &s, const Axis &a, int64_t i) {
-  double x = double(i), in = double(a.in), out = double(a.out);
+  double x = double(i), in = double(a.in), out = a.scale * in; // the size wanted, before it was rounded down
   if (s.coordinates == "half_pixel")
     return (x + 0.5) / a.scale - 0.5;
   if (s.coordinates == "half_pixel_symmetric") {
-    double adjustment = out / (a.scale * in), offset = in / 2 * (1 - adjustment);
+    double adjustment = double(a.out) / out, offset = in / 2 * (1 - adjustment);
     return offset + (x + 0.5) / a.scale - 0.5;
   }
   if (s.coordinates == "pytorch_half_pixel")
     return a.out > 1 ? (x + 0.5) / a.scale - 0.5 : 0;
   if (s.coordinates == "align_corners")
-    return a.out > 1 ? x * (in - 1) / (out - 1) : 0;
+    return out != 1 ? x * (in - 1) / (out - 1) : 0;
   if (s.coordinates == "asymmetric")
     return x / a.scale;
   if (s.coordinates == "tf_half_pixel_for_nn")
     return (x + 0.5) / a.scale;
   if (s.coordinates == "tf_crop_and_resize")
-    return a.out > 1 ? a.start * (in - 1) + x * (a.end - a.start) * (in - 1) / (out - 1)
-                     : 0.5 * (a.start + a.end) * (in - 1);
+    return out != 1 ? a.start * (in - 1) + x * (a.end - a.start) * (in - 1) / (out - 1)
+                    : 0.5 * (a.start + a.end) * (in - 1);
   unsupported("coordinate_transformation_mode '" + s.coordinates + "'");
 }
 

@@ -241,11 +241,13 @@ void pad(NodeImport &n) {
     lo[a] = pads[i];
     hi[a] = pads[i + axes.size()];
   }
-  double value = n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0;
   std::string mode = n.s("mode", "constant");
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
     unsupported("mode '" + mode + "'");
-  n.out(n.e.pad(x, lo, hi, value, mode));
+  if (mode != "constant" || !n.has(2) || n.in(2).known)
+    return n.out(n.e.pad(x, lo, hi, n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0, mode));
+  Val inside = n.e.cast(n.e.pad(Emitter::full(1, Type(Elem::I32, x.dims())), lo, hi), Elem::Bool);
+  n.out(n.e.select(inside, n.e.pad(x, lo, hi), n.e.reshape(n.in(2), {}))); // a value that is computed
 }
 
 /// Crops or pads around the centre to the wanted size.

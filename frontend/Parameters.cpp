@@ -90,6 +90,23 @@ bool Decision::isMask(const Initializer &t) const {
   return llvm::any_of(v.f, [](double x) { return x <= kMasking; });
 }
 
+/// Whether it holds two different numbers at most: ones, zeros, or a mask of 0 and -100.
+bool Decision::hasFewValues(const Initializer &t) const {
+  auto bytes = file_.read(t);
+  if (!bytes) {
+    llvm::consumeError(bytes.takeError());
+    return false;
+  }
+  std::vector<double> seen;
+  for (double x : tensorFromBytes(t.type(), *bytes).f)
+    if (!llvm::is_contained(seen, x)) {
+      seen.push_back(x);
+      if (seen.size() > 2)
+        return false;
+    }
+  return true;
+}
+
 void Decision::findFact(Fact &f) {
   const Initializer &t = *f.source;
   f.isAnonymous = evidence_.hasFx && evidence_.kindOf(t.name) == Placeholder::Other && !StringRef(t.name).contains('.');
@@ -161,7 +178,7 @@ void Decision::factFromMetadata(Fact &f) {
       if (!llvm::is_contained(lost, p))
         lost.push_back(p);
   bool named = !evidence_.hasSignature() && StringRef(t.name).starts_with("embedding");
-  if ((lost.empty() && !named) || t.count() <= 1 || isMask(t)) {
+  if ((lost.empty() && !named) || t.count() <= 1 || isMask(t) || hasFewValues(t)) {
     f.evidence = "no parameter of the model stands behind it";
     return;
   }
