@@ -1,44 +1,17 @@
 #include "runtime/Log.h"
 #include "runtime/Fail.h"
 #include "runtime/OutFile.h"
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdarg>
 #include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
 
 namespace zccrt {
 
-static std::string number(double x) {
-  if (std::isnan(x))
-    return "NaN";
-  if (std::isinf(x))
-    return x < 0 ? "-Infinity" : "Infinity";
-  return format("%.9g", x);
-}
-
-std::string durationText(double seconds) {
-  long long s = std::llround(seconds);
-  return s >= 3600 ? format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60)
-                   : format("%lld:%02lld", s / 60, s % 60);
-}
-
-std::string jsonLine(const zccrt_program &p, const StepReport &r) {
-  std::string s = format("{\"step\": %lld, \"loss\": %s", static_cast<long long>(r.step),
-                         number(r.loss).c_str());
-  if (r.lr)
-    s += ", \"lr\": " + number(*r.lr);
-  if (r.gradNorm)
-    s += ", \"grad_norm\": " + number(*r.gradNorm);
-  s += format(", \"time_s\": %.6f, \"samples_per_s\": %s", r.seconds,
-              number(r.seconds > 0 ? r.samples / r.seconds : 0).c_str());
-  s += format(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
-              static_cast<long long>(p.arena_bytes[0]), static_cast<long long>(p.arena_bytes[1]),
-              static_cast<long long>(p.arena_bytes[2]));
-  if (r.evalLoss)
-    s += ", \"eval_loss\": " + number(*r.evalLoss);
-  return s + "}\n";
-}
+static double rate(const StepReport &r) { return r.seconds > 0 ? r.samples / r.seconds : 0; }
 
 Log::Log(const zccrt_program &p, const Options &o, int64_t steps)
     : program(p), steps(steps), path(o.log), quiet(o.quiet), terminal(isatty(STDOUT_FILENO)) {
@@ -54,19 +27,64 @@ Log::~Log() {
     close(fd);
 }
 
-void Log::say(const std::string &line) {
+void Log::add(const char *text, ...) {
+  va_list list;
+  va_start(list, text);
+  int room = static_cast<int>(sizeof line) - length;
+  int n = vsnprintf(line + length, room, text, list);
+  va_end(list);
+  length += std::clamp(n, 0, room - 1);
+}
+
+void Log::addNumber(const char *key, double x) {
+  if (std::isfinite(x))
+    add(", \"%s\": %.9g", key, x);
+  else
+    add(", \"%s\": %s", key, std::isnan(x) ? "NaN" : x < 0 ? "-Infinity" : "Infinity");
+}
+
+void Log::addDuration(double seconds) {
+  long long s = std::llround(seconds);
+  if (s >= 3600)
+    add("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+  else
+    add("%lld:%02lld", s / 60, s % 60);
+}
+
+bool Log::flush(int to) {
+  line[length++] = '\n';
+  int n = length;
+  length = 0;
+  return writeAll(to, line, n);
+}
+
+void Log::say(const std::string &text) {
   if (quiet)
     return;
-  std::string text = line + "\n";
+  std::string ended = text + "\n";
   // A reader that went away does not end the training; what counts is in the log.
-  writeAll(STDOUT_FILENO, text.data(), text.size());
+  writeAll(STDOUT_FILENO, ended.data(), ended.size());
 }
 
 void Log::write(const StepReport &r) {
   if (fd < 0)
     return;
-  std::string line = jsonLine(program, r);
-  if (!writeAll(fd, line.data(), line.size()))
+  add("{\"step\": %lld", static_cast<long long>(r.step));
+  addNumber("loss", r.loss);
+  if (r.lr)
+    addNumber("lr", *r.lr);
+  if (r.gradNorm)
+    addNumber("grad_norm", *r.gradNorm);
+  add(", \"time_s\": %.6f", r.seconds);
+  addNumber("samples_per_s", rate(r));
+  add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
+      static_cast<long long>(program.arena_bytes[0]),
+      static_cast<long long>(program.arena_bytes[1]),
+      static_cast<long long>(program.arena_bytes[2]));
+  if (r.evalLoss)
+    addNumber("eval_loss", *r.evalLoss);
+  add("}");
+  if (!flush(fd))
     failErrno("cannot write the log '%s'", path.c_str());
 }
 
@@ -82,21 +100,20 @@ void Log::report(const StepReport &r) {
     return;
   ++done;
   secondsSoFar += r.seconds;
-  double rate = r.seconds > 0 ? r.samples / r.seconds : 0;
-  std::string line = format("step %lld  ", static_cast<long long>(r.step));
-  line += format("loss %.6g", r.loss);
+  add("step %lld  loss %.6g", static_cast<long long>(r.step), r.loss);
   if (r.lr)
-    line += format("  lr %.4g", *r.lr);
+    add("  lr %.4g", *r.lr);
   if (r.gradNorm)
-    line += format("  grad norm %.4g", *r.gradNorm);
-  line += format("  %.4g samples/s", rate);
+    add("  grad norm %.4g", *r.gradNorm);
+  add("  %.4g samples/s", rate(r));
   if (r.evalLoss)
-    line += format("  eval loss %.6g", *r.evalLoss);
-  if (terminal)
-    line += format("  %lld/%lld, %s left", static_cast<long long>(r.step + 1),
-                   static_cast<long long>(steps),
-                   durationText(secondsSoFar / done * (steps - r.step - 1)).c_str());
-  say(line);
+    add("  eval loss %.6g", *r.evalLoss);
+  if (terminal) {
+    add("  %lld/%lld, ", static_cast<long long>(r.step + 1), static_cast<long long>(steps));
+    addDuration(secondsSoFar / done * (steps - r.step - 1));
+    add(" left");
+  }
+  flush(STDOUT_FILENO);
 }
 
 } // namespace zccrt

@@ -18,6 +18,8 @@ struct StepReport {
   std::optional<double> evalLoss;
 };
 
+/// A line of the log file is {"step": 0, "loss": 1.23456789, ...}; not-a-number and infinity are
+/// written as Python's json reads them.
 class Log {
 public:
   /// Creates the log file. Throws a Failure if it cannot be written.
@@ -35,6 +37,12 @@ public:
 
 private:
   void write(const StepReport &r);
+  /// printf behind what `line` holds. A step's lines are made here: the step loop allocates
+  /// nothing.
+  __attribute__((format(printf, 2, 3))) void add(const char *text, ...);
+  void addNumber(const char *key, double x);
+  void addDuration(double seconds);
+  bool flush(int to);
 
   const zccrt_program &program;
   int64_t steps, done = 0;
@@ -42,13 +50,8 @@ private:
   std::string path;
   int fd = -1;
   bool quiet, terminal;
+  char line[1024];
+  int length = 0;
 };
-
-/// The line of the log: {"step": 0, "loss": 1.23456789, ...}. Not-a-number and infinity are written
-/// as Python's json reads them.
-std::string jsonLine(const zccrt_program &p, const StepReport &r);
-
-/// "1:02:03" or "2:03".
-std::string durationText(double seconds);
 
 } // namespace zccrt
