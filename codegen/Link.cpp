@@ -117,7 +117,7 @@ llvm::Expected<std::string> zcc::isaOf(StringRef march) {
   for (StringRef f : kFeatures) {
     std::string macro = "#define __" + f.upper() + "__ 1\n";
     if ((*text)->getBuffer().contains(macro))
-      found.push_back(f.str());
+      found.push_back(f == "lzcnt" ? "abm" : f.str()); // as Linux calls it
   }
   return llvm::join(found, " ");
 }

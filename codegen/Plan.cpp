@@ -173,8 +173,9 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   os << formatv("\n  a step\n    floating-point operations  {0:e3}\n", p.step.flops);
   for (auto &[name, bytes] : p.step.sent)
     os << formatv("    {0,-26} {1} sent by a rank\n", name, size(int64_t(bytes)));
-  os << formatv("    predicted                  {0:f4} s, bound by {1}\n", p.step.seconds,
-                p.step.boundBy);
+  bool isShort = p.step.seconds < 0.1;
+  os << formatv("    predicted                  {0:f3} {1}, bound by {2}\n",
+                p.step.seconds * (isShort ? 1e3 : 1), isShort ? "ms" : "s", p.step.boundBy);
   auto list = [&](const char *head, llvm::ArrayRef<std::string> lines) {
     if (!lines.empty())
       os << "\n  " << head << '\n';
