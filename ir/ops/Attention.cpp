@@ -116,8 +116,10 @@ static llvm::Error evalAttention(Node &node, ArrayRef<const Tensor *> in, ArrayR
   sc.forRows([&](int64_t b, int64_t h, int64_t s) {
     int64_t row = sc.qRow(b, h, s);
     double max = -INFINITY, sum = 0;
-    for (int64_t t = 0; t < n.t; ++t)
-      max = std::max(max, p[t] = sc.at(b, h, s, t));
+    for (int64_t t = 0; t < n.t; ++t) {
+      p[t] = sc.at(b, h, s, t);
+      max = std::isnan(p[t]) || p[t] > max ? p[t] : max;
+    }
     out[1]->f[row] = max;
     if (max == -INFINITY)
       return;
