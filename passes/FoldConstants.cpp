@@ -51,8 +51,10 @@ bool Folder::inlineSmallGlobals() {
     const Tensor *t = uses.empty() ? nullptr : values_.value(g);
     if (!t || t->count() == 0)
       continue;
-    if (t->count() > 8 && !isSplat(*t))
+    if (t->count() > 8 && !isSplat(*t)) {
+      values_.forget(g);
       continue;
+    }
     Value *v = materialize(f_, f_.first(), *t, g->name, g->loc ? g->loc : uses[0].node->loc);
     for (auto &u : uses)
       u.node->setOperand(u.index, v);

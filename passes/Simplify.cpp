@@ -96,12 +96,18 @@ void Rewriter::eraseNewBefore(Node &n) {
   }
 }
 
+static Value *throughReshapes(Value *v) {
+  while (Node *n = defBy(v, ops::reshape))
+    v = n->operand(0);
+  return v;
+}
+
 std::optional<Mean> zcc::meanOf(const Rewriter &r, Value *v) {
-  Node *scaled = v->def;
+  Node *scaled = throughReshapes(v)->def; // axes that were dropped and put back
   if (!scaled || (scaled->op != &ops::mul && scaled->op != &ops::div))
     return std::nullopt;
-  Node *sum = defBy(scaled->operand(0), ops::reduce_sum);
-  if (!sum)
+  Node *sum = defBy(throughReshapes(scaled->operand(0)), ops::reduce_sum);
+  if (!sum || sum->result()->type.dims != v->type.dims)
     return std::nullopt;
   double n = double(sum->operand(0)->type.count()) / double(sum->result()->type.count());
   if (!r.isNear(scaled->operand(1), scaled->op == &ops::mul ? 1 / n : n))
