@@ -18,6 +18,10 @@
 #define ZCC_CLONES
 #endif
 
+/// For what a function with ZCC_CLONES calls, lambdas included: only what is inlined gets its
+/// instructions.
+#define ZCC_INLINE __attribute__((always_inline))
+
 namespace zccrt::cpu {
 
 inline const zccrt_tensor &operand(const zccrt_call *c, int i) { return c->t[i]; }

@@ -3,6 +3,7 @@
 // loops vectorise.
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/Number.h"
 
 namespace zccrt::cpu {
@@ -38,12 +39,17 @@ struct Pool {
   }
   /// Taps of output position o along axis a that lie inside the input.
   int64_t inside(int a, int64_t o) const {
-    int64_t n = 0;
-    for (int64_t k = 0; k < kernel[a]; ++k) {
-      int64_t i = source(a, o, k);
-      n += i >= 0 && i < in[a];
-    }
-    return n;
+    int64_t at = source(a, o, 0), d = dilation[a];
+    int64_t first = at >= 0 ? 0 : (-at + d - 1) / d;
+    int64_t end = at >= in[a] ? 0 : std::min(kernel[a], (in[a] - 1 - at) / d + 1);
+    return std::max<int64_t>(0, end - first);
+  }
+  /// One window, which is the whole input.
+  bool isWholePlane() const {
+    bool whole = outPlane() == 1;
+    for (int a = 0; a < 3; ++a)
+      whole &= kernel[a] == in[a] && !lo[a];
+    return whole;
   }
   /// What the sum of an output position is divided by.
   double divisor(int64_t d, int64_t h, int64_t w) const {
@@ -52,98 +58,185 @@ struct Pool {
     return double(inside(0, d) * inside(1, h) * inside(2, w));
   }
 
-  /// Calls f(first output column, columns, position in the input plane of the first one) for each
-  /// tap of row `row` of an output plane.
-  template <typename F> void forTaps(int64_t row, F f) const {
+  /// Calls f(position of its first element in the input plane) for each row of the input under row
+  /// `row` of an output plane.
+  template <typename F> ZCC_INLINE void forRows(int64_t row, F f) const {
     int64_t d = row / out[1], h = row % out[1];
     for (int64_t kd = 0; kd < kernel[0]; ++kd) {
       int64_t id = source(0, d, kd);
       for (int64_t kh = 0; kh < kernel[1] && id >= 0 && id < in[0]; ++kh) {
         int64_t ih = source(1, h, kh);
-        for (int64_t kw = 0; kw < kernel[2] && ih >= 0 && ih < in[1]; ++kw) {
-          int64_t at = source(2, 0, kw), s = stride[2];
-          int64_t first = at >= 0 ? 0 : (-at + s - 1) / s;
-          int64_t end = at >= in[2] ? 0 : std::min(out[2], (in[2] - 1 - at) / s + 1);
-          if (first < end)
-            f(first, end - first, (id * in[1] + ih) * in[2] + at + first * s);
-        }
+        if (ih >= 0 && ih < in[1])
+          f((id * in[1] + ih) * in[2]);
       }
+    }
+  }
+
+  /// Calls f(first output column, columns, position in the input plane of the first one) for each
+  /// tap of row `row`.
+  template <typename F> ZCC_INLINE void forTaps(int64_t row, F f) const {
+    forRows(row, [&](int64_t rowStart) ZCC_INLINE {
+      for (int64_t kw = 0; kw < kernel[2]; ++kw) {
+        int64_t at = source(2, 0, kw), s = stride[2];
+        int64_t first = at >= 0 ? 0 : (-at + s - 1) / s;
+        int64_t end = at >= in[2] ? 0 : std::min(out[2], (in[2] - 1 - at) / s + 1);
+        if (first < end)
+          f(first, end - first, rowStart + at + first * s);
+      }
+    });
+  }
+};
+
+// ---- one tap over a row; `step` may be a constant, which is what makes the loop vectorise
+
+template <typename T, typename Step>
+ZCC_INLINE inline void takeMax(T *__restrict y, int32_t *__restrict index, const T *__restrict x,
+                               int32_t at, Step step, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    T v = x[i * step], old = y[i];
+    int32_t was = index[i];
+    bool take = (was < 0) | (Sum<T>(v) > Sum<T>(old)) | (Sum<T>(v) != Sum<T>(v));
+    y[i] = take ? v : old;
+    index[i] = take ? at + int32_t(i) * int32_t(step) : was;
+  }
+}
+
+template <typename T, typename Step>
+ZCC_INLINE inline void addTap(Sum<T> *__restrict sum, const T *__restrict x, Step step, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    sum[i] += x[i * step];
+}
+
+/// Calls f with the stride, as a constant where it is a usual one.
+template <typename F> ZCC_INLINE inline void withStep(int64_t stride, F f) {
+  if (stride == 1)
+    f(std::integral_constant<int64_t, 1>());
+  else if (stride == 2)
+    f(std::integral_constant<int64_t, 2>());
+  else
+    f(stride);
+}
+
+// ---- planes
+
+template <typename T>
+ZCC_INLINE inline void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
+  const T *in = x + plane * p.inPlane();
+  withStep(p.stride[2], [&](auto step) ZCC_INLINE {
+    for (int64_t row = 0; row < p.outRows(); ++row) {
+      int64_t at = plane * p.outPlane() + row * p.out[2];
+      std::fill_n(y + at, p.out[2], T(-__builtin_inff()));
+      std::fill_n(index + at, p.out[2], -1);
+      p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) ZCC_INLINE {
+        takeMax(y + at + first, index + at + first, in + from, int32_t(from), step, n);
+      });
+    }
+  });
+}
+
+/// The same for floats, with contiguous loops whatever the stride: each column's maximum over the
+/// rows of a window first, then over the columns of windows that start at every column, of which
+/// every stride-th is kept.
+struct Columns {
+  static constexpr int64_t kMost = 2048;
+  static constexpr int32_t kNone = INT32_MAX; ///< index of the padding
+  float max[kMost + 16], best[kMost + 16];
+  int32_t index[kMost + 16], where[kMost + 16];
+
+  static int64_t width(const Pool &p) {
+    return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1;
+  }
+  static bool fits(const Pool &p) { return std::max(width(p), p.in[2] + p.lo[2]) <= kMost; }
+
+  /// A row of the input, from index `first` on, joins the columns at `at`. Later rows have larger
+  /// indices.
+  ZCC_INLINE void join(const float *__restrict x, int64_t at, int32_t first, int64_t n) {
+    float *__restrict m = max + at;
+    int32_t *__restrict ix = index + at;
+    for (int64_t i = 0; i < n; ++i) {
+      float v = x[i], old = m[i];
+      int32_t was = ix[i];
+      bool take = (v > old) | (v != v) | (was == kNone);
+      m[i] = take ? v : old;
+      ix[i] = take ? first + int32_t(i) : was;
+    }
+  }
+  /// The first of equal maxima, the last of NaNs.
+  ZCC_INLINE void slide(int64_t by, int64_t n) {
+    const float *__restrict m = max + by;
+    const int32_t *__restrict ix = index + by;
+    for (int64_t i = 0; i < n; ++i) {
+      float v = m[i], old = best[i];
+      int32_t vi = ix[i], was = where[i];
+      bool first = (v == old) & (vi < was), nan = (v != v) & ((old == old) | (vi > was));
+      bool take = (v > old) | first | nan;
+      best[i] = take ? v : old;
+      where[i] = take ? vi : was;
     }
   }
 };
 
-// ---- one tap over a row
-
-template <typename T>
-void takeMax(T *y, int32_t *index, const T *x, int32_t at, int64_t stride, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    Sum<T> v = x[i * stride], old = y[i];
-    bool take = (index[i] < 0) | (v > old) | (v != v);
-    y[i] = take ? x[i * stride] : y[i];
-    index[i] = take ? int32_t(at + i * stride) : index[i];
-  }
-}
-
-ZCC_CLONES void takeMax(float *__restrict y, int32_t *__restrict index, const float *__restrict x,
-                        int32_t at, int64_t stride, int64_t n) {
-  auto loop = [&](auto step) {
-    for (int64_t i = 0; i < n; ++i) {
-      float v = x[i * step], old = y[i];
-      int32_t was = index[i];
-      bool take = (was < 0) | (v > old) | (v != v);
-      y[i] = take ? v : old;
-      index[i] = take ? at + int32_t(i) * int32_t(step) : was;
-    }
-  };
-  if (stride == 1)
-    loop(std::integral_constant<int64_t, 1>());
-  else if (stride == 2)
-    loop(std::integral_constant<int64_t, 2>());
-  else
-    loop(stride);
-}
-
-template <typename T, typename S> void addTap(S *sum, const T *x, int64_t stride, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    sum[i] += x[i * stride];
-}
-
-template <typename T> void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
-  const T *in = x + plane * p.inPlane();
+ZCC_CLONES void maxPoolFloat(const Pool &p, const float *x, float *y, int32_t *index,
+                             int64_t plane) {
+  if (!Columns::fits(p))
+    return maxPool(p, x, y, index, plane);
+  Columns c;
+  const float *in = x + plane * p.inPlane();
+  int64_t width = (Columns::width(p) + 15) / 16 * 16, s = p.stride[2];
+  int64_t starts = ((p.out[2] - 1) * s + 16) / 16 * 16;
   for (int64_t row = 0; row < p.outRows(); ++row) {
-    int64_t at = plane * p.outPlane() + row * p.out[2];
-    std::fill_n(y + at, p.out[2], T(-__builtin_inff()));
-    std::fill_n(index + at, p.out[2], -1);
-    p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) {
-      takeMax(y + at + first, index + at + first, in + from, int32_t(from), p.stride[2], n);
+    std::fill_n(c.max, width, -__builtin_inff());
+    std::fill_n(c.index, width, Columns::kNone);
+    p.forRows(row, [&](int64_t from) ZCC_INLINE {
+      int64_t n = std::min(p.in[2], Columns::width(p) - p.lo[2]);
+      c.join(in + from, p.lo[2], int32_t(from), n);
     });
+    std::copy_n(c.max, starts, c.best);
+    std::copy_n(c.index, starts, c.where);
+    for (int64_t k = 1; k < p.kernel[2]; ++k)
+      c.slide(k * p.dilation[2], std::min(starts, width - k * p.dilation[2]));
+    int64_t at = plane * p.outPlane() + row * p.out[2];
+    for (int64_t w = 0; w < p.out[2]; ++w) {
+      y[at + w] = c.best[w * s];
+      index[at + w] = c.where[w * s] == Columns::kNone ? -1 : c.where[w * s];
+    }
   }
 }
 
 /// Sums of a row are held here, so that 16-bit results are rounded once.
 constexpr int64_t kRow = 256;
 
-template <typename T> void avgPool(const Pool &p, const T *x, T *y, int64_t plane) {
+template <typename T>
+ZCC_INLINE inline void avgPool(const Pool &p, const T *x, T *y, int64_t plane) {
   const T *in = x + plane * p.inPlane();
   Sum<T> sum[kRow];
-  for (int64_t row = 0; row < p.outRows(); ++row)
-    for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
-      int64_t w1 = std::min(w0 + kRow, p.out[2]);
-      std::fill_n(sum, kRow, Sum<T>(0));
-      p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) {
-        int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
-        if (begin < end)
-          addTap(sum + begin - w0, in + from + (begin - first) * p.stride[2], p.stride[2],
-                 end - begin);
-      });
-      T *to = y + plane * p.outPlane() + row * p.out[2];
-      for (int64_t w = w0; w < w1; ++w)
-        to[w] = T(sum[w - w0] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w)));
-    }
+  withStep(p.stride[2], [&](auto step) ZCC_INLINE {
+    for (int64_t row = 0; row < p.outRows(); ++row)
+      for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
+        int64_t w1 = std::min(w0 + kRow, p.out[2]);
+        std::fill_n(sum, w1 - w0, Sum<T>(0));
+        p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) ZCC_INLINE {
+          int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
+          addTap(sum + begin - w0, in + from + (begin - first) * step, step, end - begin);
+        });
+        T *to = y + plane * p.outPlane() + row * p.out[2];
+        for (int64_t w = w0; w < w1; ++w)
+          to[w] = T(sum[w - w0] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w)));
+      }
+  });
+}
+ZCC_CLONES void avgPoolFloat(const Pool &p, const float *x, float *y, int64_t plane) {
+  if (p.isWholePlane())
+    y[plane] = rowSum(x + plane * p.inPlane(), p.inPlane()) / float(p.inPlane());
+  else
+    avgPool(p, x, y, plane);
 }
 
-template <typename T> void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
+template <typename T>
+ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
   T *in = dx + plane * p.inPlane();
+  if (p.isWholePlane())
+    return (void)std::fill_n(in, p.inPlane(), T(dy[plane] / Sum<T>(p.inPlane())));
   std::fill_n(in, p.inPlane(), T(0));
   Sum<T> share[kRow];
   for (int64_t row = 0; row < p.outRows(); ++row)
@@ -152,7 +245,7 @@ template <typename T> void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_
       const T *from = dy + plane * p.outPlane() + row * p.out[2];
       for (int64_t w = w0; w < w1; ++w)
         share[w - w0] = from[w] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w));
-      p.forTaps(row, [&](int64_t first, int64_t n, int64_t to) {
+      p.forTaps(row, [&](int64_t first, int64_t n, int64_t to) ZCC_INLINE {
         int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
         for (int64_t w = begin; w < end; ++w) {
           T &d = in[to + (w - first) * p.stride[2]];
@@ -182,7 +275,11 @@ void maxPoolRun(char *arena, const zccrt_call *c) {
   Pool p(c, x, y);
   forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
-    maxPool(p, at<T>(arena, x), at<T>(arena, y), at<int32_t>(arena, result(c, 1)), plane);
+    int32_t *index = at<int32_t>(arena, result(c, 1));
+    if constexpr (std::is_same_v<T, float>)
+      maxPoolFloat(p, at<T>(arena, x), at<T>(arena, y), index, plane);
+    else
+      maxPool(p, at<T>(arena, x), at<T>(arena, y), index, plane);
   });
 }
 
@@ -211,7 +308,10 @@ void avgPoolRun(char *arena, const zccrt_call *c) {
   Pool p(c, x, y);
   forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
-    avgPool(p, at<T>(arena, x), at<T>(arena, y), plane);
+    if constexpr (std::is_same_v<T, float>)
+      avgPoolFloat(p, at<T>(arena, x), at<T>(arena, y), plane);
+    else
+      avgPool(p, at<T>(arena, x), at<T>(arena, y), plane);
   });
 }
 
