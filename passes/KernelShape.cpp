@@ -49,6 +49,26 @@ static std::optional<Dims> refine(std::vector<int64_t> cuts) {
   return dims;
 }
 
+/// Adds the axes of what is computed once a row, so that its operands may have strides over each of them. Only where the
+/// reduced axes come last: elsewhere such values are vectors over a single kept axis.
+static void addRowCuts(const KernelShape &s, ArrayRef<Node *> nodes, std::vector<int64_t> &cuts) {
+  size_t firstReduced = s.dims.size();
+  while (firstReduced > 0 && s.reduced[firstReduced - 1])
+    --firstReduced;
+  for (size_t i = 0; i < firstReduced; ++i)
+    if (s.reduced[i])
+      return;
+  int64_t row = s.count() / s.keptCount();
+  for (Node *n : nodes) {
+    std::vector<int64_t> own;
+    if (!n->op->reduction && n->result()->type.count() == s.keptCount() && row > 1)
+      addCuts(iterationDims(*n), own);
+    for (int64_t c : own)
+      if (!llvm::is_contained(cuts, c * row))
+        cuts.push_back(c * row);
+  }
+}
+
 /// Marks which axes of the domain a reduction over `axes` of `dims` reduces.
 static std::vector<bool> reducedAxes(ArrayRef<int64_t> domain, ArrayRef<int64_t> dims,
                                      ArrayRef<int64_t> axes) {
@@ -125,23 +145,29 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
   for (Node *n : nodes)
     if (elementCount(iterationDims(*n)) == count)
       addCuts(iterationDims(*n), cuts);
-  auto dims = refine(std::move(cuts));
-  if (!dims)
-    return std::nullopt;
-  s.dims = *dims;
-  s.reduced.assign(s.dims.size(), false);
-
   bool any = false;
-  for (Node *n : nodes) {
-    if (!n->op->reduction)
-      continue;
-    if (elementCount(iterationDims(*n)) != count)
+  for (bool withRows : {false, true}) {
+    if (withRows && !any)
+      break;
+    if (withRows)
+      addRowCuts(s, nodes, cuts);
+    auto dims = refine(cuts);
+    if (!dims)
       return std::nullopt;
-    auto r = reducedAxes(s.dims, n->operand(0)->type.dims, n->attrs.ints("axes"));
-    if (any && r != s.reduced)
-      return std::nullopt;
-    s.reduced = r;
-    any = true;
+    s.dims = *dims;
+    s.reduced.assign(s.dims.size(), false);
+    any = false;
+    for (Node *n : nodes) {
+      if (!n->op->reduction)
+        continue;
+      if (elementCount(iterationDims(*n)) != count)
+        return std::nullopt;
+      auto r = reducedAxes(s.dims, n->operand(0)->type.dims, n->attrs.ints("axes"));
+      if (any && r != s.reduced)
+        return std::nullopt;
+      s.reduced = r;
+      any = true;
+    }
   }
 
   llvm::SmallPtrSet<const Node *, 32> members(nodes.begin(), nodes.end());
@@ -200,7 +226,9 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
       if (!v)
         continue;
       bool inside = v->def && members.count(v->def);
-      auto st = domainStrides(s, *n, v->type.dims, denseStrides(v->type.dims));
+      auto view = inside ? std::nullopt : viewOf(v);
+      auto st = domainStrides(s, *n, v->type.dims,
+                              view ? view->strides : denseStrides(v->type.dims));
       if (!st)
         return std::nullopt;
       if (!inside)
