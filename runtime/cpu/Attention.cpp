@@ -5,6 +5,7 @@
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
+#include "runtime/cpu/Wide.h"
 #include <cmath>
 #include <dnnl.h>
 
@@ -19,10 +20,29 @@ Heads::Heads(const zccrt_call *c, int first) {
   t = k.dims[2];
   d = q.dims[3];
   dv = v.dims[3];
-  scale = float(attrFloat(c, "scale", 1.0));
+  exactScale = attrFloat(c, "scale", 1.0);
+  scale = float(exactScale);
   causal = attrInt(c, "causal", 0);
   if (hasOperand(c, first + 3))
     mask = &operand(c, first + 3);
+}
+
+int64_t Heads::maskOffset(int64_t b, int64_t h, int64_t row, int64_t key) const {
+  const int64_t index[4] = {b, h, row, key};
+  int64_t offset = 0;
+  for (int a = 0; a < mask->ndim; ++a)
+    if (mask->dims[a] != 1)
+      offset += index[a + 4 - mask->ndim] * mask->strides[a];
+  return offset;
+}
+
+double Heads::maskAt(char *arena, int64_t b, int64_t h, int64_t row, int64_t key) const {
+  if (!mask)
+    return 0;
+  int64_t offset = maskOffset(b, h, row, key);
+  if (mask->elem == ZCCRT_F64)
+    return at<double>(arena, *mask)[offset];
+  return at<uint8_t>(arena, *mask)[offset] ? 0 : -__builtin_inf();
 }
 
 void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
@@ -88,11 +108,7 @@ void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0,
     float *row = scores + r * ld;
     if (n.mask) {
       const zccrt_tensor &m = *n.mask;
-      const int64_t index[4] = {b, h, r0 + r, t0};
-      int64_t offset = 0;
-      for (int a = 0; a < m.ndim; ++a)
-        if (m.dims[a] != 1)
-          offset += index[a + 4 - m.ndim] * m.strides[a];
+      int64_t offset = n.maskOffset(b, h, r0 + r, t0);
       int64_t step = m.ndim && m.dims[m.ndim - 1] != 1 ? m.strides[m.ndim - 1] : 0;
       if (m.elem == ZCCRT_F32)
         addMask(row, at<float>(arena, m) + offset, step, keys);
@@ -172,16 +188,23 @@ struct Attention {
 
 } // namespace
 
+static bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
+
 int64_t attentionWorkspace(const zccrt_call *c) {
-  return c->threads * Blocks(Heads(c, 0)).floats() * int64_t(sizeof(float));
+  if (needsWide(c, /*native=*/false))
+    return wideWorkspace(c, attentionWorkspace);
+  Heads n(c, 0);
+  return c->threads * (inDouble(c) ? n.t * 8 : Blocks(n).floats() * 4);
 }
 
 void attentionRun(char *arena, const zccrt_call *c) {
   useThreads(c);
-  if (operand(c, 0).elem != ZCCRT_F32)
-    zccrt_fail(c->node, "attention is not there yet for other elements than f32");
+  if (needsWide(c, /*native=*/false))
+    return wideRun(arena, c, attentionRun, attentionWorkspace);
   if (!arena)
     return;
+  if (inDouble(c))
+    return attentionLoops(arena, c);
   Attention a(arena, c);
   int64_t perHead = (a.n.s + a.blocks.rows - 1) / std::max<int64_t>(1, a.blocks.rows);
   int64_t jobs = a.n.batch * a.n.heads * perHead;

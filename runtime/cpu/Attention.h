@@ -22,12 +22,17 @@ struct Rows {
 /// q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask broadcast to [B,H,S,T].
 struct Heads {
   int64_t batch, heads, kvHeads, s, t, d, dv;
+  double exactScale;
   float scale;
   bool causal;
   const zccrt_tensor *mask = nullptr;
 
   /// Operand `first` is q; k, v and the mask follow.
   Heads(const zccrt_call *c, int first);
+  /// What the mask adds to a score, an f64 or bool mask's value.
+  double maskAt(char *arena, int64_t b, int64_t h, int64_t row, int64_t key) const;
+  /// Offset, in elements, of the mask's value for a score.
+  int64_t maskOffset(int64_t b, int64_t h, int64_t row, int64_t key) const;
   /// Keys that queries before `row` may attend: [0, this).
   int64_t keysBefore(int64_t row) const {
     return causal ? std::clamp<int64_t>(row + t - s, 0, t) : t;
@@ -54,5 +59,9 @@ void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, c
 void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows,
                   int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k,
                   int64_t ldk, float *scores, int64_t ld);
+
+/// The operators in double, with a row of scores per thread as scratch.
+void attentionLoops(char *arena, const zccrt_call *c);
+void attentionGradLoops(char *arena, const zccrt_call *c);
 
 } // namespace zccrt::cpu

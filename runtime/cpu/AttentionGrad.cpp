@@ -7,6 +7,7 @@
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
+#include "runtime/cpu/Wide.h"
 
 namespace zccrt::cpu {
 
@@ -87,16 +88,23 @@ struct AttentionGrad {
 
 } // namespace
 
+static bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
+
 int64_t attentionGradWorkspace(const zccrt_call *c) {
-  return c->threads * 2 * Blocks(Heads(c, 1)).floats() * int64_t(sizeof(float));
+  if (needsWide(c, /*native=*/false))
+    return wideWorkspace(c, attentionGradWorkspace);
+  Heads n(c, 1);
+  return c->threads * (inDouble(c) ? n.t * 8 : 2 * Blocks(n).floats() * 4);
 }
 
 void attentionGradRun(char *arena, const zccrt_call *c) {
   useThreads(c);
-  if (operand(c, 0).elem != ZCCRT_F32)
-    zccrt_fail(c->node, "attention_grad is not there yet for other elements than f32");
+  if (needsWide(c, /*native=*/false))
+    return wideRun(arena, c, attentionGradRun, attentionGradWorkspace);
   if (!arena)
     return;
+  if (inDouble(c))
+    return attentionGradLoops(arena, c);
   AttentionGrad g(arena, c);
 #pragma omp parallel for schedule(static) num_threads(c->threads)
   for (int64_t job = 0; job < g.n.batch * g.n.kvHeads; ++job) {

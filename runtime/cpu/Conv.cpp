@@ -3,6 +3,7 @@
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Wide.h"
 #include <memory>
 
 using namespace dnnl;
@@ -273,14 +274,40 @@ void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
 
 } // namespace
 
-int64_t convWorkspace(const zccrt_call *c) { return workspace(ConvKind::Forward, c); }
-int64_t convGradInputWorkspace(const zccrt_call *c) { return workspace(ConvKind::GradInput, c); }
-int64_t convGradWeightWorkspace(const zccrt_call *c) { return workspace(ConvKind::GradWeight, c); }
-void convRun(char *arena, const zccrt_call *c) { prepareAndRun(ConvKind::Forward, arena, c); }
+static bool isWide(const zccrt_call *c) {
+  return needsWide(c, computesNatively(result(c, 0).elem));
+}
+
+int64_t convWorkspace(const zccrt_call *c) {
+  if (isWide(c))
+    return wideWorkspace(c, convWorkspace);
+  return workspace(ConvKind::Forward, c);
+}
+void convRun(char *arena, const zccrt_call *c) {
+  if (isWide(c))
+    return wideRun(arena, c, convRun, convWorkspace);
+  prepareAndRun(ConvKind::Forward, arena, c);
+}
+
+int64_t convGradInputWorkspace(const zccrt_call *c) {
+  if (isWide(c))
+    return wideWorkspace(c, convGradInputWorkspace);
+  return workspace(ConvKind::GradInput, c);
+}
 void convGradInputRun(char *arena, const zccrt_call *c) {
+  if (isWide(c))
+    return wideRun(arena, c, convGradInputRun, convGradInputWorkspace);
   prepareAndRun(ConvKind::GradInput, arena, c);
 }
+
+int64_t convGradWeightWorkspace(const zccrt_call *c) {
+  if (isWide(c))
+    return wideWorkspace(c, convGradWeightWorkspace);
+  return workspace(ConvKind::GradWeight, c);
+}
 void convGradWeightRun(char *arena, const zccrt_call *c) {
+  if (isWide(c))
+    return wideRun(arena, c, convGradWeightRun, convGradWeightWorkspace);
   prepareAndRun(ConvKind::GradWeight, arena, c);
 }
 

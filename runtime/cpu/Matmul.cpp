@@ -10,6 +10,7 @@
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/StridedCopy.h"
+#include "runtime/cpu/Wide.h"
 
 using namespace dnnl;
 
@@ -357,6 +358,8 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
 } // namespace
 
 int64_t matmulWorkspace(const zccrt_call *c) {
+  if (needsWide(c, computesNatively(result(c, 0).elem)))
+    return wideWorkspace(c, matmulWorkspace);
   try {
     Plan p;
     makePlan(p, c, For::Workspace);
@@ -368,6 +371,8 @@ int64_t matmulWorkspace(const zccrt_call *c) {
 
 void matmulRun(char *arena, const zccrt_call *c) {
   useThreads(c);
+  if (needsWide(c, computesNatively(result(c, 0).elem)))
+    return wideRun(arena, c, matmulRun, matmulWorkspace);
   try {
     if (!*c->cache) {
       auto *p = new Plan;

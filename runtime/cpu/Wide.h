@@ -1,0 +1,20 @@
+// Calls on 16-bit floats where nothing computes in them: operands are copied to f32 in scratch, the
+// kernel runs on those, results are rounded back.
+#pragma once
+
+#include "runtime/zccrt.h"
+
+namespace zccrt::cpu {
+
+/// Whether this machine and its oneDNN multiply matrices of such elements directly. Where bf16 is
+/// only emulated, f32 is five times as fast.
+bool computesNatively(int32_t elem);
+
+/// Whether the call is one for the functions below: 16-bit floats, and `native` does not hold.
+bool needsWide(const zccrt_call *c, bool native);
+
+/// A kernel's functions for the f32 call that stands for `c`.
+void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace);
+int64_t wideWorkspace(const zccrt_call *c, zccrt_workspace workspace);
+
+} // namespace zccrt::cpu
