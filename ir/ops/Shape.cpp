@@ -57,11 +57,11 @@ static TypesOr inferTranspose(Operands t, const Attrs &a) {
   Ints perm = a.ints("perm"), sorted = perm;
   llvm::sort(sorted);
   Type r = *t[0];
-  for (size_t i = 0; i < perm.size(); ++i) {
+  for (size_t i = 0; i < perm.size(); ++i)
     if (sorted[i] != int64_t(i))
       return error(llvm::Twine("'perm' is not a permutation of the axes of ") + t[0]->str());
+  for (size_t i = 0; i < perm.size(); ++i)
     r.dims[i] = t[0]->dims[perm[i]];
-  }
   return Types{r};
 }
 
