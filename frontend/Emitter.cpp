@@ -18,6 +18,13 @@ const Tensor &Known::tensor() {
   return *tensor_;
 }
 
+int64_t Val::dim(int64_t i) const {
+  int64_t a = i < 0 ? i + rank() : i;
+  if (a < 0 || a >= rank())
+    invalid(type.str() + " has too few axes");
+  return type.dims[a];
+}
+
 int64_t zcc::normalAxis(int64_t axis, int64_t rank) {
   if (axis < -rank || axis >= rank)
     invalid("axis " + llvm::Twine(axis) + " of a tensor with " + llvm::Twine(rank) + " axes");

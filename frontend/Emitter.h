@@ -42,7 +42,8 @@ struct Val {
   bool isFloat() const { return zcc::isFloat(type.elem); }
   int64_t rank() const { return int64_t(type.ndim()); }
   llvm::ArrayRef<int64_t> dims() const { return type.dims; }
-  int64_t dim(int64_t i) const { return type.dims[i < 0 ? i + rank() : i]; }
+  /// The extent of axis `i`, counted from the end if negative; throws if there is none.
+  int64_t dim(int64_t i) const;
   int64_t count() const { return type.count(); }
 };
 using Vals = llvm::SmallVector<Val, 4>;

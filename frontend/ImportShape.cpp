@@ -42,13 +42,19 @@ void shape(NodeImport &n) {
 
 void size(NodeImport &n) { n.out(Emitter::integers({n.in(0).count()}, {})); }
 
+/// Elements of a range that is listed.
+constexpr double kMostRange = 1 << 26;
+
 void range(NodeImport &n) {
   Elem elem = n.in(0).elem();
   if (zcc::isFloat(elem)) {
     double start = Emitter::asFloat(n.in(0), "bounds"), limit = Emitter::asFloat(n.in(1), "bounds"),
            delta = Emitter::asFloat(n.in(2), "bounds");
+    double count = std::max(0.0, std::ceil((limit - start) / delta));
+    if (!(count <= kMostRange))
+      unsupported("more than 2^26 elements");
     std::vector<double> v;
-    for (int64_t i = 0, count = int64_t(std::ceil((limit - start) / delta)); i < count; ++i)
+    for (int64_t i = 0; i < int64_t(count); ++i)
       v.push_back(start + double(i) * delta);
     return n.out(Emitter::floats(v, Type(elem, {int64_t(v.size())})));
   }
@@ -56,6 +62,8 @@ void range(NodeImport &n) {
           delta = Emitter::asInt(n.in(2), "bounds");
   if (delta == 0)
     invalid("a step of 0");
+  if (std::abs(double(limit) - double(start)) / std::abs(double(delta)) > kMostRange)
+    unsupported("more than 2^26 elements");
   std::vector<int64_t> v;
   for (int64_t i = start; delta > 0 ? i < limit : i > limit; i += delta)
     v.push_back(i);
@@ -246,7 +254,7 @@ void pad(NodeImport &n) {
     unsupported("mode '" + mode + "'");
   if (mode != "constant" || !n.has(2) || n.in(2).known)
     return n.out(n.e.pad(x, lo, hi, n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0, mode));
-  Val inside = n.e.cast(n.e.pad(Emitter::full(1, Type(Elem::I32, x.dims())), lo, hi), Elem::Bool);
+  Val inside = n.e.cast(n.e.pad(n.e.expand(Emitter::number(1, Elem::I32), x.dims()), lo, hi), Elem::Bool);
   n.out(n.e.select(inside, n.e.pad(x, lo, hi), n.e.reshape(n.in(2), {}))); // a value that is computed
 }
 

@@ -278,7 +278,8 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
       Val &v = node.results()[i];
       if (!v)
         unsupported("output " + llvm::Twine(i));
-      if (v.value && v.value->def && v.value->def == e.fn.last()) // a fresh value takes the model's name
+      bool isFresh = v.value && v.value->def && v.value->def->loc == e.loc;
+      if (isFresh && named_.insert(v.value).second)
         v.value->name = e.fn.unique(n.output(i));
       scope.values[n.output(i)] = v;
     }

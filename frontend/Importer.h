@@ -3,6 +3,7 @@
 
 #include "frontend/Emitter.h"
 #include "frontend/Parameters.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringSet.h"
 
 namespace zcc {
@@ -144,6 +145,7 @@ private:
   void importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index);
   bool importCall(NodeImport &n);
   int64_t randoms_ = 0;
+  llvm::DenseSet<Value *> named_; ///< values that have a name of the model
 };
 
 /// One ONNX operator's importer.
