@@ -1,6 +1,7 @@
 // Builds calls of CPU kernels over an arena of its own, and compares with loops in double.
 #pragma once
 
+#include "runtime/cpu/Number.h"
 #include "runtime/zccrt.h"
 #include <cmath>
 #include <cstdint>
@@ -53,7 +54,16 @@ template <> struct ElemOf<double> { static constexpr int32_t value = ZCCRT_F64; 
 template <> struct ElemOf<int64_t> { static constexpr int32_t value = ZCCRT_I64; };
 template <> struct ElemOf<int32_t> { static constexpr int32_t value = ZCCRT_I32; };
 template <> struct ElemOf<uint8_t> { static constexpr int32_t value = ZCCRT_U8; };
-template <> struct ElemOf<uint16_t> { static constexpr int32_t value = ZCCRT_BF16; };
+using zccrt::cpu::Bf16;
+template <> struct ElemOf<Bf16> { static constexpr int32_t value = ZCCRT_BF16; };
+template <> struct ElemOf<_Float16> { static constexpr int32_t value = ZCCRT_F16; };
+template <typename T> T toElem(double x) { return T(float(x)); }
+template <> inline double toElem<double>(double x) { return x; }
+/// How far results of order 1 may be off.
+template <typename T> constexpr double kTolerance = 2e-5;
+template <> constexpr double kTolerance<double> = 1e-12;
+template <> constexpr double kTolerance<_Float16> = 4e-3;
+template <> constexpr double kTolerance<Bf16> = 3e-2;
 template <> struct ElemOf<bool> { static constexpr int32_t value = ZCCRT_BOOL; };
 
 /// Reproducible numbers in [-1, 1).
@@ -138,8 +148,8 @@ public:
     return data<T>(t)[o];
   }
   Dims dims(int t) const { return Dims(tensors_[t].dims, tensors_[t].dims + tensors_[t].ndim); }
-  void fillRandom(int t, Rng &r) {
-    forIndex(dims(t), [&](const Dims &i) { el<float>(t, i) = float(r.unit()); });
+  template <typename T = float> void fillRandom(int t, Rng &r) {
+    forIndex(dims(t), [&](const Dims &i) { el<T>(t, i) = T(float(r.unit())); });
   }
 
   /// Prepares and runs; more than once is allowed.

@@ -95,111 +95,116 @@ Dims maskDims(const Case &n) {
 }
 
 /// The mask's value for a full index, read from the call.
+template <typename T>
 double maskValue(Call &c, int t, const Dims &dims, const Dims &full, bool isFloat) {
   Dims at(dims.size());
   for (size_t i = 0; i < dims.size(); ++i)
     at[i] = dims[i] == 1 ? 0 : full[i + 4 - dims.size()];
   if (isFloat)
-    return c.el<float>(t, at);
+    return c.el<T>(t, at);
   return c.el<uint8_t>(t, at) ? 0.0 : -INFINITY;
 }
 
+template <typename T>
 int addRows(Call &c, const Case &n, int64_t heads, int64_t rows, int64_t width) {
   Dims d{n.b, heads, rows, width};
-  return n.strided ? c.addPermuted<float>(d, {0, 2, 1, 3}) : c.add<float>(d);
+  return n.strided ? c.addPermuted<T>(d, {0, 2, 1, 3}) : c.add<T>(d);
 }
 
-int addMask(Call &c, const Case &n, Rng &r) {
+template <typename T> int addMask(Call &c, const Case &n, Rng &r) {
   bool isFloat = n.mask == Mask::Float || n.mask == Mask::FloatHeads;
   if (n.mask == Mask::None)
     return c.none();
   Dims d = maskDims(n);
-  int t = isFloat ? c.add<float>(d) : c.add<uint8_t>(d);
+  int t = isFloat ? c.add<T>(d) : c.add<uint8_t>(d);
   forIndex(d, [&](const Dims &i) {
     if (isFloat)
-      c.el<float>(t, i) = float(r.unit() * 2);
+      c.el<T>(t, i) = T(float(r.unit() * 2));
     else
       c.el<uint8_t>(t, i) = r.below(3) != 0;
   });
   return t;
 }
 
-void expectNear(Call &c, int t, const std::vector<double> &want, const char *what) {
+template <typename T>
+void expectNear(Call &c, int t, const std::vector<double> &want, double tolerance,
+                const char *what) {
   double worst = 0;
   size_t e = 0;
   forIndex(c.dims(t), [&](const Dims &i) {
-    double got = c.el<float>(t, i), w = want[e++];
+    double got = c.el<T>(t, i), w = want[e++];
     double error =
         std::isinf(w) || std::isnan(got) ? (w == got ? 0.0 : INFINITY) : std::fabs(w - got);
     worst = std::max(worst, error);
   });
-  EXPECT_LT(worst, 2e-5) << what;
+  EXPECT_LT(worst, tolerance) << what;
 }
 
-void copyOut(Call &c, int t, std::vector<double> &to) {
+template <typename T> void copyOut(Call &c, int t, std::vector<double> &to) {
   to.clear();
-  forIndex(c.dims(t), [&](const Dims &i) { to.push_back(c.el<float>(t, i)); });
+  forIndex(c.dims(t), [&](const Dims &i) { to.push_back(c.el<T>(t, i)); });
 }
 
-void copyIn(Call &c, int t, const std::vector<double> &from) {
+template <typename T> void copyIn(Call &c, int t, const std::vector<double> &from) {
   size_t e = 0;
-  forIndex(c.dims(t), [&](const Dims &i) { c.el<float>(t, i) = float(from[e++]); });
+  forIndex(c.dims(t), [&](const Dims &i) { c.el<T>(t, i) = toElem<T>(from[e++]); });
 }
 
-void check(const Case &n) {
+template <typename T = float> void check(const Case &n) {
   SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t
                                   << " d " << n.d << " causal " << n.causal << " mask "
                                   << int(n.mask) << " strided " << n.strided);
+  using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
   Rng r;
   Reference ref{n, 1 / std::sqrt(double(n.d))};
   Call c("attention", n.threads);
-  int q = addRows(c, n, n.h, n.s, n.d), k = addRows(c, n, n.hk, n.t, n.d),
-      v = addRows(c, n, n.hk, n.t, n.dv);
-  int m = addMask(c, n, r);
+  int q = addRows<T>(c, n, n.h, n.s, n.d), k = addRows<T>(c, n, n.hk, n.t, n.d),
+      v = addRows<T>(c, n, n.hk, n.t, n.dv);
+  int m = addMask<T>(c, n, r);
   c.results();
-  int y = addRows(c, n, n.h, n.s, n.dv), lse = c.add<float>({n.b, n.h, n.s, 1});
+  int y = addRows<T>(c, n, n.h, n.s, n.dv), lse = c.add<Lse>({n.b, n.h, n.s, 1});
   c.number("scale", ref.scale);
   c.ints("causal", {n.causal});
   for (int t : {q, k, v})
-    c.fillRandom(t, r);
-  copyOut(c, q, ref.q);
-  copyOut(c, k, ref.k);
-  copyOut(c, v, ref.v);
+    c.template fillRandom<T>(t, r);
+  copyOut<T>(c, q, ref.q);
+  copyOut<T>(c, k, ref.k);
+  copyOut<T>(c, v, ref.v);
   if (n.mask != Mask::None)
     forIndex({n.b, n.h, n.s, n.t}, [&](const Dims &i) {
       bool isFloat = n.mask == Mask::Float || n.mask == Mask::FloatHeads;
-      ref.mask.push_back(maskValue(c, m, maskDims(n), i, isFloat));
+      ref.mask.push_back(maskValue<T>(c, m, maskDims(n), i, isFloat));
     });
   ref.dy.resize(n.b * n.h * n.s * n.dv);
   for (double &x : ref.dy)
-    x = float(r.unit());
+    x = double(toElem<T>(r.unit()));
   ref.compute();
   c.run();
-  expectNear(c, y, ref.y, "y");
-  expectNear(c, lse, ref.lse, "lse");
+  expectNear<T>(c, y, ref.y, kTolerance<T>, "y");
+  expectNear<Lse>(c, lse, ref.lse, kTolerance<T>, "lse");
 
   Call g("attention_grad", n.threads);
-  int gdy = addRows(g, n, n.h, n.s, n.dv);
-  int gq = addRows(g, n, n.h, n.s, n.d), gk = addRows(g, n, n.hk, n.t, n.d),
-      gv = addRows(g, n, n.hk, n.t, n.dv);
+  int gdy = addRows<T>(g, n, n.h, n.s, n.dv);
+  int gq = addRows<T>(g, n, n.h, n.s, n.d), gk = addRows<T>(g, n, n.hk, n.t, n.d),
+      gv = addRows<T>(g, n, n.hk, n.t, n.dv);
   Rng again;
-  addMask(g, n, again);
-  int gy = addRows(g, n, n.h, n.s, n.dv), glse = g.add<float>({n.b, n.h, n.s, 1});
+  addMask<T>(g, n, again);
+  int gy = addRows<T>(g, n, n.h, n.s, n.dv), glse = g.add<Lse>({n.b, n.h, n.s, 1});
   g.results();
-  int dq = addRows(g, n, n.h, n.s, n.d), dk = addRows(g, n, n.hk, n.t, n.d),
-      dv = addRows(g, n, n.hk, n.t, n.dv);
+  int dq = addRows<T>(g, n, n.h, n.s, n.d), dk = addRows<T>(g, n, n.hk, n.t, n.d),
+      dv = addRows<T>(g, n, n.hk, n.t, n.dv);
   g.number("scale", ref.scale);
   g.ints("causal", {n.causal});
-  copyIn(g, gdy, ref.dy);
-  copyIn(g, gq, ref.q);
-  copyIn(g, gk, ref.k);
-  copyIn(g, gv, ref.v);
-  copyIn(g, gy, ref.y);
-  copyIn(g, glse, ref.lse);
+  copyIn<T>(g, gdy, ref.dy);
+  copyIn<T>(g, gq, ref.q);
+  copyIn<T>(g, gk, ref.k);
+  copyIn<T>(g, gv, ref.v);
+  copyIn<T>(g, gy, ref.y);
+  copyIn<Lse>(g, glse, ref.lse);
   g.run();
-  expectNear(g, dq, ref.dq, "dq");
-  expectNear(g, dk, ref.dk, "dk");
-  expectNear(g, dv, ref.dv, "dv");
+  expectNear<T>(g, dq, ref.dq, kTolerance<T>, "dq");
+  expectNear<T>(g, dk, ref.dk, kTolerance<T>, "dk");
+  expectNear<T>(g, dv, ref.dv, kTolerance<T>, "dv");
 }
 
 TEST(Attention, Plain) {
@@ -231,6 +236,14 @@ TEST(Attention, ManyKeys) { // more than one block of keys
   check({1, 2, 2, 70, 1100, 16, 16});
   check({1, 2, 1, 600, 600, 16, 16, true});
   check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
+}
+
+TEST(Attention, OtherElements) {
+  check<double>({2, 4, 2, 40, 50, 16, 12, true, Mask::Float, true});
+  check<double>({2, 4, 2, 40, 30, 16, 12, true, Mask::BoolRows});
+  check<Bf16>({2, 4, 2, 40, 50, 16, 12, true, Mask::Float, true});
+  check<Bf16>({2, 4, 2, 40, 50, 16, 12, true, Mask::BoolRows});
+  check<_Float16>({2, 4, 2, 40, 50, 16, 12, false, Mask::FloatHeads, true});
 }
 
 } // namespace
