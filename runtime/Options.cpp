@@ -2,6 +2,7 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -50,8 +51,8 @@ constexpr Spec kSpecs[] = {
     {"data", "FILE.npz|NAME=FILE.npy", Data,
      "arrays by input name, first axis = samples; repeatable"},
     {"tokens", "FILE.bin", Tokens,
-     "flat uint16 or uint32 tokens; inputs and labels are cut from it"},
-    {"tokens-dtype", "uint16|uint32", TokensDtype,
+     "flat uint16, uint32 or uint8 tokens; inputs and labels are cut from it"},
+    {"tokens-dtype", "uint16|uint32|uint8", TokensDtype,
      "element type of --tokens (default: by vocabulary and content)"},
     {"tokens-labels", "auto|next|same", TokensLabels,
      "labels are the next token, or the same for a model that shifts them itself"},
@@ -180,7 +181,8 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
     o.data.tokens = arg;
     break;
   case TokensDtype:
-    o.tokenType = oneOf(s.name, arg, s.argument) ? TokenType::U32 : TokenType::U16;
+    o.tokenType =
+        std::array{TokenType::U16, TokenType::U32, TokenType::U8}[oneOf(s.name, arg, s.argument)];
     break;
   case TokensLabels:
     o.tokenLabels = static_cast<TokenLabels>(oneOf(s.name, arg, s.argument));

@@ -19,7 +19,7 @@ struct DataFiles {
   bool empty() const { return npz.empty() && npy.empty() && tokens.empty(); }
 };
 
-enum class TokenType { Auto, U16, U32 };
+enum class TokenType { Auto, U16, U32, U8 };
 enum class TokenLabels { Auto, Next, Same };
 enum class CommKind { Auto, Mpi };
 

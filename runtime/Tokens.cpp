@@ -1,4 +1,4 @@
-// --tokens: a flat file of uint16 or uint32 token ids. Sample i is tokens [i*T, (i+1)*T); labels
+// --tokens: a flat file of uint16, uint32 or (a text itself) uint8 token ids. Sample i is tokens [i*T, (i+1)*T); labels
 // are those of one token later.
 #include "runtime/Data.h"
 #include "runtime/Elem.h"
@@ -26,7 +26,7 @@ static zccrt_tokens roleOf(const zccrt_io &input, TokenLabels labels) {
 /// of every number is zero, which in a file of uint16 would make every other token 0.
 static zccrt_elem tokenElem(const File &file, TokenType type, int64_t vocabulary) {
   if (type != TokenType::Auto)
-    return type == TokenType::U32 ? ZCCRT_U32 : ZCCRT_U16;
+    return type == TokenType::U32 ? ZCCRT_U32 : type == TokenType::U16 ? ZCCRT_U16 : ZCCRT_U8;
   if (vocabulary > 65536)
     return ZCCRT_U32;
   if (file.bytes() % 4)
