@@ -24,6 +24,7 @@ private:
     std::vector<std::string> meanings;     ///< per use: the parameter's name, or ""
     std::string meaning;                   ///< of the first use that has one, or its own name
     bool isAnonymous = false;              ///< has no parameter name of its own
+    int64_t pieces = 1;                    ///< as Parameter::pieces
   };
 
   void findFact(Fact &f);
@@ -31,6 +32,7 @@ private:
   void factFromFile(Fact &f);
   bool isMask(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
+  bool repeatsRows(const Initializer &t) const;
   bool mustBeConstant(const InitializerUse &u) const;
   bool isStatistic(const InitializerUse &u) const;
   llvm::Error applyTrainAndFreeze();
@@ -55,6 +57,7 @@ private:
   Parameters &out_;
   Evidence evidence_;
   std::vector<Fact> facts_;
+  std::vector<std::string> computed_; ///< "'expand' from model.cls_token": results that stand for parameters
   llvm::StringMap<unsigned> factIndex_;
 };
 

@@ -130,7 +130,8 @@ static void writeInitializers(Writer &out, const OnnxFile &file, const Parameter
       refused = "'" + t.name + "' has no data";
     writeTensor(out, proto, t.name, t.bytes, [&](Writer &w) {
       if (written)
-        w.tensor(g->name, use.transposed, t.bytes);
+        for (int64_t k = 0; k < use.parameter->pieces; ++k)
+          w.tensor(g->name, use.transposed, t.bytes / use.parameter->pieces);
       else if (t.place == Initializer::InFile)
         w.range(t.file, t.offset, t.bytes);
       else

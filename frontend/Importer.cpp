@@ -54,26 +54,26 @@ Val GraphImporter::valueOf(Parameter &p) {
     init.kind = Init::File;
     init.file = t.file;
     init.offset = t.offset;
-    init.bytes = t.bytes;
+    init.bytes = t.bytes / p.pieces;
     if (t.place == Initializer::Inline) {
       module.constData.resize((module.constData.size() + 63) / 64 * 64);
       init.file.clear();
       init.offset = int64_t(module.constData.size());
-      module.constData += t.data;
+      module.constData += t.data.substr(0, init.bytes);
     } else if (t.place == Initializer::Missing) {
       init = Init(); // Parameters say later how it is drawn
     }
     auto role = p.role == Parameter::Statistic  ? GlobalValue::State
                 : p.role == Parameter::Constant ? GlobalValue::Const
                                                 : GlobalValue::Param;
-    p.global = module.addGlobal(role, p.name, t.type(), init);
+    p.global = module.addGlobal(role, p.name, p.type(), init);
     p.global->trained = p.role == Parameter::Trained;
     p.global->exported = p.role != Parameter::Constant;
     p.global->onnxName = t.name;
     p.global->loc = makeLoc(t.name);
   }
   Val v = Emitter::of(p.global);
-  if (t.place == Initializer::Missing || t.bytes > kMostKnownBytes)
+  if (t.place == Initializer::Missing || t.bytes > kMostKnownBytes || p.pieces > 1)
     return v;
   if (p.role == Parameter::Constant) {
     v.known = lazily(file, t, p.global);
@@ -106,9 +106,9 @@ Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto
   if (!u.parameter)
     invalid("input '" + name + "' does not exist");
   Val v = valueOf(*u.parameter);
-  if (!u.transposed)
-    return v;
-  return e.swapAxes(v, -1, -2);
+  if (u.parameter->pieces > 1)
+    return e.expand(v, u.parameter->source->dims);
+  return u.transposed ? e.swapAxes(v, -1, -2) : v;
 }
 
 Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims, Elem elem) {

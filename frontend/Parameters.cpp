@@ -107,6 +107,19 @@ bool Decision::hasFewValues(const Initializer &t) const {
   return true;
 }
 
+/// Whether it is one row of the batch over and over, which the exporter expanded.
+bool Decision::repeatsRows(const Initializer &t) const {
+  if (t.dims.size() < 2 || t.dims[0] < 2)
+    return false;
+  auto bytes = file_.read(t);
+  if (!bytes) {
+    llvm::consumeError(bytes.takeError());
+    return false;
+  }
+  size_t row = bytes->size() / size_t(t.dims[0]);
+  return StringRef(*bytes).drop_front(row) == StringRef(*bytes).drop_back(row); // each row equals the next
+}
+
 void Decision::findFact(Fact &f) {
   const Initializer &t = *f.source;
   f.isAnonymous = evidence_.hasFx && evidence_.kindOf(t.name) == Placeholder::Other && !StringRef(t.name).contains('.');
@@ -184,8 +197,9 @@ void Decision::factFromMetadata(Fact &f) {
   }
   f.role = Parameter::Trained;
   f.evidence = named ? "its name" : "the module that uses it lacks " + llvm::join(lost, ", ");
-  warn("'" + t.name + "' " + t.type().str() + " was computed from " + (named ? "an embedding" : llvm::join(lost, ", ")) +
-       " when exporting; what is trained and exported is this result, not the parameter itself; " + kExportHint);
+  f.pieces = repeatsRows(t) ? t.dims[0] : 1;
+  computed_.push_back("'" + t.name + "' " + t.type().str() + " from " +
+                      (named ? "an embedding" : llvm::join(lost, ", ")));
 }
 
 void Decision::factFromFile(Fact &f) {
@@ -245,6 +259,7 @@ llvm::Error Decision::applyTrainAndFreeze() {
     if (auto e = forMatches("--train", p, [&](Fact &f) {
           f.role = Parameter::Trained;
           f.named = true;
+          f.pieces = 1;
           f.evidence = "--train";
         }))
       return e;
@@ -268,6 +283,7 @@ Parameter *Decision::add(const Fact &f, StringRef name) {
   p->role = f.role;
   p->name = reserved.contains(name) ? "param." + name.str() : name.str();
   p->source = f.source;
+  p->pieces = f.pieces;
   p->evidence = f.evidence;
   return p;
 }
@@ -325,6 +341,8 @@ static std::string transposedBytes(const std::string &bytes, llvm::ArrayRef<int6
 /// Lets the uses of `from` mean the parameter of `to`, if shapes (and values) fit.
 bool Decision::tie(Fact &to, Fact &from, const std::string &why, bool mustEqual) {
   const Initializer &a = *to.source, &b = *from.source;
+  if (to.pieces > 1 || from.pieces > 1)
+    return false;
   if (a.elem != b.elem || a.dims.size() != b.dims.size())
     return false;
   Dims swapped = b.dims;
@@ -418,6 +436,9 @@ llvm::Error Decision::applyTies() {
 void Decision::warnAboutLosses() {
   if (!evidence_.hasFx)
     return;
+  if (!computed_.empty())
+    warn("what the exporter computed from parameters is trained and exported in their place: " +
+         llvm::join(computed_, ", ") + "; " + kExportHint);
   llvm::StringSet<> have;
   for (auto &p : out_.all_)
     have.insert(p->name);

@@ -21,8 +21,17 @@ struct Parameter {
   } role = Constant;
   std::string name;                   ///< in the module
   const Initializer *source = nullptr; ///< whose layout and data it has
+  /// The source is this many equal pieces along its first axis (one per sample of the batch), and this parameter is one.
+  int64_t pieces = 1;
   std::string evidence;
   GlobalValue *global = nullptr;      ///< made by whoever needs it first
+
+  Type type() const {
+    Type t = source->type();
+    if (pieces > 1)
+      t.dims[0] = 1;
+    return t;
+  }
 };
 
 /// How one use sees a parameter.
