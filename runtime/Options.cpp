@@ -125,21 +125,20 @@ bool endsWith(const std::string &s, const char *tail) {
   return s.size() > n && s.compare(s.size() - n, n, tail) == 0;
 }
 
-/// NAME=FILE.npy, FILE.npz or (only if allowed) FILE.bin.
+/// NAME=FILE.npy, FILE.npz or (only if allowed) a file of tokens, by whatever other name.
 void addData(DataFiles &d, const char *option, const std::string &text, bool tokensAllowed) {
   if (endsWith(text, ".npz"))
     return d.npz.push_back(text);
-  if (tokensAllowed && endsWith(text, ".bin")) {
-    d.tokens = text;
-    return;
-  }
   size_t equals = text.find('=');
   if (equals != std::string::npos && equals > 0 && equals + 1 < text.size())
     return d.npy.push_back({text.substr(0, equals), text.substr(equals + 1)});
+  if (tokensAllowed && equals == std::string::npos && !endsWith(text, ".npy")) {
+    d.tokens = text;
+    return;
+  }
   if (endsWith(text, ".npy"))
     fail("--%s=%s: name the input: --%s=NAME=%s", option, text.c_str(), option, text.c_str());
-  fail("--%s=%s: expected FILE.npz%s or NAME=FILE.npy", option, text.c_str(),
-       tokensAllowed ? ", FILE.bin" : "");
+  fail("--%s=%s: expected FILE.npz or NAME=FILE.npy", option, text.c_str());
 }
 
 /// getopt_long takes any unambiguous beginning of a name; what a script relies on should stay one
