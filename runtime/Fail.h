@@ -36,7 +36,7 @@ struct AgreedFailure : Failure {
 
 /// Where the program is, for messages.
 struct Where {
-  std::string program; ///< the model's name
+  std::string program; ///< its name on the command line
   int rank = 0, ranks = 1;
   int64_t step = -1; ///< -1: not in the step loop
 };

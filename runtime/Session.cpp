@@ -128,8 +128,8 @@ void Session::announce() {
       if (set == data.get() || !data || !o.evalData.empty())
         log->say("note: " + note);
   int threads = threadsPerRank(p, launch);
-  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", p.model, p.ranks,
-                            p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(),
+                            p.ranks, p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
                             p.arena_bytes[0] / 1048576.0);
   if (data)
     line += format(", %lld steps of %lld samples", static_cast<long long>(steps),
@@ -148,7 +148,8 @@ static uint64_t commandHash(int argc, char **argv) {
 
 int runProgram(const zccrt_program &p, int argc, char **argv) {
   where = Where();
-  where.program = p.model;
+  std::string name = argc > 0 ? argv[0] : p.model;
+  where.program = name.substr(name.rfind('/') + 1);
   signal(SIGPIPE, SIG_IGN);
   removeUnfinishedFilesOnSignals();
   Launch launch = readLaunch();

@@ -5,6 +5,7 @@
 #include "runtime/Npy.h"
 #include "runtime/Transpose.h"
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <map>
@@ -91,8 +92,8 @@ private:
       return *f;
     std::string path = weightsPath(program, index, dir);
     if (access(path.c_str(), R_OK) != 0)
-      failErrno("cannot read the weights '%s'; put the model's files there or give --weights=DIR",
-                path.c_str());
+      fail("cannot read the weights '%s': %s; put the model's files there or give --weights=DIR",
+           path.c_str(), strerror(errno));
     f = std::make_unique<File>(path);
     return *f;
   }
