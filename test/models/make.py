@@ -151,7 +151,7 @@ def chargpt():
     m = GPT(256, 128, 128, 4, 5).train()
     t = torch.zeros((16, 128), dtype=torch.int64)
     path = os.path.join(HERE, "chargpt.onnx")
-    torch.onnx.export(m, (t, t), path, dynamo=True, input_names=["tokens", "labels"], output_names=["loss"],
+    torch.onnx.export(m, (t, t.clone()), path, dynamo=True, input_names=["tokens", "labels"], output_names=["loss"],
                       verbose=False, optimize=False, external_data=True)
     os.remove(path + ".data")
     strip(path)
