@@ -383,6 +383,21 @@ TEST(Tokens, InputsAndShiftedLabels) {
   }
 }
 
+TEST(Tokens, ATextIsItsOwnTokens) {
+  Folder f;
+  LanguageModel m;
+  m.inputs[0].hi = m.inputs[1].hi = 256;
+  writeFile(f / "t.txt", "a small text");
+  DataFiles files;
+  files.tokens = f / "t.txt";
+  Options o;
+  o.tokenType = TokenType::U8;
+  DataSet d(m.program, files, o);
+  m.load(d, 0);
+  EXPECT_EQ(m.arena[2], 's');
+  EXPECT_EQ(m.arena[10], 'm');
+}
+
 TEST(Tokens, Refuses) {
   Folder f;
   LanguageModel m;

@@ -58,10 +58,10 @@ TEST(Export, Safetensors) {
   memcpy(&length, bytes.data(), 8);
   EXPECT_EQ(length % 8, 0u);
   std::string header = bytes.substr(8, length);
-  EXPECT_EQ(
-      header.substr(0, header.find_last_of('}') + 1),
-      R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},)"
-      R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})");
+  EXPECT_EQ(header.substr(0, header.find_last_of('}') + 1),
+            R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],)"
+            R"("data_offsets":[0,24]},)"
+            R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})");
   EXPECT_EQ(bytes.substr(8 + length), bytesOf(kTransposed) + bytesOf(std::vector<int64_t>{77}));
 }
 

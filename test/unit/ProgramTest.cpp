@@ -5,11 +5,15 @@
 #include "RuntimeTest.h"
 #include "runtime/Npy.h"
 #include "runtime/Session.h"
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
 using namespace zccrt;
 using namespace runtimetest;
+
+/// Of CountAllocations.cpp.
+extern std::atomic<long> allocations;
 
 namespace {
 
@@ -45,6 +49,17 @@ void forward(char *arena) {
   *at<float>(arena, Loss) = loss;
 }
 
+/// Asked to, fails if something was allocated between the first step and the last.
+void countAllocations(char *arena) {
+  static long before;
+  if (!getenv("ZCC_TEST_COUNT"))
+    return;
+  if (*at<int64_t>(arena, Step) == 1)
+    before = allocations;
+  if (*at<int64_t>(arena, Step) == 7 && (!before || allocations != before))
+    zccrt_fail("", "%ld allocations", allocations - before);
+}
+
 /// What the last test asked of step 2: "kernel" fails, "kill" ends rank 1 by a signal, "exit" with
 /// status 3.
 void misbehave(char *arena) {
@@ -61,6 +76,7 @@ void misbehave(char *arena) {
 void micro(char *arena) {
   forward(arena);
   misbehave(arena);
+  countAllocations(arena);
   float *g = at<float>(arena, Grad);
   for (int c = 0; c < kCols; ++c) {
     g[c] = 0;
@@ -234,6 +250,18 @@ TEST(Program, TrainsAndLogs) {
   EXPECT_EQ(numbersOf(log, "step")[5], 5);
   EXPECT_EQ(numbersOf(log, "device")[0], Bytes);
   EXPECT_EQ(numbersOf(log, "grad_norm").size(), 0u);
+}
+
+TEST(Program, StepsAllocateNothing) {
+  Data d;
+  std::string options =
+      d.options() + " --steps=8 --shuffle --lr-schedule=linear --log=" + d.folder / "log";
+  Result r = runTiny(options, 0, "ZCC_TEST_COUNT=1");
+  EXPECT_EQ(r.status, 0) << r.err;
+  if (!haveMpirun())
+    return;
+  r = runTiny(options, 2, "ZCC_TEST_COUNT=1");
+  EXPECT_EQ(r.status, 0) << r.err;
 }
 
 TEST(Program, EpochsScheduleAndQuiet) {
