@@ -45,10 +45,10 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
 /// Bias corrections in f64, as Python computes them.
 Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc)
     : m_(m), o_(o), top_(f, top, std::move(loc)) {
-  GlobalValue *lr = scalarState("lr", Elem::F32, o.lr >= 0 ? o.lr : 1e-3);
-  lr_ = top_.cast(lr, Elem::F64);
+  lr_ = scalarState("lr", Elem::F32, o.lr >= 0 ? o.lr : 1e-3);
   if (o.optimizer == "sgd")
     return;
+  lr_ = top_.cast(lr_, Elem::F64);
   GlobalValue *step = scalarState("step", Elem::I64, 0);
   Value *count = top_.make(ops::add, {step, top_.scalar(1, Elem::I64)});
   Value *t = top_.cast(count, Elem::F64);
@@ -86,8 +86,9 @@ Value *Optimizer::rate(double scale) {
   Value *&v = rates_[scale];
   if (v)
     return v;
-  Value *lr = scale == 1 ? lr_ : top_.make(ops::mul, {lr_, top_.scalar(scale, Elem::F64)});
-  v = top_.cast(correction1_ ? top_.make(ops::div, {lr, correction1_}) : lr, Elem::F32);
+  v = scale == 1 ? lr_ : top_.make(ops::mul, {lr_, top_.scalar(scale, lr_->type.elem)});
+  if (correction1_)
+    v = top_.cast(top_.make(ops::div, {v, correction1_}), Elem::F32);
   return v;
 }
 

@@ -38,7 +38,8 @@ private:
   Module &m_;
   const Options &o_;
   Builder top_;
-  Value *lr_ = nullptr, *correction1_ = nullptr, *rootCorrection2_ = nullptr;
+  Value *lr_ = nullptr; ///< f64[] for Adam, f32[] for SGD
+  Value *correction1_ = nullptr, *rootCorrection2_ = nullptr;
   std::map<double, Value *> numbers_;
   std::map<double, Value *> rates_;                     ///< by lr_scale
   std::map<std::pair<double, double>, Value *> decays_; ///< by lr_scale and weight decay
