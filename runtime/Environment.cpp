@@ -122,7 +122,10 @@ void prepareProcess(const zccrt_program &p, char **argv) {
     return;
   setenv("OMP_NUM_THREADS", count.c_str(), 1);
   setenv("OMP_WAIT_POLICY", policy, 0);
-  execv("/proc/self/exe", argv);
+  // By its own path, so that the system's tools show its name.
+  char self[PATH_MAX] = {};
+  if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
+    execv(self, argv);
   // Without /proc the program runs all the same, with what omp_set_num_threads could change.
 }
 
