@@ -20,11 +20,11 @@ private:
     const Initializer *source;
     Parameter::Role role = Parameter::Constant;
     std::string evidence;
-    bool named = false;                    ///< by --train: never tied or split
-    std::vector<std::string> meanings;     ///< per use: the parameter's name, or ""
-    std::string meaning;                   ///< of the first use that has one, or its own name
-    bool isAnonymous = false;              ///< has no parameter name of its own
-    int64_t pieces = 1;                    ///< as Parameter::pieces
+    bool named = false;                ///< by --train: never tied or split
+    std::vector<std::string> meanings; ///< per use: the parameter's name, or ""
+    std::string meaning;               ///< of the first use that has one, or its own name
+    bool isAnonymous = false;          ///< has no parameter name of its own
+    int64_t pieces = 1;                ///< as Parameter::pieces
   };
 
   void findFact(Fact &f);
@@ -57,7 +57,8 @@ private:
   Parameters &out_;
   Evidence evidence_;
   std::vector<Fact> facts_;
-  std::vector<std::string> computed_; ///< "'expand' from model.cls_token": results that stand for parameters
+  std::vector<std::string>
+      computed_; ///< "'expand' from model.cls_token": results that stand for parameters
   llvm::StringMap<unsigned> factIndex_;
 };
 

@@ -1,8 +1,9 @@
-// PyTorch's default initialisation, by the operator that reads a parameter: embeddings N(0, 1); linear layers and
-// convolutions uniform within 1/sqrt(fan in), which is Kaiming-uniform with a = sqrt(5); norms 1 and 0.
+// PyTorch's default initialisation, by the operator that reads a parameter: embeddings N(0, 1);
+// linear layers and convolutions uniform within 1/sqrt(fan in), which is Kaiming-uniform with a =
+// sqrt(5); norms 1 and 0.
 #include "frontend/Draw.h"
-#include "llvm/ADT/StringMap.h"
 #include "onnx.pb.h"
+#include "llvm/ADT/StringMap.h"
 #include <cmath>
 
 using namespace zcc;
@@ -84,7 +85,8 @@ private:
 
   std::optional<Init> under(const onnx_pb::NodeProto &n, int index, StringRef name) const {
     StringRef op = n.op_type();
-    if (op == "Transpose" || op == "Cast" || op == "Identity" || op == "Reshape" || op == "Unsqueeze")
+    if (op == "Transpose" || op == "Cast" || op == "Identity" || op == "Reshape" ||
+        op == "Unsqueeze")
       return of(n.output(0));
     if (op == "Gather" && index == 0) {
       Init i;
@@ -120,8 +122,8 @@ private:
 
 } // namespace
 
-llvm::Error zcc::drawMissing(const OnnxFile &file, const ImportOptions &options, const Parameters &parameters,
-                             Module &module) {
+llvm::Error zcc::drawMissing(const OnnxFile &file, const ImportOptions &options,
+                             const Parameters &parameters, Module &module) {
   double deviation = -1;
   StringRef init = options.init;
   if (init.consume_front("normal:")) {

@@ -5,9 +5,9 @@
 
 namespace zcc {
 
-/// --init: gives every parameter without data PyTorch's default distribution for the operator that reads it, or
-/// normal:STD. Errors: an unknown --init; something without data that is no weight.
-llvm::Error drawMissing(const OnnxFile &file, const ImportOptions &options, const Parameters &parameters,
-                        Module &module);
+/// --init: gives every parameter without data PyTorch's default distribution for the operator that
+/// reads it, or normal:STD. Errors: an unknown --init; something without data that is no weight.
+llvm::Error drawMissing(const OnnxFile &file, const ImportOptions &options,
+                        const Parameters &parameters, Module &module);
 
 } // namespace zcc

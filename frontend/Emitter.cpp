@@ -7,7 +7,9 @@ using namespace zcc;
 using llvm::ArrayRef;
 using llvm::StringRef;
 
-void zcc::unsupported(const llvm::Twine &what) { throw NodeError{NodeError::Unsupported, what.str()}; }
+void zcc::unsupported(const llvm::Twine &what) {
+  throw NodeError{NodeError::Unsupported, what.str()};
+}
 void zcc::invalid(const llvm::Twine &what) { throw NodeError{NodeError::Invalid, what.str()}; }
 
 const Tensor &Known::tensor() {
@@ -119,7 +121,9 @@ Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
 
 /// Whether all elements have the same bits.
 static bool isSplat(const Tensor &t) {
-  auto same = [](auto &v) { return llvm::all_of(v, [&](auto x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
+  auto same = [](auto &v) {
+    return llvm::all_of(v, [&](auto x) { return memcmp(&x, &v[0], sizeof x) == 0; });
+  };
   return t.isFloat() ? same(t.f) : same(t.i);
 }
 
@@ -135,7 +139,8 @@ Value *Emitter::materialize(const Val &v) {
     return slot;
   alive_.push_back(v.known);
   const Tensor &t = v.known->tensor();
-  constexpr int64_t kMostInline = 8; // elements of a constant node; larger ones are constants of the module
+  constexpr int64_t kMostInline =
+      8; // elements of a constant node; larger ones are constants of the module
   bool splat = t.count() > 0 && isSplat(t);
   if (t.count() > kMostInline && !splat) {
     std::string name = "const." + std::to_string(module.globals.size());
@@ -296,11 +301,13 @@ Val Emitter::concat(ArrayRef<Val> parts, int64_t axis) {
   return emit(ops::concat, kept, {{"axis", axis}});
 }
 
-Val Emitter::pad(const Val &v, ArrayRef<int64_t> lo, ArrayRef<int64_t> hi, double value, StringRef mode) {
+Val Emitter::pad(const Val &v, ArrayRef<int64_t> lo, ArrayRef<int64_t> hi, double value,
+                 StringRef mode) {
   auto zero = [](int64_t x) { return x == 0; };
   if (llvm::all_of(lo, zero) && llvm::all_of(hi, zero))
     return v;
-  return emit(ops::pad, {v}, {{"lo", vec(lo)}, {"hi", vec(hi)}, {"value", value}, {"mode", mode.str()}});
+  return emit(ops::pad, {v},
+              {{"lo", vec(lo)}, {"hi", vec(hi)}, {"value", value}, {"mode", mode.str()}});
 }
 
 Val Emitter::iota(ArrayRef<int64_t> dims, int64_t axis, Elem e) {

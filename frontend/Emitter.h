@@ -1,5 +1,6 @@
-// Builds the IR of one function and folds as it goes: an operator whose operands are all known is evaluated at once, so
-// shape chains, masks and tables never reach the program. Operators' decompositions are written against it.
+// Builds the IR of one function and folds as it goes: an operator whose operands are all known is
+// evaluated at once, so shape chains, masks and tables never reach the program. Operators'
+// decompositions are written against it.
 #pragma once
 
 #include "ir/Builder.h"
@@ -21,7 +22,8 @@ struct NodeError {
 /// A tensor whose elements are known while compiling; read from its file when first looked at.
 struct Known {
   std::function<Tensor()> load;
-  GlobalValue *global = nullptr; ///< the constant of the module that holds the same, if there is one
+  GlobalValue *global =
+      nullptr; ///< the constant of the module that holds the same, if there is one
   const Tensor &tensor();
 
 private:
@@ -33,7 +35,8 @@ struct Val {
   Type type;
   Value *value = nullptr;
   std::shared_ptr<Known> known;
-  /// The elements of a frozen parameter: usable where an operator needs a constant, but never folded away.
+  /// The elements of a frozen parameter: usable where an operator needs a constant, but never
+  /// folded away.
   std::shared_ptr<Known> peek;
   std::shared_ptr<std::vector<Val>> list;
 
@@ -55,7 +58,8 @@ public:
   Function &fn;
   Loc loc;
 
-  /// One operator: folded if all operands are known and the result is not too large. Throws NodeError on a type error.
+  /// One operator: folded if all operands are known and the result is not too large. Throws
+  /// NodeError on a type error.
   Vals emitAll(const OpDef &op, llvm::ArrayRef<Val> operands, Attrs attrs = {});
   Val emit(const OpDef &op, llvm::ArrayRef<Val> operands, Attrs attrs = {}) {
     return emitAll(op, operands, std::move(attrs))[0];
@@ -63,7 +67,8 @@ public:
   Val operator()(const OpDef &op, const Val &a) { return emit(op, {a}); }
   Val operator()(const OpDef &op, const Val &a, const Val &b) { return emit(op, {a, b}); }
 
-  /// The IR value: a known one becomes a `constant` node (8 elements or a splat) or a constant of the module.
+  /// The IR value: a known one becomes a `constant` node (8 elements or a splat) or a constant of
+  /// the module.
   Value *materialize(const Val &v);
   static Val of(Value *v);
 
@@ -71,7 +76,8 @@ public:
   static Val known(Tensor t);
   static Val number(double v, Elem e);
   static Val full(double v, const Type &t);
-  static Val integers(llvm::ArrayRef<int64_t> v, llvm::ArrayRef<int64_t> dims = {-1}, Elem e = Elem::I64);
+  static Val integers(llvm::ArrayRef<int64_t> v, llvm::ArrayRef<int64_t> dims = {-1},
+                      Elem e = Elem::I64);
   static Val floats(llvm::ArrayRef<double> v, const Type &t);
   Val like(double v, const Val &x) { return number(v, x.elem()); }
   /// The elements, if they are known now.

@@ -1,4 +1,5 @@
-// Reads the exporter's metadata: which argument of the FX node an ONNX input stands for, and which parameters are gone.
+// Reads the exporter's metadata: which argument of the FX node an ONNX input stands for, and which
+// parameters are gone.
 #include "frontend/Evidence.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -47,7 +48,8 @@ Placeholder::Kind Evidence::kindOf(StringRef initializer) const {
   return i == kinds_.end() ? Placeholder::Other : i->second;
 }
 
-/// The parameter behind "p_model_fc_weight"; without a signature, the initializer whose name reads so.
+/// The parameter behind "p_model_fc_weight"; without a signature, the initializer whose name reads
+/// so.
 std::string Evidence::targetOf(StringRef placeholder) const {
   auto i = placeholders_.find(placeholder);
   if (i != placeholders_.end())
@@ -68,7 +70,8 @@ std::string Evidence::targetOf(StringRef placeholder) const {
 namespace {
 enum class Part { None, Weight, Bias };
 
-/// Where an FX operator takes its weight and bias, and the ONNX operators that its decomposition reads them with.
+/// Where an FX operator takes its weight and bias, and the ONNX operators that its decomposition
+/// reads them with.
 struct Signature {
   const char *target; ///< prefix
   int weight, bias;   ///< argument numbers; -1: none
@@ -98,8 +101,8 @@ bool listed(const char *ops, StringRef op) {
 }
 } // namespace
 
-/// Whether an initializer could be this parameter: if the file has the parameter too, the values must have its shape,
-/// transposed or with axes of 1.
+/// Whether an initializer could be this parameter: if the file has the parameter too, the values
+/// must have its shape, transposed or with axes of 1.
 static bool couldBe(const OnnxFile &file, const Initializer &t, const std::string &parameter) {
   const Initializer *own = file.initializer(parameter);
   return !own || own == &t || own->count() == t.count();
@@ -113,7 +116,8 @@ std::vector<std::string> Evidence::parametersOf(const FxNode &fx) const {
   return r;
 }
 
-std::optional<std::string> Evidence::parameterOf(const Initializer &t, const InitializerUse &use) const {
+std::optional<std::string> Evidence::parameterOf(const Initializer &t,
+                                                 const InitializerUse &use) const {
   auto fx = fxNodeOf(*use.node);
   if (!fx)
     return std::nullopt;
@@ -136,8 +140,9 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t, const Ini
     return listed(s.weightOps, op) ? argument(s.weight) : std::nullopt;
   }
   // Another operator: if it reads one parameter, that one, unless it is only a number.
-  bool reads = op == "GatherND" || op == "Gather" || op == "MatMul" || op == "Mul" || op == "Add" || op == "Sub" ||
-               op == "Div" || op == "Reshape" || op == "Transpose" || op == "Einsum" || op == "Expand";
+  bool reads = op == "GatherND" || op == "Gather" || op == "MatMul" || op == "Mul" || op == "Add" ||
+               op == "Sub" || op == "Div" || op == "Reshape" || op == "Transpose" ||
+               op == "Einsum" || op == "Expand";
   if (parameters.size() == 1 && reads && t.count() > 1 && couldBe(file, t, parameters[0]))
     return parameters[0];
   return std::nullopt;

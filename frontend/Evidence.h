@@ -1,4 +1,5 @@
-// Evidence for what an initializer is: the parameter that each use means, from the exporter's metadata.
+// Evidence for what an initializer is: the parameter that each use means, from the exporter's
+// metadata.
 #pragma once
 
 #include "frontend/OnnxFile.h"
@@ -25,15 +26,18 @@ public:
   bool hasSignature() const { return !placeholders_.empty(); }
 
   const std::vector<InitializerUse> &uses(llvm::StringRef initializer) const;
-  /// The parameter ("model.fc.weight") that this use means by an initializer; nullopt: the metadata does not say.
+  /// The parameter ("model.fc.weight") that this use means by an initializer; nullopt: the metadata
+  /// does not say.
   std::optional<std::string> parameterOf(const Initializer &t, const InitializerUse &use) const;
   /// Parameters that an FX node reads, each once.
   std::vector<std::string> parametersOf(const FxNode &fx) const;
   /// What the signature calls this initializer; Other if it does not know it.
   Placeholder::Kind kindOf(llvm::StringRef initializer) const;
-  /// Parameters of the program that no node of the file mentions, in module order: folded into something else.
+  /// Parameters of the program that no node of the file mentions, in module order: folded into
+  /// something else.
   const std::vector<std::string> &lost() const { return lost_; }
-  /// Lost parameters of the module (or of a direct child of it) that computes with this initializer.
+  /// Lost parameters of the module (or of a direct child of it) that computes with this
+  /// initializer.
   std::vector<std::string> lostNear(const InitializerUse &use) const;
 
 private:

@@ -1,7 +1,9 @@
-// Writes the skeleton of the exported file: everything but tensor data as bytes, each tensor as a hole or a file range.
-// Protocol Buffers' messages concatenate, so the graph's other fields come first and then one initializer after another.
+// Writes the skeleton of the exported file: everything but tensor data as bytes, each tensor as a
+// hole or a file range. Protocol Buffers' messages concatenate, so the graph's other fields come
+// first and then one initializer after another.
 #include "frontend/ExportTemplate.h"
 #include "frontend/Parameters.h"
+#include "frontend/Wire.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -11,16 +13,6 @@ using llvm::StringRef;
 namespace {
 
 constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
-
-std::string varint(uint64_t v) {
-  std::string s;
-  for (; v >= 0x80; v >>= 7)
-    s += char(v | 0x80);
-  return s + char(v);
-}
-
-/// Tag and length of a length-delimited field.
-std::string header(int field, int64_t bytes) { return varint(uint64_t(field) << 3 | 2) + varint(uint64_t(bytes)); }
 
 class Writer {
 public:
@@ -89,7 +81,9 @@ void toInference(onnx_pb::NodeProto &n) {
 
 /// Whether something still reads what toInference would remove.
 bool isRead(const onnx_pb::GraphProto &g, const std::string &value) {
-  auto nodeReads = [&](const onnx_pb::NodeProto &n) { return llvm::is_contained(n.input(), value); };
+  auto nodeReads = [&](const onnx_pb::NodeProto &n) {
+    return llvm::is_contained(n.input(), value);
+  };
   return llvm::any_of(g.node(), nodeReads) ||
          llvm::any_of(g.output(), [&](auto &o) { return o.name() == value; });
 }
@@ -104,8 +98,8 @@ void writeTensor(Writer &out, const onnx_pb::TensorProto &like, StringRef name, 
   t.clear_raw_data();
   t.clear_external_data();
   t.clear_data_location();
-  std::string head = t.SerializeAsString() + header(kTensorRawData, dataBytes);
-  out.bytes(header(kGraphInitializer, int64_t(head.size()) + dataBytes) + head);
+  std::string head = t.SerializeAsString() + fieldHeader(kTensorRawData, dataBytes);
+  out.bytes(fieldHeader(kGraphInitializer, int64_t(head.size()) + dataBytes) + head);
   data(out);
 }
 
@@ -116,14 +110,17 @@ static const onnx_pb::TensorProto *protoOf(const OnnxFile &file, StringRef name)
   return i == file.initializerIndex.end() ? nullptr : &file.graph().initializer(int(i->second));
 }
 
-static void writeInitializers(Writer &out, const OnnxFile &file, const Parameters &parameters, std::string &refused) {
+static void writeInitializers(Writer &out, const OnnxFile &file, const Parameters &parameters,
+                              std::string &refused) {
   for (const Initializer &t : file.initializers) {
     const onnx_pb::TensorProto &proto = *protoOf(file, t.name);
     ParameterUse use = parameters.use(t.name);
     GlobalValue *g = use.parameter ? use.parameter->global : nullptr;
     bool written = g && use.parameter->role != Parameter::Constant;
-    if (!t.elem && t.place == Initializer::Inline) { // a type zcc has not: its data is in the message's fields
-      out.bytes(header(kGraphInitializer, int64_t(proto.ByteSizeLong())) + proto.SerializeAsString());
+    if (!t.elem &&
+        t.place == Initializer::Inline) { // a type zcc has not: its data is in the message's fields
+      out.bytes(fieldHeader(kGraphInitializer, int64_t(proto.ByteSizeLong())) +
+                proto.SerializeAsString());
       continue;
     }
     if (!written && t.place == Initializer::Missing)
@@ -144,13 +141,14 @@ static void writeInitializers(Writer &out, const OnnxFile &file, const Parameter
       continue;
     done.push_back(s.parameter);
     const Initializer &t = *s.parameter->source;
-    writeTensor(out, *protoOf(file, t.name), s.parameter->name, t.bytes,
-                [&](Writer &w) { w.tensor(s.parameter->global->name, /*transposed=*/false, t.bytes); });
+    writeTensor(out, *protoOf(file, t.name), s.parameter->name, t.bytes, [&](Writer &w) {
+      w.tensor(s.parameter->global->name, /*transposed=*/false, t.bytes);
+    });
   }
 }
 
-ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &parameters, const Module &module,
-                                       ExportForm form) {
+ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &parameters,
+                                       const Module &module, ExportForm form) {
   ExportTemplate result;
   onnx_pb::ModelProto model = file.model();
   auto *graph = model.mutable_graph();
@@ -162,7 +160,8 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
   if (form == ExportForm::Inference)
     for (auto &n : *graph->mutable_node()) {
       bool keeps = n.op_type() == "BatchNormalization" &&
-                   llvm::any_of(llvm::drop_begin(n.output()), [&](auto &o) { return !o.empty() && isRead(*graph, o); });
+                   llvm::any_of(llvm::drop_begin(n.output()),
+                                [&](auto &o) { return !o.empty() && isRead(*graph, o); });
       if (!keeps)
         toInference(n);
     }
@@ -174,10 +173,11 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
   writeInitializers(tensors, file, parameters, result.refused);
   Writer out;
   int64_t graphBytes = int64_t(graphFields.size()) + tensors.size();
-  out.bytes(model.SerializeAsString() + header(kModelGraph, graphBytes) + graphFields);
+  out.bytes(model.SerializeAsString() + fieldHeader(kModelGraph, graphBytes) + graphFields);
   out.append(std::move(tensors));
   if (out.size() > INT_MAX)
-    result.refused = "the exported ONNX file would be 2 GiB or more, which no ONNX file can be; export the weights "
+    result.refused = "the exported ONNX file would be 2 GiB or more, which no ONNX file can be; "
+                     "export the weights "
                      "alone with --export=FILE.safetensors";
   result.pieces = std::move(out.pieces);
   return result;

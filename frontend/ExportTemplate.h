@@ -1,5 +1,5 @@
-// The exported ONNX file as a list of pieces, so that the compiled program writes it without Protocol Buffers: bytes as
-// they are, ranges of the model's own files, and the values of globals.
+// The exported ONNX file as a list of pieces, so that the compiled program writes it without
+// Protocol Buffers: bytes as they are, ranges of the model's own files, and the values of globals.
 #pragma once
 
 #include "ir/Graph.h"
@@ -13,7 +13,8 @@ struct ExportPiece {
   enum Kind {
     Bytes,  ///< `bytes` as they are
     Range,  ///< `size` bytes from `offset` of `file` (relative to the model's folder)
-    Tensor, ///< the value of the global `global`, little-endian, row-major; transposed: its last two axes swapped
+    Tensor, ///< the value of the global `global`, little-endian, row-major; transposed: its last
+            ///< two axes swapped
   } kind = Bytes;
   std::string bytes;
   std::string file;
@@ -25,14 +26,15 @@ struct ExportPiece {
 
 struct ExportTemplate {
   std::vector<ExportPiece> pieces; ///< the file is their concatenation
-  std::string refused;             ///< why there is no such file (2 GiB or more, data missing); empty: there is one
+  std::string
+      refused; ///< why there is no such file (2 GiB or more, data missing); empty: there is one
 };
 
 /// Inference: Dropout and BatchNormalization as in model.eval(). Training: the model as it was.
 enum class ExportForm { Inference, Training };
 
 /// The input model with new weights under its own names, shapes and types.
-ExportTemplate makeExportTemplate(const OnnxFile &file, const Parameters &parameters, const Module &module,
-                                  ExportForm form);
+ExportTemplate makeExportTemplate(const OnnxFile &file, const Parameters &parameters,
+                                  const Module &module, ExportForm form);
 
 } // namespace zcc

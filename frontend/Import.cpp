@@ -2,10 +2,10 @@
 #include "frontend/Import.h"
 #include "frontend/Draw.h"
 #include "frontend/Loss.h"
+#include "onnx.pb.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Path.h"
-#include "onnx.pb.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -23,7 +23,8 @@ static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options)
       auto &d = shape.dim(i);
       if (d.has_dim_value() && d.dim_value() >= 0)
         continue;
-      std::string symbol = d.dim_param().empty() ? input.name() + "." + std::to_string(i) : d.dim_param();
+      std::string symbol =
+          d.dim_param().empty() ? input.name() + "." + std::to_string(i) : d.dim_param();
       if (llvm::is_contained(all, symbol))
         continue;
       all.push_back(symbol);
@@ -37,8 +38,9 @@ static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options)
     if (llvm::is_contained(all, name))
       continue;
     std::string near = nearest(name, all);
-    return error("--dim=" + name + "=" + llvm::Twine(n) + ": the model's inputs have no dimension '" + name + "'" +
-                 (!near.empty()  ? "; did you mean '" + near + "'?"
+    return error("--dim=" + name + "=" + llvm::Twine(n) +
+                 ": the model's inputs have no dimension '" + name + "'" +
+                 (!near.empty() ? "; did you mean '" + near + "'?"
                   : all.empty() ? "; all of its dimensions are fixed"
                                 : "; they have " + llvm::join(all, ", ")));
   }
@@ -134,7 +136,8 @@ static void dropUnusedGlobals(Module &m, Parameters &parameters) {
     GlobalValue *g = p->global;
     if (!g || g->hasUses() || p->role == Parameter::Trained)
       continue;
-    bool isResult = llvm::any_of(m.functions, [&](auto &f) { return llvm::is_contained(f->results, g); });
+    bool isResult =
+        llvm::any_of(m.functions, [&](auto &f) { return llvm::is_contained(f->results, g); });
     if (isResult || p->role == Parameter::Statistic)
       continue;
     p->global = nullptr;
@@ -142,8 +145,8 @@ static void dropUnusedGlobals(Module &m, Parameters &parameters) {
   }
 }
 
-llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &options,
-                                                        ImportReport &report) {
+llvm::Expected<std::unique_ptr<Module>>
+zcc::importOnnx(StringRef path, const ImportOptions &options, ImportReport &report) {
   auto missing = options.init.empty() ? MissingData::Refuse : MissingData::Allow;
   auto file = OnnxFile::open(path, missing);
   if (!file)
@@ -179,8 +182,9 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   if (auto e = drawMissing(**file, options, **parameters, *module))
     return e;
   if (!options.inference && llvm::none_of(module->globals, [](auto &g) { return g->trained; }))
-    report.warnings.push_back("nothing is trained: the model has no initializer that looks like a weight; "
-                              "name some with --train=REGEX");
+    report.warnings.push_back(
+        "nothing is trained: the model has no initializer that looks like a weight; "
+        "name some with --train=REGEX");
   report.inferenceForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Inference);
   report.trainingForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Training);
   return module;

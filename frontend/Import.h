@@ -1,5 +1,5 @@
-// ONNX file -> forward module: `@micro(inputs) -> (loss)` in training mode, `@eval(inputs) -> (loss, outputs)` in
-// evaluation mode (no dropout, running statistics).
+// ONNX file -> forward module: `@micro(inputs) -> (loss)` in training mode, `@eval(inputs) ->
+// (loss, outputs)` in evaluation mode (no dropout, running statistics).
 #pragma once
 
 #include "frontend/ExportTemplate.h"
@@ -9,15 +9,15 @@ namespace zcc {
 
 /// What the user asked for.
 struct ImportOptions {
-  std::map<std::string, int64_t> dims;  ///< --dim: sizes of symbolic dimensions
-  std::string loss;                     ///< --loss: "", an output's name, or "cross_entropy(logits, labels, ...)"
-  std::vector<std::string> train;       ///< --train: POSIX extended, unanchored; replaces the default set
-  std::vector<std::string> freeze;      ///< --freeze
-  std::vector<std::string> ties;        ///< --tie: "A,B"
-  std::vector<std::string> unties;      ///< --untie: "A"
+  std::map<std::string, int64_t> dims; ///< --dim: sizes of symbolic dimensions
+  std::string loss; ///< --loss: "", an output's name, or "cross_entropy(logits, labels, ...)"
+  std::vector<std::string> train; ///< --train: POSIX extended, unanchored; replaces the default set
+  std::vector<std::string> freeze; ///< --freeze
+  std::vector<std::string> ties;   ///< --tie: "A,B"
+  std::vector<std::string> unties; ///< --untie: "A"
   enum BatchNorm { AsInFile, Train, Frozen } batchNorm = AsInFile;
-  std::string init;                     ///< --init: "", "pytorch" or "normal:STD"
-  bool inference = false;               ///< --loss=none: no @micro, and @eval returns the outputs only
+  std::string init;       ///< --init: "", "pytorch" or "normal:STD"
+  bool inference = false; ///< --loss=none: no @micro, and @eval returns the outputs only
 };
 
 /// One trained (or frozen) parameter, as --plan shows it.
@@ -34,12 +34,14 @@ struct ImportReport {
 
 /// Imports the model at `path`. The module's attributes say what the frontend found:
 ///   `loss`              name of the loss ("" for inference)
-///   `range.INPUT`       [lo, hi, ignore]: integers that input may hold, lo <= x <= hi or x == ignore (ignore = lo if
+///   `range.INPUT`       [lo, hi, ignore]: integers that input may hold, lo <= x <= hi or x ==
+///   ignore (ignore = lo if
 ///                       there is none), because it indexes a table or names a class
 ///   `range_node.INPUT`  the ONNX node that demands it
-/// @eval returns the loss (if any) and then the graph's other outputs; resultNames are their names in the model.
-/// Errors: what the file or the options say wrongly, or one report of everything that is not supported.
-llvm::Expected<std::unique_ptr<Module>> importOnnx(llvm::StringRef path, const ImportOptions &options,
-                                                   ImportReport &report);
+/// @eval returns the loss (if any) and then the graph's other outputs; resultNames are their names
+/// in the model. Errors: what the file or the options say wrongly, or one report of everything that
+/// is not supported.
+llvm::Expected<std::unique_ptr<Module>>
+importOnnx(llvm::StringRef path, const ImportOptions &options, ImportReport &report);
 
 } // namespace zcc

@@ -79,9 +79,11 @@ Limits limitsOf(NodeImport &n, int64_t S, int64_t T, int64_t past, const Val &le
 void attention(NodeImport &n) {
   Emitter &e = n.e;
   bool flat = n.in(0).rank() == 3;
-  Val q = splitHeads(e, n.in(0), n.i("q_num_heads")), k = splitHeads(e, n.in(1), n.i("kv_num_heads")),
+  Val q = splitHeads(e, n.in(0), n.i("q_num_heads")),
+      k = splitHeads(e, n.in(1), n.i("kv_num_heads")),
       v = splitHeads(e, n.in(2), n.i("kv_num_heads"));
-  n.ignore({"q_num_heads", "kv_num_heads", "softmax_precision"}); // ours is computed in f32 at least
+  n.ignore(
+      {"q_num_heads", "kv_num_heads", "softmax_precision"}); // ours is computed in f32 at least
   int64_t past = n.has(4) ? n.in(4).dim(2) : 0;
   if (past) {
     k = e.concat({n.in(4), k}, 2);
@@ -115,14 +117,17 @@ void attention(NodeImport &n) {
     Vals operands{q, k, v};
     if (m)
       operands.push_back(m);
-    Val y = e.emitAll(ops::attention, operands, {{"scale", scale}, {"causal", int64_t(limits.causal)}})[0];
+    Val y = e.emitAll(ops::attention, operands,
+                      {{"scale", scale}, {"causal", int64_t(limits.causal)}})[0];
     return n.out(0, flat ? joinHeads(e, y) : y);
   }
   if (limits.causal)
-    limits.allowed = both(e, limits.allowed,
-                          e(ops::le, e.iota({1, 1, S, T}, 3), e.add(e.iota({1, 1, S, T}, 2), double(T - S))));
+    limits.allowed =
+        both(e, limits.allowed,
+             e(ops::le, e.iota({1, 1, S, T}, 3), e.add(e.iota({1, 1, S, T}, 2), double(T - S))));
   Val kk = repeatHeads(e, k, q.dim(1)), vv = repeatHeads(e, v, q.dim(1));
-  Val scores = e.matmul(e.mul(q, std::sqrt(scale)), e.swapAxes(e.mul(kk, std::sqrt(scale)), -1, -2));
+  Val scores =
+      e.matmul(e.mul(q, std::sqrt(scale)), e.swapAxes(e.mul(kk, std::sqrt(scale)), -1, -2));
   Val raw = scores;
   if (softcap != 0)
     scores = e.mul(e(ops::tanh, e.mul(scores, 1 / softcap)), softcap);
@@ -186,23 +191,28 @@ void rotaryEmbedding(NodeImport &n) {
     b = e.slice(turned, 3, width / 2, width);
   }
   Val real = e.sub(e.mul(cos, a), e.mul(sin, b)), imaginary = e.add(e.mul(sin, a), e.mul(cos, b));
-  Val y = interleaved ? e.reshape(e.concat({e.unsqueeze(real, {4}), e.unsqueeze(imaginary, {4})}, 4), turned.dims())
-                      : e.concat({real, imaginary}, 3);
+  Val y = interleaved
+              ? e.reshape(e.concat({e.unsqueeze(real, {4}), e.unsqueeze(imaginary, {4})}, 4),
+                          turned.dims())
+              : e.concat({real, imaginary}, 3);
   if (width < D)
     y = e.concat({y, rest}, 3);
   n.out(flat ? joinHeads(e, y) : y);
 }
 
-/// The recurrence, token by token: S_t = exp(g_t) S + k_t (beta_t (v_t - S^T k_t))^T, and o_t = scale * q_t^T S_t.
+/// The recurrence, token by token: S_t = exp(g_t) S + k_t (beta_t (v_t - S^T k_t))^T, and o_t =
+/// scale * q_t^T S_t.
 void linearAttention(NodeImport &n) {
   Emitter &e = n.e;
   int64_t heads = n.i("q_num_heads"), own = n.i("kv_num_heads");
   std::string rule = n.s("update_rule", "gated_delta");
   n.ignore({"chunk_size"}); // only how it is computed
-  bool gated = rule == "gated" || rule == "gated_delta", delta = rule == "delta" || rule == "gated_delta";
+  bool gated = rule == "gated" || rule == "gated_delta",
+       delta = rule == "delta" || rule == "gated_delta";
   if (!gated && !delta && rule != "linear")
     unsupported("update_rule '" + rule + "'");
-  Val q = splitHeads(e, n.in(0), heads), k = splitHeads(e, n.in(1), own), v = splitHeads(e, n.in(2), own);
+  Val q = splitHeads(e, n.in(0), heads), k = splitHeads(e, n.in(1), own),
+      v = splitHeads(e, n.in(2), own);
   int64_t B = q.dim(0), T = q.dim(2), dk = q.dim(3), dv = v.dim(3);
   double scale = n.f("scale", 0);
   scale = scale == 0 ? 1 / std::sqrt(double(dk)) : scale;

@@ -1,4 +1,5 @@
-// Control flow that is decided while compiling: If with a constant condition, Loop and Scan unrolled.
+// Control flow that is decided while compiling: If with a constant condition, Loop and Scan
+// unrolled.
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
 
@@ -88,7 +89,8 @@ void scan(NodeImport &n) {
     Vals in = state;
     for (size_t i = 0; i < scans; ++i) {
       int64_t t = inReversed[i] ? steps - 1 - k : k;
-      in.push_back(n.e.squeeze(n.e.slice(n.in(unsigned(states + i)), inAxes[i], t, t + 1), {inAxes[i]}));
+      in.push_back(
+          n.e.squeeze(n.e.slice(n.in(unsigned(states + i)), inAxes[i], t, t + 1), {inAxes[i]}));
     }
     Vals out = n.graph.importSubgraph(*body, in, n.scope);
     for (size_t i = 0; i < states; ++i)
@@ -99,7 +101,8 @@ void scan(NodeImport &n) {
   for (size_t i = 0; i < states; ++i)
     n.out(unsigned(i), state[i]);
   for (size_t i = 0; i < outputs && steps; ++i)
-    n.out(unsigned(states + i), stacked(n.e, scanned[i], normalAxis(outAxes[i], scanned[i][0].rank() + 1)));
+    n.out(unsigned(states + i),
+          stacked(n.e, scanned[i], normalAxis(outAxes[i], scanned[i][0].rank() + 1)));
 }
 
 const OnnxOp kOps[] = {{"If", ifElse}, {"Loop", loop}, {"Scan", scan}};

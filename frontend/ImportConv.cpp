@@ -42,7 +42,9 @@ Windows Windows::from(NodeImport &n, const Val &x, ArrayRef<int64_t> kernelDims)
     int64_t room = extent + w.lo[a] + w.hi[a] - reach;
     if (!ceil || room < 0 || room % w.strides[a] == 0)
       continue;
-    int64_t more = w.strides[a] - room % w.strides[a]; // the last window must begin inside the input or its left pad
+    int64_t more =
+        w.strides[a] -
+        room % w.strides[a]; // the last window must begin inside the input or its left pad
     if ((room + more) / w.strides[a] * w.strides[a] < extent + w.lo[a])
       w.ceiled[a] = more;
   }
@@ -91,7 +93,8 @@ void convTranspose(NodeImport &n) {
     return v;
   };
   n.ignore({"kernel_shape"});
-  auto strides = ints("strides", 1), dilations = ints("dilations", 1), more = ints("output_padding", 0);
+  auto strides = ints("strides", 1), dilations = ints("dilations", 1),
+       more = ints("output_padding", 0);
   auto pads = n.ints("pads"), wanted = n.ints("output_shape");
   if (wanted.size() == rank + 2)
     wanted.erase(wanted.begin(), wanted.begin() + 2);
@@ -99,7 +102,8 @@ void convTranspose(NodeImport &n) {
   int64_t group = n.i("group", 1);
   std::vector<int64_t> lo(rank, 0), hi(rank, 0), dims{x.dim(0), w.dim(1) * group};
   for (size_t a = 0; a < rank; ++a) {
-    int64_t full = strides[a] * (x.dim(a + 2) - 1) + more[a] + (w.dim(a + 2) - 1) * dilations[a] + 1;
+    int64_t full =
+        strides[a] * (x.dim(a + 2) - 1) + more[a] + (w.dim(a + 2) - 1) * dilations[a] + 1;
     bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
     if (!wanted.empty() || same) {
       int64_t out = wanted.empty() ? x.dim(a + 2) * strides[a] : wanted[a], total = full - out;
@@ -119,15 +123,21 @@ void convTranspose(NodeImport &n) {
     dims[a + 2] -= addLo[a + 2] + addHi[a + 2];
     lo[a] += addLo[a + 2];
     hi[a] += addHi[a + 2];
-    int64_t reached = strides[a] * (x.dim(a + 2) - 1) + (w.dim(a + 2) - 1) * dilations[a] + 1 - lo[a];
-    if (int64_t beyond = dims[a + 2] - std::max(reached, int64_t(0)); beyond >= strides[a]) { // output_padding
+    int64_t reached =
+        strides[a] * (x.dim(a + 2) - 1) + (w.dim(a + 2) - 1) * dilations[a] + 1 - lo[a];
+    if (int64_t beyond = dims[a + 2] - std::max(reached, int64_t(0));
+        beyond >= strides[a]) { // output_padding
       addHi[a + 2] += beyond;
       dims[a + 2] -= beyond;
     }
   }
   Val y = e.emit(ops::conv_grad_input, {x, w},
-                 {{"dims", dims}, {"strides", strides}, {"pads_lo", lo}, {"pads_hi", hi},
-                  {"dilations", dilations}, {"group", group}});
+                 {{"dims", dims},
+                  {"strides", strides},
+                  {"pads_lo", lo},
+                  {"pads_hi", hi},
+                  {"dilations", dilations},
+                  {"group", group}});
   y = e.pad(y, addLo, addHi);
   n.out(n.has(2) ? e.add(y, perChannel(e, n.in(2), y.rank())) : y);
 }
@@ -152,12 +162,13 @@ void causalConvWithState(NodeImport &n) {
   n.out(1, e.slice(all, 2, all.dim(2) - (k - 1), all.dim(2)));
 }
 
-/// Sums the columns of blocks back into an image: the gradient of taking the blocks out, which is a convolution with
-/// an identity kernel.
+/// Sums the columns of blocks back into an image: the gradient of taking the blocks out, which is a
+/// convolution with an identity kernel.
 void col2Im(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
-  auto image = Emitter::asInts(n.in(1), "image sizes"), block = Emitter::asInts(n.in(2), "block sizes");
+  auto image = Emitter::asInts(n.in(1), "image sizes"),
+       block = Emitter::asInts(n.in(2), "block sizes");
   int64_t taps = elementCount(block), channels = x.dim(1) / taps;
   std::vector<int64_t> dims{x.dim(0) * channels, 1};
   dims.insert(dims.end(), image.begin(), image.end());
@@ -173,7 +184,8 @@ void col2Im(NodeImport &n) {
     identity[t * taps + t] = 1;
   Attrs a = w.attrs();
   a.set("dims", dims);
-  Val y = e.emit(ops::conv_grad_input, {e.reshape(x, columns), Emitter::floats(identity, Type(x.elem(), kernel))}, a);
+  Val y = e.emit(ops::conv_grad_input,
+                 {e.reshape(x, columns), Emitter::floats(identity, Type(x.elem(), kernel))}, a);
   Dims out{x.dim(0), channels};
   out.append(image.begin(), image.end());
   n.out(e.reshape(y, out));

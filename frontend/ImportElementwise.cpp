@@ -1,4 +1,5 @@
-// Elementwise operators: those with a counterpart of ours, and the activations that are expressions of them.
+// Elementwise operators: those with a counterpart of ours, and the activations that are expressions
+// of them.
 #include "frontend/Importer.h"
 #include <cmath>
 
@@ -117,7 +118,8 @@ void celu(NodeImport &n) {
 void selu(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
-  double alpha = n.f("alpha", 1.67326319217681884765625), gamma = n.f("gamma", 1.05070102214813232421875);
+  double alpha = n.f("alpha", 1.67326319217681884765625),
+         gamma = n.f("gamma", 1.05070102214813232421875);
   n.out(e.select(positive(e, x), e.mul(x, gamma), e.mul(expm1Negative(e, x), alpha * gamma)));
 }
 

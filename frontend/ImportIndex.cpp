@@ -37,21 +37,25 @@ void gather(NodeImport &n) {
 
 void gatherElements(NodeImport &n) {
   Val x = n.in(0);
-  n.out(n.e.emit(ops::gather_elements, {x, indices(n.e, n.in(1))}, {{"axis", normalAxis(n.i("axis", 0), x.rank())}}));
+  n.out(n.e.emit(ops::gather_elements, {x, indices(n.e, n.in(1))},
+                 {{"axis", normalAxis(n.i("axis", 0), x.rank())}}));
 }
 
 void gatherND(NodeImport &n) {
-  n.out(n.e.emit(ops::gather_nd, {n.in(0), indices(n.e, n.in(1))}, {{"batch", n.i("batch_dims", 0)}}));
+  n.out(n.e.emit(ops::gather_nd, {n.in(0), indices(n.e, n.in(1))},
+                 {{"batch", n.i("batch_dims", 0)}}));
 }
 
 void scatterElements(NodeImport &n) {
   Val x = n.in(0);
-  n.out(n.e.emit(ops::scatter_elements, {x, indices(n.e, n.in(1)), n.in(2)},
-                 {{"axis", normalAxis(n.i("axis", 0), x.rank())}, {"reduce", n.s("reduction", "none")}}));
+  n.out(n.e.emit(
+      ops::scatter_elements, {x, indices(n.e, n.in(1)), n.in(2)},
+      {{"axis", normalAxis(n.i("axis", 0), x.rank())}, {"reduce", n.s("reduction", "none")}}));
 }
 
 void scatterND(NodeImport &n) {
-  n.out(n.e.emit(ops::scatter_nd, {n.in(0), indices(n.e, n.in(1)), n.in(2)}, {{"reduce", n.s("reduction", "none")}}));
+  n.out(n.e.emit(ops::scatter_nd, {n.in(0), indices(n.e, n.in(1)), n.in(2)},
+                 {{"reduce", n.s("reduction", "none")}}));
 }
 
 /// Writes `update` into the cache along the sequence axis, from each sample's own position on.
@@ -67,7 +71,8 @@ void tensorScatter(NodeImport &n) {
   }
   if (n.s("mode", "linear") == "circular")
     at = e(ops::mod, at, e.like(double(cache.dim(axis)), at));
-  n.out(e.emit(ops::scatter_elements, {cache, at, update}, {{"axis", axis}, {"reduce", std::string("none")}}));
+  n.out(e.emit(ops::scatter_elements, {cache, at, update},
+               {{"axis", axis}, {"reduce", std::string("none")}}));
 }
 
 // ---- sorting and choosing
@@ -75,7 +80,8 @@ void tensorScatter(NodeImport &n) {
 void topK(NodeImport &n) {
   n.ignore({"sorted"}); // ours always are
   Val x = n.in(0);
-  int64_t axis = normalAxis(n.i("axis", -1), x.rank()), k = Emitter::asInt(n.in(1), "numbers of elements");
+  int64_t axis = normalAxis(n.i("axis", -1), x.rank()),
+          k = Emitter::asInt(n.in(1), "numbers of elements");
   if (k < 0 || k > x.dim(axis))
     invalid("the " + llvm::Twine(k) + " largest of " + llvm::Twine(x.dim(axis)));
   Vals r = n.e.emitAll(ops::topk, {x}, {{"axis", axis}, {"k", k}, {"largest", n.i("largest", 1)}});
@@ -100,13 +106,15 @@ void hardmax(NodeImport &n) {
 void oneHot(NodeImport &n) {
   Emitter &e = n.e;
   Val at = n.in(0), values = n.in(2); // indices may be floating point; fractions hit nothing
-  int64_t depth = Emitter::asInt(n.in(1), "depths"), axis = normalAxis(n.i("axis", -1), at.rank() + 1);
+  int64_t depth = Emitter::asInt(n.in(1), "depths"),
+          axis = normalAxis(n.i("axis", -1), at.rank() + 1);
   Val fromEnd = e(ops::lt, at, e.like(0, at));
   at = e.unsqueeze(e.select(fromEnd, e.add(at, double(depth)), at), {axis});
   Dims d(at.rank(), 1);
   d[axis] = depth;
   Val hot = e(ops::eq, e.iota(d, axis, at.elem()), at);
-  n.out(e.select(hot, e.reshape(e.slice(values, 0, 1, 2), {}), e.reshape(e.slice(values, 0, 0, 1), {})));
+  n.out(e.select(hot, e.reshape(e.slice(values, 0, 1, 2), {}),
+                 e.reshape(e.slice(values, 0, 0, 1), {})));
 }
 
 /// Where a constant is true, in row-major order.
@@ -163,8 +171,9 @@ void reverseSequence(NodeImport &n) {
 void cumSum(NodeImport &n) {
   Val x = n.in(0);
   int64_t axis = normalAxis(Emitter::asInt(n.in(1), "axes"), x.rank());
-  n.out(n.e.emit(ops::cumsum, {x},
-                 {{"axis", axis}, {"exclusive", n.i("exclusive", 0)}, {"reverse", n.i("reverse", 0)}}));
+  n.out(n.e.emit(
+      ops::cumsum, {x},
+      {{"axis", axis}, {"exclusive", n.i("exclusive", 0)}, {"reverse", n.i("reverse", 0)}}));
 }
 
 void cumProd(NodeImport &n) {

@@ -69,7 +69,8 @@ Val arranged(Emitter &e, const Term &t, StringRef letters) {
   return e.transpose(t.v, perm);
 }
 
-/// A repeated letter keeps the diagonal: multiplied by an identity matrix and summed over one of the two axes.
+/// A repeated letter keeps the diagonal: multiplied by an identity matrix and summed over one of
+/// the two axes.
 Term diagonal(Emitter &e, Term t) {
   for (size_t i = 0; i < t.letters.size(); ++i) {
     size_t j = t.letters.find(t.letters[i], i + 1);
@@ -83,7 +84,8 @@ Term diagonal(Emitter &e, Term t) {
   return t;
 }
 
-/// Two operands: shared letters that are needed are batch axes, the other shared ones are contracted.
+/// Two operands: shared letters that are needed are batch axes, the other shared ones are
+/// contracted.
 Term contract(Emitter &e, const Term &a, const Term &b, llvm::function_ref<bool(char)> isNeeded) {
   std::string batch, inner, left, right;
   for (char c : a.letters)
@@ -145,7 +147,8 @@ void einsum(NodeImport &n) {
   for (size_t i = 0; i < names.size(); ++i) {
     Term t{n.in(unsigned(i)), withoutDots(names[i], n.in(unsigned(i)).rank())};
     if (int64_t(t.letters.size()) != t.v.rank())
-      invalid("operand " + llvm::Twine(i) + " is " + t.v.type.str() + ", the equation says '" + names[i] + "'");
+      invalid("operand " + llvm::Twine(i) + " is " + t.v.type.str() + ", the equation says '" +
+              names[i] + "'");
     if (names[i].contains("..."))
       dots = std::max(dots, t.letters.size() - (names[i].size() - 3));
     t = diagonal(e, t);
@@ -175,7 +178,9 @@ void einsum(NodeImport &n) {
       r = sumOver(e, r, [&](char c) { return StringRef(result).contains(c); });
       break;
     }
-    auto neededBy = [&](const Term &other) { return [&, isNeeded](char c) { return other.has(c) || isNeeded(c); }; };
+    auto neededBy = [&](const Term &other) {
+      return [&, isNeeded](char c) { return other.has(c) || isNeeded(c); };
+    };
     Term a = sumOver(e, r, neededBy(terms[i])), b = sumOver(e, terms[i], neededBy(r));
     r = contract(e, a, b, isNeeded);
   }

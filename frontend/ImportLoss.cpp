@@ -19,7 +19,8 @@ Val zcc::crossEntropyRows(Emitter &e, const CrossEntropy &c) {
   if (c.smoothing == 0)
     return r[0];
   // (1-s) * nll + s * mean over classes of -log p, which is lse - mean of the logits.
-  Val spread = e.sub(e.squeeze(r[1], {1}), e.mean(e.cast(c.logits, r[1].elem()), {1}, Emitter::Keep::Nothing));
+  Val spread = e.sub(e.squeeze(r[1], {1}),
+                     e.mean(e.cast(c.logits, r[1].elem()), {1}, Emitter::Keep::Nothing));
   if (Val valid = validLabels(e, c.labels, c))
     spread = e.select(valid, spread, e.like(0, spread));
   return e.add(e.mul(r[0], 1 - c.smoothing), e.mul(spread, c.smoothing));
@@ -36,7 +37,8 @@ Val zcc::meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, cons
     Val w = e.cast(e.gather(c.weight, safe, 0), total.elem());
     each = valid ? e.select(valid, w, e.like(0, w)) : w;
   }
-  return e.div(total, e.sum(each, allAxes(0, each.rank()), Emitter::Keep::Nothing)); // 0 / 0 is NaN, as in PyTorch
+  return e.div(total, e.sum(each, allAxes(0, each.rank()),
+                            Emitter::Keep::Nothing)); // 0 / 0 is NaN, as in PyTorch
 }
 
 namespace {
@@ -75,7 +77,8 @@ void softmaxCrossEntropy(NodeImport &n) {
     invalid("scores need two axes at least, got " + scores.type.str());
   CrossEntropy c = settings(n);
   Val labels = c.labels;
-  n.graph.noteRange(labels, 0, scores.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
+  n.graph.noteRange(labels, 0, scores.dim(1) - 1,
+                    c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
   c.logits = classesLast(e, scores);
   c.labels = e.reshape(labels, {labels.count()});
   Val rows = crossEntropyRows(e, c);
@@ -93,7 +96,8 @@ void negativeLogLikelihood(NodeImport &n) {
   if (logp.rank() < 2)
     invalid("log-probabilities need two axes at least, got " + logp.type.str());
   CrossEntropy c = settings(n);
-  n.graph.noteRange(c.labels, 0, logp.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
+  n.graph.noteRange(c.labels, 0, logp.dim(1) - 1,
+                    c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
   Val valid = c.hasIgnore ? e(ops::ne, c.labels, e.like(double(c.ignore), c.labels)) : Val();
   Val safe = valid ? e.select(valid, c.labels, e.like(0, c.labels)) : c.labels;
   Val picked = e.emit(ops::gather_elements, {logp, e.unsqueeze(safe, {1})}, {{"axis", int64_t(1)}});

@@ -13,7 +13,8 @@ template <const OpDef &Op> void softmax(NodeImport &n) {
     return n.out(n.e.emit(Op, {x}, {{"axis", normalAxis(n.i("axis", -1), x.rank())}}));
   int64_t axis = n.i("axis", 1); // older: over all axes from this one on
   axis = axis < 0 ? axis + x.rank() : axis;
-  Val flat = n.e.reshape(x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))});
+  Val flat = n.e.reshape(
+      x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))});
   n.out(n.e.reshape(n.e.emit(Op, {flat}, {{"axis", int64_t(1)}}), x.dims()));
 }
 
@@ -32,7 +33,8 @@ void rmsNorm(NodeImport &n) {
   Val x = n.in(0);
   n.ignore({"stash_type"});
   int64_t axis = normalAxis(n.i("axis", -1), x.rank());
-  n.out(n.e.emit(ops::rms_norm, {x, n.optional(1)}, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
+  n.out(
+      n.e.emit(ops::rms_norm, {x, n.optional(1)}, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
 }
 
 /// A vector per channel against [N, C, ...].
@@ -75,17 +77,23 @@ bool trainsStatistics(NodeImport &n) {
   if (!n.graph.training())
     return false;
   switch (n.graph.options.batchNorm) {
-  case ImportOptions::Train: return true;
-  case ImportOptions::Frozen: return false;
-  case ImportOptions::AsInFile: break;
+  case ImportOptions::Train:
+    return true;
+  case ImportOptions::Frozen:
+    return false;
+  case ImportOptions::AsInFile:
+    break;
   }
   if (inFile)
     return true;
   // PyTorch's default exporter writes inference form even from a model in training mode.
   for (auto &p : n.node.metadata_props())
-    if (p.key() == "pkg.torch.onnx.fx_node" && p.value().find("native_batch_norm_legit_functional") != std::string::npos) {
-      n.graph.remarkOnce("BatchNormalization normalises by the batch: the model was exported in training mode, its "
-                         "nodes only look like inference (--batch-norm=frozen keeps the file's statistics)");
+    if (p.key() == "pkg.torch.onnx.fx_node" &&
+        p.value().find("native_batch_norm_legit_functional") != std::string::npos) {
+      n.graph.remarkOnce(
+          "BatchNormalization normalises by the batch: the model was exported in training mode, "
+          "its "
+          "nodes only look like inference (--batch-norm=frozen keeps the file's statistics)");
       return true;
     }
   n.graph.warnOnce("BatchNormalization is in inference form in this file and keeps its statistics; "
@@ -161,14 +169,10 @@ void meanVariance(NodeImport &n) {
 }
 
 const OnnxOp kOps[] = {
-    {"Softmax", softmax<ops::softmax>},
-    {"LogSoftmax", softmax<ops::log_softmax>},
-    {"LayerNormalization", layerNorm},
-    {"RMSNormalization", rmsNorm},
-    {"InstanceNormalization", instanceNorm},
-    {"GroupNormalization", groupNorm},
-    {"BatchNormalization", batchNorm},
-    {"LRN", lrn},
+    {"Softmax", softmax<ops::softmax>},          {"LogSoftmax", softmax<ops::log_softmax>},
+    {"LayerNormalization", layerNorm},           {"RMSNormalization", rmsNorm},
+    {"InstanceNormalization", instanceNorm},     {"GroupNormalization", groupNorm},
+    {"BatchNormalization", batchNorm},           {"LRN", lrn},
     {"MeanVarianceNormalization", meanVariance},
 };
 

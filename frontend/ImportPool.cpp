@@ -46,7 +46,8 @@ void maxPool(NodeImport &n) {
 /// How many input elements (and pads, if they count) each window covers, along one axis.
 std::vector<double> coverage(const Windows &w, const Val &x, size_t a, bool countPad) {
   std::vector<double> r;
-  int64_t extent = x.dim(int64_t(a) + 2), from = countPad ? -w.lo[a] : 0, to = extent + (countPad ? w.hi[a] : 0);
+  int64_t extent = x.dim(int64_t(a) + 2), from = countPad ? -w.lo[a] : 0,
+          to = extent + (countPad ? w.hi[a] : 0);
   for (int64_t o = 0; o < w.outputs(x, a); ++o) {
     int64_t count = 0;
     for (int64_t k = 0; k < w.kernel[a]; ++k) {
@@ -58,7 +59,8 @@ std::vector<double> coverage(const Windows &w, const Val &x, size_t a, bool coun
   return r;
 }
 
-/// Sums of the windows: a depthwise convolution with ones where dilated, else an average times the window's size.
+/// Sums of the windows: a depthwise convolution with ones where dilated, else an average times the
+/// window's size.
 Val windowSums(Emitter &e, const Windows &w, const Val &x) {
   Attrs a = w.attrs();
   int64_t channels = x.dim(1);
@@ -79,7 +81,9 @@ void averagePool(NodeImport &n) {
   Val x = n.in(0);
   Windows w = Windows::from(n, x, n.ints("kernel_shape"));
   bool countPad = n.i("count_include_pad") != 0;
-  auto any = [](ArrayRef<int64_t> v, int64_t than) { return llvm::any_of(v, [=](int64_t i) { return i != than; }); };
+  auto any = [](ArrayRef<int64_t> v, int64_t than) {
+    return llvm::any_of(v, [=](int64_t i) { return i != than; });
+  };
   if (!any(w.dilations, 1) && !(countPad && any(w.ceiled, 0))) {
     Attrs a = w.attrs();
     a.erase("dilations");
@@ -121,7 +125,8 @@ void globalLp(NodeImport &n) {
   n.out(e(ops::pow, y, e.like(1 / p, y)));
 }
 
-/// Puts each value back to where MaxPool found it; the indices count within the whole (unpadded) result of the pooling.
+/// Puts each value back to where MaxPool found it; the indices count within the whole (unpadded)
+/// result of the pooling.
 void maxUnpool(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0), at = e.cast(n.in(1), Elem::I64);
@@ -130,13 +135,15 @@ void maxUnpool(NodeImport &n) {
   pads.resize(2 * kernel.size(), 0);
   Dims d{x.dim(0), x.dim(1)};
   for (size_t a = 0; a < kernel.size(); ++a)
-    d.push_back((x.dim(int64_t(a) + 2) - 1) * strides[a] - pads[a] - pads[a + kernel.size()] + kernel[a]);
+    d.push_back((x.dim(int64_t(a) + 2) - 1) * strides[a] - pads[a] - pads[a + kernel.size()] +
+                kernel[a]);
   Dims want = d;
   if (auto given = n.intsOf(2, "output shapes"))
     want.assign(given->begin(), given->end());
   Val flat = e.expand(e.like(0, x), {elementCount(d)});
-  Val y = e.emit(ops::scatter_elements, {flat, e.reshape(at, {at.count()}), e.reshape(x, {x.count()})},
-                 {{"axis", int64_t(0)}, {"reduce", std::string("none")}});
+  Val y =
+      e.emit(ops::scatter_elements, {flat, e.reshape(at, {at.count()}), e.reshape(x, {x.count()})},
+             {{"axis", int64_t(0)}, {"reduce", std::string("none")}});
   y = e.reshape(y, d);
   Dims lo(d.size(), 0), hi(d.size(), 0);
   for (size_t a = 0; a < d.size(); ++a)

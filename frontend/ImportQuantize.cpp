@@ -5,7 +5,8 @@ using namespace zcc;
 
 namespace {
 
-/// A scale or zero point against x: one for all, one per element of an axis, or one per block along it.
+/// A scale or zero point against x: one for all, one per element of an axis, or one per block along
+/// it.
 Val against(NodeImport &n, const Val &s, const Val &x, int64_t axis, int64_t block) {
   Emitter &e = n.e;
   if (s.count() == 1)
@@ -48,11 +49,20 @@ void quantize(NodeImport &n) {
     to = elemFromOnnx(int(n.i("output_dtype"))).value_or(to);
   double lo, hi;
   switch (to) {
-  case Elem::U8: lo = 0, hi = 255; break;
-  case Elem::I8: lo = -128, hi = 127; break;
-  case Elem::U16: lo = 0, hi = 65535; break;
-  case Elem::I16: lo = -32768, hi = 32767; break;
-  default: unsupported("element type " + elemName(to));
+  case Elem::U8:
+    lo = 0, hi = 255;
+    break;
+  case Elem::I8:
+    lo = -128, hi = 127;
+    break;
+  case Elem::U16:
+    lo = 0, hi = 65535;
+    break;
+  case Elem::I16:
+    lo = -32768, hi = 32767;
+    break;
+  default:
+    unsupported("element type " + elemName(to));
   }
   Val v = e(ops::round, e.div(x, e.cast(against(n, n.in(1), x, axis, block), x.elem())));
   if (n.has(2))

@@ -1,17 +1,20 @@
-// Random draws. All are counter-based, new at every step; a node's own `seed` gives way to the run's.
+// Random draws. All are counter-based, new at every step; a node's own `seed` gives way to the
+// run's.
 #include "frontend/Importer.h"
 
 using namespace zcc;
 
 namespace {
 
-/// In training: 0 with probability `ratio`, else scaled up. In evaluation, and with ratio 0, nothing happens.
+/// In training: 0 with probability `ratio`, else scaled up. In evaluation, and with ratio 0,
+/// nothing happens.
 void dropout(NodeImport &n) {
   Emitter &e = n.e;
   n.ignore({"seed"});
   Val x = n.in(0);
   double ratio = n.has(1) ? Emitter::asFloat(n.in(1), "ratios") : 0.5;
-  // Absent, `training_mode` is false; before opset 12 there was none, and only training exports had the node.
+  // Absent, `training_mode` is false; before opset 12 there was none, and only training exports had
+  // the node.
   bool inFile = n.has(2) ? Emitter::asInt(n.in(2), "training modes") != 0 : n.opset < 12;
   if (!n.graph.training() || !inFile || ratio == 0) {
     n.out(0, x);
@@ -19,7 +22,8 @@ void dropout(NodeImport &n) {
       n.out(1, e.expand(Emitter::number(1, Elem::Bool), x.dims()));
     return;
   }
-  Val keep = e(ops::ge, n.graph.random(ops::random_uniform, x.dims(), Elem::F32), Emitter::number(ratio, Elem::F32));
+  Val keep = e(ops::ge, n.graph.random(ops::random_uniform, x.dims(), Elem::F32),
+               Emitter::number(ratio, Elem::F32));
   n.out(0, e.select(keep, e.mul(x, ratio < 1 ? 1 / (1 - ratio) : 0), e.like(0, x)));
   n.out(1, keep);
 }

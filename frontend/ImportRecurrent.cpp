@@ -43,7 +43,8 @@ protected:
     Val v = clip_ > 0 ? e.select(e(ops::lt, x, e.like(-clip_, x)), e.like(-clip_, x),
                                  e.select(e(ops::gt, x, e.like(clip_, x)), e.like(clip_, x), x))
                       : x;
-    return activate(e, activations_[i], v, i < alpha_.size() ? alpha_[i] : 0.01, i < beta_.size() ? beta_[i] : 0);
+    return activate(e, activations_[i], v, i < alpha_.size() ? alpha_[i] : 0.01,
+                    i < beta_.size() ? beta_[i] : 0);
   }
   /// Gate g of values [B, G*H].
   Val gate(const Val &v, int64_t g) const { return e.slice(v, 1, g * hidden_, (g + 1) * hidden_); }
@@ -62,7 +63,8 @@ Val ofDirection(Emitter &e, const Val &v, int64_t direction) {
   return e.reshape(e.slice(v, 0, direction, direction + 1), v.dims().drop_front());
 }
 
-Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const char *> defaults) : e(n.e) {
+Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const char *> defaults)
+    : e(n.e) {
   hidden_ = n.in(2).dim(2);
   clip_ = n.f("clip", 0);
   auto given = n.strings("activations");
@@ -101,13 +103,15 @@ public:
   void step(const Val &xw) override {
     Val in = plus(xw, wb);
     Val zr = e.slice(in, 1, 0, 2 * hidden_);
-    Val own = resetFirst_ ? e.matmul(h, e.transpose(e.slice(r, 0, 0, 2 * hidden_), {1, 0})) : plus(recurrent(h), rb);
+    Val own = resetFirst_ ? e.matmul(h, e.transpose(e.slice(r, 0, 0, 2 * hidden_), {1, 0}))
+                          : plus(recurrent(h), rb);
     if (resetFirst_ && rb)
       own = e.add(own, e.slice(rb, 0, 0, 2 * hidden_));
     zr = e.add(zr, resetFirst_ ? own : e.slice(own, 1, 0, 2 * hidden_));
     Val z = act(0, gate(zr, 0)), reset = act(0, gate(zr, 1)), fresh;
     if (resetFirst_) {
-      fresh = e.matmul(e.mul(reset, h), e.transpose(e.slice(r, 0, 2 * hidden_, 3 * hidden_), {1, 0}));
+      fresh =
+          e.matmul(e.mul(reset, h), e.transpose(e.slice(r, 0, 2 * hidden_, 3 * hidden_), {1, 0}));
       if (rb)
         fresh = e.add(fresh, e.slice(rb, 0, 2 * hidden_, 3 * hidden_));
     } else {
@@ -159,7 +163,8 @@ template <typename C> void recurrent(NodeImport &n) {
   int64_t steps = x.dim(0), batch = x.dim(1), hidden = n.in(2).dim(2), directions = n.in(1).dim(0);
   std::string direction = n.s("direction", "forward");
   Val lengths = n.has(4) ? e.reshape(e.cast(n.in(4), Elem::I64), {batch, 1}) : Val();
-  if (lengths.known && llvm::all_of(Emitter::asInts(lengths, "lengths"), [&](int64_t l) { return l == steps; }))
+  if (lengths.known &&
+      llvm::all_of(Emitter::asInts(lengths, "lengths"), [&](int64_t l) { return l == steps; }))
     lengths = Val(); // all are full
   auto initial = [&](unsigned input, int64_t d) {
     if (!n.has(input))

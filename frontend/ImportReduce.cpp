@@ -1,4 +1,5 @@
-// Reductions. Axes are an input (the upgrade table makes them one); none means all, unless the node says otherwise.
+// Reductions. Axes are an input (the upgrade table makes them one); none means all, unless the node
+// says otherwise.
 #include "frontend/Importer.h"
 
 using namespace zcc;
@@ -27,7 +28,8 @@ template <const OpDef &Op> void reduce(NodeImport &n) {
   Val x = n.in(0);
   if (x.elem() != Elem::Bool)
     return n.out(n.e.reduce(Op, x, r.axes, r.keep));
-  n.out(n.e.cast(n.e.reduce(Op, n.e.cast(x, Elem::I32), r.axes, r.keep), Elem::Bool)); // any and all
+  n.out(
+      n.e.cast(n.e.reduce(Op, n.e.cast(x, Elem::I32), r.axes, r.keep), Elem::Bool)); // any and all
 }
 
 void mean(NodeImport &n) {
@@ -45,7 +47,8 @@ void sumSquare(NodeImport &n) {
   n.out(n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep));
 }
 
-/// The square root is not taken of zero, so that the gradient of a zero vector is zero, as in PyTorch.
+/// The square root is not taken of zero, so that the gradient of a zero vector is zero, as in
+/// PyTorch.
 Val rootOf(Emitter &e, const Val &s) {
   Val none = e(ops::eq, s, e.like(0, s));
   return e.select(none, e.like(0, s), e(ops::sqrt, e.select(none, e.like(1, s), s)));

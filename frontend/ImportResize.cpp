@@ -1,4 +1,5 @@
-// Resize: every axis by itself, as a product with a matrix of weights that is known while compiling (or a gather).
+// Resize: every axis by itself, as a product with a matrix of weights that is known while compiling
+// (or a gather).
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
 #include <cmath>
@@ -23,7 +24,8 @@ struct Settings {
 
 /// The input coordinate of output element `i`.
 double coordinate(const Settings &s, const Axis &a, int64_t i) {
-  double x = double(i), in = double(a.in), out = a.scale * in; // the size wanted, before it was rounded down
+  double x = double(i), in = double(a.in),
+         out = a.scale * in; // the size wanted, before it was rounded down
   if (s.coordinates == "half_pixel")
     return (x + 0.5) / a.scale - 0.5;
   if (s.coordinates == "half_pixel_symmetric") {
@@ -67,8 +69,8 @@ double kernel(const Settings &s, double t) {
   return t < 2 ? ((A * t - 5 * A) * t + 8 * A) * t - 4 * A : 0;
 }
 
-/// Weights of the input elements for one output element; what falls outside counts for the border element, unless it
-/// is excluded.
+/// Weights of the input elements for one output element; what falls outside counts for the border
+/// element, unless it is excluded.
 std::vector<double> weights(const Settings &s, const Axis &a, double x) {
   std::vector<double> w(a.in, 0);
   double shrink = s.antialias ? std::min(1.0, a.scale) : 1, total = 0;
@@ -150,7 +152,8 @@ void keepAspect(const std::string &policy, std::vector<Axis> &axes) {
 void resize(NodeImport &n) {
   Val x = n.in(0);
   Settings s;
-  bool old = n.opset < 11 || n.node.op_type() == "Upsample"; // divided by the scale and rounded down
+  bool old =
+      n.opset < 11 || n.node.op_type() == "Upsample"; // divided by the scale and rounded down
   s.coordinates = n.s("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
   s.mode = n.s("mode", "nearest");
   s.nearest = n.s("nearest_mode", old ? "floor" : "round_prefer_floor");
@@ -169,7 +172,8 @@ void resize(NodeImport &n) {
     scales = Emitter::asFloats(n.in(2), "scales");
   if (n.has(1) && n.in(1).count() && s.coordinates == "tf_crop_and_resize")
     roi = Emitter::asFloats(n.in(1), "regions");
-  auto sizes = n.has(3) && n.in(3).count() ? Emitter::asInts(n.in(3), "sizes") : std::vector<int64_t>();
+  auto sizes =
+      n.has(3) && n.in(3).count() ? Emitter::asInts(n.in(3), "sizes") : std::vector<int64_t>();
   std::string policy = n.s("keep_aspect_ratio_policy", "stretch");
   if ((sizes.empty() ? scales.size() : sizes.size()) != axes.size())
     invalid("one scale or size for each resized axis is needed");

@@ -12,7 +12,7 @@ enum class Border { Zeros, Edge, Reflect };
 
 struct Sampler {
   Emitter &e;
-  Val x;              ///< [N, C, spatial...]
+  Val x; ///< [N, C, spatial...]
   Border border = Border::Zeros;
   bool alignCorners = false;
 
@@ -26,7 +26,8 @@ struct Sampler {
 
   /// Mirrors coordinates at the borders of axis `a`.
   Val reflect(const Val &v, size_t a) const {
-    double lo = alignCorners ? 0 : -0.5, hi = alignCorners ? double(size(a) - 1) : double(size(a)) - 0.5;
+    double lo = alignCorners ? 0 : -0.5,
+           hi = alignCorners ? double(size(a) - 1) : double(size(a)) - 0.5;
     double span = hi - lo;
     if (span <= 0)
       return e.mul(v, 0);
@@ -36,14 +37,16 @@ struct Sampler {
     return e.select(even, e.add(extra, lo), e.sub(e.like(hi, extra), extra));
   }
 
-  /// Values at whole coordinates, one float [N, P] per axis: [N, C, P]; 0 outside, where that is the border.
+  /// Values at whole coordinates, one float [N, P] per axis: [N, C, P]; 0 outside, where that is
+  /// the border.
   Val at(ArrayRef<Val> whole) const {
     int64_t N = x.dim(0), C = x.dim(1), P = whole[0].dim(1);
     Val flat, inside;
     for (size_t a = 0; a < rank(); ++a) {
       Val p = whole[a];
       if (border == Border::Zeros) {
-        Val in = e(ops::and_, e(ops::ge, p, e.like(0, p)), e(ops::le, p, e.like(double(size(a) - 1), p)));
+        Val in = e(ops::and_, e(ops::ge, p, e.like(0, p)),
+                   e(ops::le, p, e.like(double(size(a) - 1), p)));
         inside = inside ? e(ops::and_, inside, in) : in;
       }
       Val i = e.cast(clamp(p, 0, double(size(a) - 1)), Elem::I64);
@@ -98,7 +101,8 @@ struct Sampler {
     for (size_t a = 0; a < rank(); ++a) {
       low.push_back(e(ops::floor, points[a]));
       Val t = e.sub(points[a], low[a]), one = e.like(1, t);
-      weights.push_back({outer(e.add(t, 1)), inner(t), inner(e.sub(one, t)), outer(e.sub(e.like(2, t), t))});
+      weights.push_back(
+          {outer(e.add(t, 1)), inner(t), inner(e.sub(one, t)), outer(e.sub(e.like(2, t), t))});
     }
     Val sum;
     size_t taps = size_t(1) << (2 * rank());
@@ -134,7 +138,9 @@ void gridSample(NodeImport &n) {
   std::string mode = n.s("mode", "linear"), padding = n.s("padding_mode", "zeros");
   Sampler s{e, x};
   s.alignCorners = n.i("align_corners") != 0;
-  s.border = padding == "border" ? Border::Edge : padding == "reflection" ? Border::Reflect : Border::Zeros;
+  s.border = padding == "border"       ? Border::Edge
+             : padding == "reflection" ? Border::Reflect
+                                       : Border::Zeros;
   size_t rank = s.rank();
   if (grid.rank() != int64_t(rank) + 2 || grid.dim(-1) != int64_t(rank))
     invalid("the grid " + grid.type.str() + " is not for " + x.type.str());
@@ -145,7 +151,8 @@ void gridSample(NodeImport &n) {
     int64_t c = int64_t(rank - 1 - a);
     Val g = e.squeeze(e.slice(flat, 2, c, c + 1), {2});
     double size = double(s.size(a));
-    points.push_back(s.alignCorners ? e.mul(e.add(g, 1), (size - 1) / 2) : e.mul(e.add(e.mul(e.add(g, 1), size), -1), 0.5));
+    points.push_back(s.alignCorners ? e.mul(e.add(g, 1), (size - 1) / 2)
+                                    : e.mul(e.add(e.mul(e.add(g, 1), size), -1), 0.5));
   }
   Val y;
   if (mode == "linear" || mode == "bilinear")
@@ -176,7 +183,8 @@ void affineGrid(NodeImport &n) {
     for (size_t a = rank; a-- > 0;) {
       double extent = double(size[a + 2]), i = double(rest % size[a + 2]);
       rest /= size[a + 2];
-      point[rank - 1 - a] = align ? (extent > 1 ? -1 + 2 * i / (extent - 1) : 0) : (2 * i + 1) / extent - 1;
+      point[rank - 1 - a] =
+          align ? (extent > 1 ? -1 + 2 * i / (extent - 1) : 0) : (2 * i + 1) / extent - 1;
     }
     base.insert(base.end(), point.begin(), point.end());
     base.push_back(1);
@@ -189,7 +197,8 @@ void affineGrid(NodeImport &n) {
   n.out(e.reshape(y, d));
 }
 
-/// Samples the input for every tap of the kernel at its moved position, then one product with the weight.
+/// Samples the input for every tap of the kernel at its moved position, then one product with the
+/// weight.
 void deformConv(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0), w = n.in(1), offset = n.in(2);
@@ -201,10 +210,11 @@ void deformConv(NodeImport &n) {
     v.resize(count, otherwise);
     return v;
   };
-  auto strides = ints("strides", 2, 1), dilations = ints("dilations", 2, 1), pads = ints("pads", 4, 0);
+  auto strides = ints("strides", 2, 1), dilations = ints("dilations", 2, 1),
+       pads = ints("pads", 4, 0);
   int64_t group = n.i("group", 1), offsetGroups = n.i("offset_group", 1);
-  int64_t N = x.dim(0), C = x.dim(1), kh = w.dim(2), kw = w.dim(3), K = kh * kw, H = offset.dim(2), W = offset.dim(3),
-          P = H * W, each = C / offsetGroups;
+  int64_t N = x.dim(0), C = x.dim(1), kh = w.dim(2), kw = w.dim(3), K = kh * kw, H = offset.dim(2),
+          W = offset.dim(3), P = H * W, each = C / offsetGroups;
   Val moves = e.reshape(offset, {N, offsetGroups, K, 2, P});
   Val mask = n.has(4) ? e.reshape(n.in(4), {N, offsetGroups, K, 1, P}) : Val();
   Vals columns; // [N, each, 1, P] per offset group and tap
@@ -216,9 +226,11 @@ void deformConv(NodeImport &n) {
       for (int64_t a = 0; a < 2; ++a) {
         std::vector<double> at;
         for (int64_t p = 0; p < P; ++p)
-          at.push_back(double((a ? p % W : p / W) * strides[a] - pads[a] + (a ? k % kw : k / kw) * dilations[a]));
+          at.push_back(double((a ? p % W : p / W) * strides[a] - pads[a] +
+                              (a ? k % kw : k / kw) * dilations[a]));
         Val move = e.slice(e.slice(e.slice(moves, 1, g, g + 1), 2, k, k + 1), 3, a, a + 1);
-        points.push_back(e.add(e.reshape(move, {N, P}), Emitter::floats(at, Type(x.elem(), {1, P}))));
+        points.push_back(
+            e.add(e.reshape(move, {N, P}), Emitter::floats(at, Type(x.elem(), {1, P}))));
       }
       Val v = s.linear(points);
       if (mask)
@@ -233,7 +245,8 @@ void deformConv(NodeImport &n) {
   n.out(n.has(3) ? e.add(y, e.reshape(n.in(3), {M, 1, 1})) : y);
 }
 
-const OnnxOp kOps[] = {{"GridSample", gridSample}, {"AffineGrid", affineGrid}, {"DeformConv", deformConv}};
+const OnnxOp kOps[] = {
+    {"GridSample", gridSample}, {"AffineGrid", affineGrid}, {"DeformConv", deformConv}};
 
 } // namespace
 

@@ -1,4 +1,5 @@
-// Sequences and optionals: lists of values while compiling; their positions and lengths must be constant.
+// Sequences and optionals: lists of values while compiling; their positions and lengths must be
+// constant.
 #include "frontend/Importer.h"
 
 using namespace zcc;

@@ -92,7 +92,8 @@ void reshape(NodeImport &n) {
     int64_t w = want[i];
     if (w == 0 && !zeroIsZero) {
       if (int64_t(i) >= x.rank())
-        invalid("dimension " + llvm::Twine(i) + " is to be copied, but the operand has " + llvm::Twine(x.rank()));
+        invalid("dimension " + llvm::Twine(i) + " is to be copied, but the operand has " +
+                llvm::Twine(x.rank()));
       w = x.dim(i);
     }
     if (w == -1) {
@@ -118,7 +119,8 @@ void flatten(NodeImport &n) {
   axis = axis < 0 ? axis + x.rank() : axis;
   if (axis < 0 || axis > x.rank())
     invalid("axis " + llvm::Twine(axis) + " of " + x.type.str());
-  n.out(n.e.reshape(x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))}));
+  n.out(n.e.reshape(
+      x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))}));
 }
 
 void squeeze(NodeImport &n) {
@@ -254,8 +256,10 @@ void pad(NodeImport &n) {
     unsupported("mode '" + mode + "'");
   if (mode != "constant" || !n.has(2) || n.in(2).known)
     return n.out(n.e.pad(x, lo, hi, n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0, mode));
-  Val inside = n.e.cast(n.e.pad(n.e.expand(Emitter::number(1, Elem::I32), x.dims()), lo, hi), Elem::Bool);
-  n.out(n.e.select(inside, n.e.pad(x, lo, hi), n.e.reshape(n.in(2), {}))); // a value that is computed
+  Val inside =
+      n.e.cast(n.e.pad(n.e.expand(Emitter::number(1, Elem::I32), x.dims()), lo, hi), Elem::Bool);
+  n.out(
+      n.e.select(inside, n.e.pad(x, lo, hi), n.e.reshape(n.in(2), {}))); // a value that is computed
 }
 
 /// Crops or pads around the centre to the wanted size.

@@ -7,8 +7,8 @@ using namespace zcc;
 
 namespace {
 
-/// Real and imaginary part of a transform of [..., in] along the last axis to `out` frequencies; `imaginary` may be
-/// absent.
+/// Real and imaginary part of a transform of [..., in] along the last axis to `out` frequencies;
+/// `imaginary` may be absent.
 struct Complex {
   Val real, imaginary;
 };
@@ -51,7 +51,8 @@ Val part(Emitter &e, const Val &x, int64_t i) {
 void dft(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
-  int64_t axis = normalAxis(n.has(2) ? Emitter::asInt(n.in(2), "axes") : -2, x.rank()), last = x.rank() - 2;
+  int64_t axis = normalAxis(n.has(2) ? Emitter::asInt(n.in(2), "axes") : -2, x.rank()),
+          last = x.rank() - 2;
   bool inverse = n.i("inverse") != 0, oneSided = n.i("onesided") != 0;
   int64_t length = n.has(1) ? Emitter::asInt(n.in(1), "lengths") : 0;
   Complex c{part(e, x, 0), x.dim(-1) == 2 ? part(e, x, 1) : Val()};
@@ -84,7 +85,9 @@ void stft(NodeImport &n) {
   Val x = n.in(0);
   int64_t hop = Emitter::asInt(n.in(1), "steps");
   Val window = n.optional(2);
-  int64_t length = n.has(3) ? Emitter::asInt(n.in(3), "lengths") : window ? window.dim(0) : x.dim(1);
+  int64_t length = n.has(3) ? Emitter::asInt(n.in(3), "lengths")
+                   : window ? window.dim(0)
+                            : x.dim(1);
   bool oneSided = n.i("onesided", 1) != 0;
   int64_t frames = 1 + (x.dim(1) - length) / hop;
   std::vector<int64_t> at;
@@ -96,7 +99,8 @@ void stft(NodeImport &n) {
     Val w = e.gather(v, index, 1); // [B, frames, length]
     return window ? e.mul(w, window) : w;
   };
-  Complex c{cut(x.rank() == 3 ? part(e, x, 0) : x), x.rank() == 3 && x.dim(2) == 2 ? cut(part(e, x, 1)) : Val()};
+  Complex c{cut(x.rank() == 3 ? part(e, x, 0) : x),
+            x.rank() == 3 && x.dim(2) == 2 ? cut(part(e, x, 1)) : Val()};
   c = transform(e, c, length, oneSided ? length / 2 + 1 : length, /*inverse=*/false);
   n.out(e.concat({e.unsqueeze(c.real, {3}), e.unsqueeze(c.imaginary, {3})}, 3));
 }

@@ -1,4 +1,5 @@
-// The import loop: values by name, one node after the other, local functions and subgraphs in place.
+// The import loop: values by name, one node after the other, local functions and subgraphs in
+// place.
 #include "frontend/Importer.h"
 #include "frontend/SourceLoc.h"
 #include "onnx.pb.h"
@@ -11,9 +12,10 @@ using llvm::StringRef;
 void (*zcc::findOnnxOp(StringRef name))(NodeImport &) {
   static const llvm::StringMap<void (*)(NodeImport &)> table = [] {
     llvm::StringMap<void (*)(NodeImport &)> t;
-    for (auto family : {elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(), poolOps(),
-                        normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(), resizeOps(), sampleOps(),
-                        signalOps(), sequenceOps(), quantizeOps(), controlOps()})
+    for (auto family :
+         {elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(), poolOps(),
+          normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(), resizeOps(),
+          sampleOps(), signalOps(), sequenceOps(), quantizeOps(), controlOps()})
       for (const OnnxOp &o : family)
         t[o.name] = o.import;
     return t;
@@ -21,8 +23,8 @@ void (*zcc::findOnnxOp(StringRef name))(NodeImport &) {
   return table.lookup(name);
 }
 
-GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m, Function &fn,
-                             Mode md, Problems &pr, ImportReport &r)
+GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m,
+                             Function &fn, Mode md, Problems &pr, ImportReport &r)
     : file(f), options(o), parameters(p), module(m), mode(md), problems(pr), report(r), e(m, fn) {
   main.opset = f.opset("");
   main.isMain = true;
@@ -33,7 +35,8 @@ GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Paramete
 /// Constants up to this many bytes take part in folding; larger ones stay in their file.
 constexpr int64_t kMostKnownBytes = int64_t(64) << 20;
 
-static std::shared_ptr<Known> lazily(const OnnxFile &file, const Initializer &t, GlobalValue *global) {
+static std::shared_ptr<Known> lazily(const OnnxFile &file, const Initializer &t,
+                                     GlobalValue *global) {
   auto k = std::make_shared<Known>();
   k->global = global;
   k->load = [&file, &t] {
@@ -96,7 +99,8 @@ Val GraphImporter::valueOf(const onnx_pb::TensorProto &proto) {
   return Emitter::known(tensorFromBytes(t->type(), *bytes));
 }
 
-Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto *node, unsigned index) {
+Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto *node,
+                          unsigned index) {
   if (const Val *v = scope.find(name))
     return *v;
   bool sees = false; // the main graph's initializers
@@ -112,7 +116,8 @@ Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto
 }
 
 Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims, Elem elem) {
-  Vals states{Emitter::of(runtimeState("seed", Elem::I64)), Emitter::of(runtimeState("step", Elem::I64)),
+  Vals states{Emitter::of(runtimeState("seed", Elem::I64)),
+              Emitter::of(runtimeState("step", Elem::I64)),
               Emitter::of(runtimeState("micro", Elem::I64))};
   return e.emit(op, states,
                 {{"dims", dims.vec()}, {"elem", elemName(elem).str()}, {"id", randoms_++}});
@@ -124,14 +129,20 @@ GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
   return module.addGlobal(GlobalValue::State, name, Type(elem, {}), Init());
 }
 
-void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {
+void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi,
+                              std::optional<int64_t> ignore) {
   Value *v = index.value;
   while (v && v->def) { // whatever only moves or widens elements
     const OpDef *op = v->def->op;
-    if (op != &ops::reshape && op != &ops::transpose && op != &ops::slice && op != &ops::broadcast &&
-        op != &ops::cast && op != &ops::copy && op != &ops::pad)
+    Value *from = v->def->numOperands() ? v->def->operand(0) : nullptr;
+    // A column of a table says nothing about the others; labels shifted by one position are still
+    // labels.
+    bool isMost = op == &ops::slice && 2 * v->type.count() > from->type.count();
+    bool moves = op == &ops::reshape || op == &ops::transpose || op == &ops::broadcast ||
+                 op == &ops::cast || op == &ops::copy || op == &ops::pad;
+    if (!moves && !isMost)
       return;
-    v = v->def->operand(0);
+    v = from;
   }
   if (!v || v->kind != Value::Argument || !isInteger(v->type.elem))
     return;
@@ -147,7 +158,7 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
       return;
   }
   module.attrs.set(key, range);
-  module.attrs.set("range_node." + v->name, describe(e.loc));
+  module.attrs.set("range_node." + v->name, e.loc && !e.loc->nodes.empty() ? e.loc->nodes[0] : "");
 }
 
 void GraphImporter::remarkOnce(const std::string &text) {
@@ -183,12 +194,15 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
     std::string symbol = d.dim_param().empty() ? name + "." + std::to_string(i) : d.dim_param();
     auto fixed = options.dims.find(symbol);
     if (fixed == options.dims.end())
-      return error("dimension '" + symbol + "' is not fixed"); // importOnnx has listed them all before
+      return error("dimension '" + symbol +
+                   "' is not fixed"); // importOnnx has listed them all before
     t.dims.push_back(fixed->second);
   }
   Value *arg = e.fn.addArg(name, t);
   if (arg->name != name)
-    return error("input '" + name + "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");
+    return error(
+        "input '" + name +
+        "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");
   main.values[name] = Emitter::of(arg);
   return llvm::Error::success();
 }
@@ -196,7 +210,8 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
 // ---- nodes
 
 /// Names that a node reads, those its subgraphs capture included.
-static void readNames(const onnx_pb::NodeProto &n, llvm::function_ref<void(const std::string &)> f) {
+static void readNames(const onnx_pb::NodeProto &n,
+                      llvm::function_ref<void(const std::string &)> f) {
   for (auto &i : n.input())
     f(i);
   for (auto &a : n.attribute()) {
@@ -247,7 +262,8 @@ static std::string qualified(const onnx_pb::NodeProto &n) {
 
 void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index) {
   Loc outer = e.loc;
-  e.loc = scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
+  e.loc =
+      scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
   auto fail = [&] {
     for (auto &o : n.output())
       scope.failed.insert(o);
@@ -260,7 +276,8 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
   try {
     NodeImport node(*this, scope, n);
     if (!importCall(node)) {
-      bool standard = n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
+      bool standard =
+          n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
       if (standard)
         upgrade(node);
       auto *import = standard ? findOnnxOp(node.op) : nullptr;
@@ -296,7 +313,8 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
 bool GraphImporter::importCall(NodeImport &call) {
   const onnx_pb::FunctionProto *f = nullptr;
   for (auto &x : file.model().functions())
-    if (x.name() == call.node.op_type() && x.domain() == call.node.domain() && x.overload() == call.node.overload())
+    if (x.name() == call.node.op_type() && x.domain() == call.node.domain() &&
+        x.overload() == call.node.overload())
       f = &x;
   if (!f)
     return false;
@@ -310,7 +328,8 @@ bool GraphImporter::importCall(NodeImport &call) {
   for (auto &a : call.node.attribute()) {
     if (a.ref_attr_name().empty())
       body.attributes[a.name()] = &a;
-    else if (auto i = call.scope.attributes.find(a.ref_attr_name()); i != call.scope.attributes.end())
+    else if (auto i = call.scope.attributes.find(a.ref_attr_name());
+             i != call.scope.attributes.end())
       body.attributes[a.name()] = i->second;
   }
   for (int i = 0; i < f->input_size(); ++i)
@@ -328,7 +347,8 @@ bool GraphImporter::importCall(NodeImport &call) {
   return true;
 }
 
-Vals GraphImporter::importSubgraph(const onnx_pb::GraphProto &g, ArrayRef<Val> inputs, Scope &parent) {
+Vals GraphImporter::importSubgraph(const onnx_pb::GraphProto &g, ArrayRef<Val> inputs,
+                                   Scope &parent) {
   Scope scope;
   scope.parent = &parent;
   scope.opset = parent.opset;

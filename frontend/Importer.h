@@ -1,4 +1,5 @@
-// The import loop's insides: scopes of ONNX values, and what one operator's importer sees of its node.
+// The import loop's insides: scopes of ONNX values, and what one operator's importer sees of its
+// node.
 #pragma once
 
 #include "frontend/Emitter.h"
@@ -36,14 +37,16 @@ private:
   std::string first_;
 };
 
-/// The values that the nodes of one graph see. A subgraph also sees its parent's; a function's body does not.
+/// The values that the nodes of one graph see. A subgraph also sees its parent's; a function's body
+/// does not.
 struct Scope {
   Scope *parent = nullptr;
   llvm::StringMap<Val> values;
-  llvm::StringSet<> failed;  ///< outputs of nodes that could not be imported
-  int64_t opset = 0;         ///< of ai.onnx
-  std::map<std::string, const onnx_pb::AttributeProto *> attributes; ///< a function's, from its call
-  bool isMain = false;       ///< whether initializers are in view
+  llvm::StringSet<> failed; ///< outputs of nodes that could not be imported
+  int64_t opset = 0;        ///< of ai.onnx
+  std::map<std::string, const onnx_pb::AttributeProto *>
+      attributes;      ///< a function's, from its call
+  bool isMain = false; ///< whether initializers are in view
 
   const Val *find(llvm::StringRef name) const;
   bool hasFailed(llvm::StringRef name) const;
@@ -103,8 +106,8 @@ private:
 /// Imports the model's graph into one function.
 class GraphImporter {
 public:
-  GraphImporter(const OnnxFile &file, const ImportOptions &options, Parameters &parameters, Module &module,
-                Function &fn, Mode mode, Problems &problems, ImportReport &report);
+  GraphImporter(const OnnxFile &file, const ImportOptions &options, Parameters &parameters,
+                Module &module, Function &fn, Mode mode, Problems &problems, ImportReport &report);
 
   const OnnxFile &file;
   const ImportOptions &options;
@@ -121,7 +124,8 @@ public:
   llvm::Error run();
   /// Nodes of a graph or function into a scope.
   void importNodes(llvm::ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope);
-  /// A subgraph with bound inputs (If, Loop, Scan); returns its outputs. Throws if one could not be imported.
+  /// A subgraph with bound inputs (If, Loop, Scan); returns its outputs. Throws if one could not be
+  /// imported.
   Vals importSubgraph(const onnx_pb::GraphProto &g, llvm::ArrayRef<Val> inputs, Scope &parent);
 
   /// The parameter as a value: known if it is a constant small enough to fold.
@@ -135,8 +139,10 @@ public:
   Val random(const OpDef &op, llvm::ArrayRef<int64_t> dims, Elem elem);
   /// The state that the runtime sets ("seed", "step", "micro").
   GlobalValue *runtimeState(llvm::StringRef name, Elem elem);
-  /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal `ignore`.
-  void noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore = std::nullopt);
+  /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal
+  /// `ignore`.
+  void noteRange(const Val &index, int64_t lo, int64_t hi,
+                 std::optional<int64_t> ignore = std::nullopt);
   void remarkOnce(const std::string &text);
   void warnOnce(const std::string &text);
 
@@ -175,11 +181,12 @@ llvm::ArrayRef<OnnxOp> controlOps();
 /// The importer of an operator of ai.onnx, or nullptr.
 void (*findOnnxOp(llvm::StringRef name))(NodeImport &);
 
-/// Brings a node to the newest form of its operator (Upgrade.cpp): attributes that became inputs, renamed operators.
+/// Brings a node to the newest form of its operator (Upgrade.cpp): attributes that became inputs,
+/// renamed operators.
 void upgrade(NodeImport &n);
 
-/// Per-element losses of `labels` under `logits`, class axis last: [N, C] and [N] -> f32[N]; mean and sum over what is
-/// not ignored. Shared by SoftmaxCrossEntropyLoss and --loss.
+/// Per-element losses of `labels` under `logits`, class axis last: [N, C] and [N] -> f32[N]; mean
+/// and sum over what is not ignored. Shared by SoftmaxCrossEntropyLoss and --loss.
 struct CrossEntropy {
   Val logits, labels, weight; ///< weight: f32[C] or absent
   bool hasIgnore = false;

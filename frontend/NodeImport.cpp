@@ -1,4 +1,5 @@
-// What an operator's importer sees of its node: operands, attributes, results; and the collected problems.
+// What an operator's importer sees of its node: operands, attributes, results; and the collected
+// problems.
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -13,7 +14,8 @@ void Problems::unsupported(const std::string &what, const Loc &where) {
   if (at == seen_.end())
     at = seen_.insert(seen_.end(), {what, {}});
   std::string name = where && !where->nodes.empty() ? where->nodes[0] : "";
-  if (!llvm::is_contained(at->nodes, name)) // the same node is imported for training and for evaluation
+  if (!llvm::is_contained(at->nodes,
+                          name)) // the same node is imported for training and for evaluation
     at->nodes.push_back(name);
 }
 
@@ -26,7 +28,8 @@ llvm::Error Problems::take(StringRef file) const {
   if (seen_.empty())
     return error(first_);
   bool one = seen_.size() == 1;
-  bool operators = llvm::all_of(seen_, [](const Seen &s) { return StringRef(s.what).ends_with("'"); });
+  bool operators =
+      llvm::all_of(seen_, [](const Seen &s) { return StringRef(s.what).ends_with("'"); });
   std::string s = std::to_string(seen_.size());
   s += operators ? (one ? " operator is" : " operators are") : (one ? " thing is" : " things are");
   s += " not supported";
@@ -62,7 +65,8 @@ bool Scope::hasFailed(StringRef name) const {
 // ---- nodes
 
 NodeImport::NodeImport(GraphImporter &g, Scope &s, const onnx_pb::NodeProto &n)
-    : graph(g), scope(s), e(g.e), node(n), op(n.op_type()), opset(s.opset), results_(n.output_size()) {
+    : graph(g), scope(s), e(g.e), node(n), op(n.op_type()), opset(s.opset),
+      results_(n.output_size()) {
   for (auto &a : n.attribute()) {
     if (a.ref_attr_name().empty()) {
       attributes_[a.name()] = &a;
@@ -111,7 +115,8 @@ int64_t NodeImport::i(const char *name, int64_t otherwise) {
   return a ? a->i() : otherwise;
 }
 
-/// The double nearest to the shortest decimal that reads as this float: 1e-5 in the file is 1e-5, not 9.99999975e-06.
+/// The double nearest to the shortest decimal that reads as this float: 1e-5 in the file is 1e-5,
+/// not 9.99999975e-06.
 static double decimal(float x) {
   char text[32];
   for (int digits = 6; digits <= 9; ++digits) {
@@ -148,7 +153,8 @@ std::vector<double> NodeImport::floats(const char *name) {
 
 std::vector<std::string> NodeImport::strings(const char *name) {
   auto *a = attr(name);
-  return a ? std::vector<std::string>(a->strings().begin(), a->strings().end()) : std::vector<std::string>();
+  return a ? std::vector<std::string>(a->strings().begin(), a->strings().end())
+           : std::vector<std::string>();
 }
 
 const onnx_pb::TensorProto *NodeImport::tensor(const char *name) {

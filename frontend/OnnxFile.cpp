@@ -1,13 +1,12 @@
-// Reads an ONNX file: walks the wire format so that raw tensor data is never copied, and parses the rest with
-// Protocol Buffers (messages concatenate, so they can be parsed piece by piece).
+// Reads an ONNX file: walks the wire format so that raw tensor data is never copied, and parses the
+// rest with Protocol Buffers (messages concatenate, so they can be parsed piece by piece).
 #include "frontend/OnnxFile.h"
+#include "frontend/Wire.h"
 #include "onnx.pb.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
-#include <google/protobuf/io/coded_stream.h>
 
 using namespace zcc;
-using google::protobuf::io::CodedInputStream;
 using llvm::StringRef;
 
 // ---- element types
@@ -19,15 +18,19 @@ struct OnnxType {
   std::optional<Elem> elem;
 };
 const OnnxType kTypes[] = {
-    {1, "FLOAT", Elem::F32},       {2, "UINT8", Elem::U8},    {3, "INT8", Elem::I8},
-    {4, "UINT16", Elem::U16},      {5, "INT16", Elem::I16},   {6, "INT32", Elem::I32},
-    {7, "INT64", Elem::I64},       {8, "STRING", {}},         {9, "BOOL", Elem::Bool},
-    {10, "FLOAT16", Elem::F16},    {11, "DOUBLE", Elem::F64}, {12, "UINT32", Elem::U32},
-    {13, "UINT64", Elem::U64},     {14, "COMPLEX64", {}},     {15, "COMPLEX128", {}},
-    {16, "BFLOAT16", Elem::BF16},  {17, "FLOAT8E4M3FN", {}},  {18, "FLOAT8E4M3FNUZ", {}},
-    {19, "FLOAT8E5M2", {}},        {20, "FLOAT8E5M2FNUZ", {}}, {21, "UINT4", {}},
-    {22, "INT4", {}},              {23, "FLOAT4E2M1", {}},    {24, "FLOAT8E8M0", {}},
-    {25, "UINT2", {}},             {26, "INT2", {}},
+    {1, "FLOAT", Elem::F32},   {2, "UINT8", Elem::U8},
+    {3, "INT8", Elem::I8},     {4, "UINT16", Elem::U16},
+    {5, "INT16", Elem::I16},   {6, "INT32", Elem::I32},
+    {7, "INT64", Elem::I64},   {8, "STRING", {}},
+    {9, "BOOL", Elem::Bool},   {10, "FLOAT16", Elem::F16},
+    {11, "DOUBLE", Elem::F64}, {12, "UINT32", Elem::U32},
+    {13, "UINT64", Elem::U64}, {14, "COMPLEX64", {}},
+    {15, "COMPLEX128", {}},    {16, "BFLOAT16", Elem::BF16},
+    {17, "FLOAT8E4M3FN", {}},  {18, "FLOAT8E4M3FNUZ", {}},
+    {19, "FLOAT8E5M2", {}},    {20, "FLOAT8E5M2FNUZ", {}},
+    {21, "UINT4", {}},         {22, "INT4", {}},
+    {23, "FLOAT4E2M1", {}},    {24, "FLOAT8E8M0", {}},
+    {25, "UINT2", {}},         {26, "INT2", {}},
 };
 } // namespace
 
@@ -52,65 +55,7 @@ std::string zcc::onnxTypeName(int dataType) {
   return "type " + std::to_string(dataType);
 }
 
-// ---- the wire format
-
-namespace {
-constexpr int kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5; // wire types
-constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
-
-/// One field of a message: its whole extent (tag included), and the payload of a length-delimited one.
-struct Field {
-  int number, wire;
-  StringRef whole, payload;
-};
-
-/// Calls `f` for each field of `bytes`; false if they are not a valid message or `f` says so.
-bool forEachField(StringRef bytes, llvm::function_ref<bool(const Field &)> f) {
-  CodedInputStream in(reinterpret_cast<const uint8_t *>(bytes.data()), int(bytes.size()));
-  in.SetTotalBytesLimit(INT_MAX);
-  while (true) {
-    int start = in.CurrentPosition();
-    uint32_t tag = in.ReadTag(), length;
-    uint64_t ignored;
-    if (tag == 0)
-      return start == int(bytes.size());
-    Field field{int(tag >> 3), int(tag & 7), {}, {}};
-    switch (field.wire) {
-    case kVarint:
-      if (!in.ReadVarint64(&ignored))
-        return false;
-      break;
-    case kFixed64:
-      if (!in.Skip(8))
-        return false;
-      break;
-    case kFixed32:
-      if (!in.Skip(4))
-        return false;
-      break;
-    case kBytes: {
-      if (!in.ReadVarint32(&length))
-        return false;
-      int at = in.CurrentPosition();
-      if (length > bytes.size() - at || !in.Skip(int(length)))
-        return false;
-      field.payload = bytes.substr(at, length);
-      break;
-    }
-    default:
-      return false;
-    }
-    field.whole = bytes.slice(start, in.CurrentPosition());
-    if (!f(field))
-      return false;
-  }
-}
-
-bool merge(google::protobuf::Message &m, StringRef bytes) {
-  CodedInputStream in(reinterpret_cast<const uint8_t *>(bytes.data()), int(bytes.size()));
-  return m.MergeFromCodedStream(&in) && in.ConsumedEntireMessage();
-}
-} // namespace
+constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9; // field numbers
 
 // ---- opening
 
@@ -143,9 +88,12 @@ llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, Missing
   if (auto ec = llvm::sys::fs::file_size(path, size))
     return error("cannot read '" + path + "': " + ec.message());
   if (size > uint64_t(INT_MAX))
-    return error("'" + path + "' is 2 GiB or more, which no ONNX file can be; export the model with external data "
-                 "(torch.onnx.export(..., external_data=True))");
-  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+    return error(
+        "'" + path +
+        "' is 2 GiB or more, which no ONNX file can be; export the model with external data "
+        "(torch.onnx.export(..., external_data=True))");
+  auto buffer =
+      llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
   if (!buffer)
     return error("cannot read '" + path + "': " + buffer.getError().message());
   std::unique_ptr<OnnxFile> f(new OnnxFile);
@@ -162,15 +110,17 @@ llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, Missing
 }
 
 llvm::Error OnnxFile::parse() {
-  auto corrupt = [&] { return error("'" + path + "' is not an ONNX model, or it is truncated or corrupt"); };
+  auto corrupt = [&] {
+    return error("'" + path + "' is not an ONNX model, or it is truncated or corrupt");
+  };
   if (contents().empty())
     return error("'" + path + "' is empty");
   std::vector<std::pair<int64_t, int64_t>> raw; // per initializer: offset and bytes of its raw data
   llvm::Error inner = llvm::Error::success();
   bool hasGraph = false;
-  bool ok = forEachField(contents(), [&](const Field &f) {
-    if (f.number != kModelGraph || f.wire != kBytes)
-      return merge(*model_, f.whole);
+  bool ok = forEachField(contents(), [&](const WireField &f) {
+    if (f.number != kModelGraph || !f.isBytes)
+      return mergeMessage(*model_, f.whole);
     hasGraph = true;
     if (inner)
       return false;
@@ -205,14 +155,14 @@ llvm::Error OnnxFile::parse() {
 
 llvm::Error OnnxFile::parseGraph(StringRef bytes, std::vector<std::pair<int64_t, int64_t>> &raw) {
   auto *graph = model_->mutable_graph();
-  bool ok = forEachField(bytes, [&](const Field &f) {
-    if (f.number != kGraphInitializer || f.wire != kBytes)
-      return merge(*graph, f.whole);
+  bool ok = forEachField(bytes, [&](const WireField &f) {
+    if (f.number != kGraphInitializer || !f.isBytes)
+      return mergeMessage(*graph, f.whole);
     auto *tensor = graph->add_initializer();
     std::pair<int64_t, int64_t> range(-1, 0);
-    bool good = forEachField(f.payload, [&](const Field &t) {
-      if (t.number != kTensorRawData || t.wire != kBytes)
-        return merge(*tensor, t.whole);
+    bool good = forEachField(f.payload, [&](const WireField &t) {
+      if (t.number != kTensorRawData || !t.isBytes)
+        return mergeMessage(*tensor, t.whole);
       range = {t.payload.data() - contents().data(), int64_t(t.payload.size())};
       return true;
     });
@@ -234,7 +184,8 @@ llvm::Error OnnxFile::checkModel() const {
     return error("'" + path + "' imports no operator set; is it an ONNX model?");
   constexpr int64_t kOldestOpset = 7;
   if (version != 0 && version < kOldestOpset)
-    return error("opset " + llvm::Twine(version) + " is not supported (7 is the oldest); export the model again");
+    return error("opset " + llvm::Twine(version) +
+                 " is not supported (7 is the oldest); export the model again");
   return llvm::Error::success();
 }
 
@@ -253,17 +204,30 @@ template <typename T, typename Field> static std::string packed(const Field &val
 /// What the typed fields hold, as raw bytes. float16 and bfloat16 are bit patterns in int32_data.
 static std::string typedData(const onnx_pb::TensorProto &t, Elem e) {
   switch (e) {
-  case Elem::F32: return packed<float>(t.float_data());
-  case Elem::F64: return packed<double>(t.double_data());
-  case Elem::I64: return packed<int64_t>(t.int64_data());
-  case Elem::U64: return packed<uint64_t>(t.uint64_data());
-  case Elem::U32: return packed<uint32_t>(t.uint64_data());
-  case Elem::I32: return packed<int32_t>(t.int32_data());
-  case Elem::I16: return packed<int16_t>(t.int32_data());
-  case Elem::U16: case Elem::F16: case Elem::BF16: return packed<uint16_t>(t.int32_data());
-  case Elem::I8: return packed<int8_t>(t.int32_data());
-  case Elem::U8: return packed<uint8_t>(t.int32_data());
-  case Elem::Bool: return packed<uint8_t>(t.int32_data());
+  case Elem::F32:
+    return packed<float>(t.float_data());
+  case Elem::F64:
+    return packed<double>(t.double_data());
+  case Elem::I64:
+    return packed<int64_t>(t.int64_data());
+  case Elem::U64:
+    return packed<uint64_t>(t.uint64_data());
+  case Elem::U32:
+    return packed<uint32_t>(t.uint64_data());
+  case Elem::I32:
+    return packed<int32_t>(t.int32_data());
+  case Elem::I16:
+    return packed<int16_t>(t.int32_data());
+  case Elem::U16:
+  case Elem::F16:
+  case Elem::BF16:
+    return packed<uint16_t>(t.int32_data());
+  case Elem::I8:
+    return packed<int8_t>(t.int32_data());
+  case Elem::U8:
+    return packed<uint8_t>(t.int32_data());
+  case Elem::Bool:
+    return packed<uint8_t>(t.int32_data());
   }
   llvm_unreachable("all elements are listed");
 }
@@ -273,8 +237,8 @@ llvm::Expected<Initializer> OnnxFile::tensor(const onnx_pb::TensorProto &t) cons
   if (r && r->place == Initializer::Inline && t.has_raw_data()) {
     r->data = t.raw_data();
     if (r->elem && int64_t(r->data.size()) != r->bytes)
-      return error("tensor '" + t.name() + "' has " + llvm::Twine(r->data.size()) + " bytes of data, its shape needs " +
-                   llvm::Twine(r->bytes));
+      return error("tensor '" + t.name() + "' has " + llvm::Twine(r->data.size()) +
+                   " bytes of data, its shape needs " + llvm::Twine(r->bytes));
   }
   return r;
 }
@@ -287,7 +251,8 @@ llvm::Expected<Initializer> OnnxFile::resolve(const onnx_pb::TensorProto &t, int
   out.elem = elemFromOnnx(t.data_type());
   if (t.has_segment())
     return error("tensor '" + t.name() + "' is stored in segments, which is not supported");
-  constexpr int64_t kMostBytes = int64_t(1) << 46; // far beyond any file; keeps products from overflowing
+  constexpr int64_t kMostBytes = int64_t(1)
+                                 << 46; // far beyond any file; keeps products from overflowing
   int64_t count = 1;
   for (int64_t d : t.dims()) {
     if (d < 0 || (d > 0 && count > kMostBytes / d))
@@ -323,8 +288,8 @@ llvm::Expected<Initializer> OnnxFile::resolve(const onnx_pb::TensorProto &t, int
     have = out.data.size();
   }
   if (have != out.bytes)
-    return error("tensor '" + t.name() + "' has " + llvm::Twine(have) + " bytes of data, its shape needs " +
-                 llvm::Twine(out.bytes));
+    return error("tensor '" + t.name() + "' has " + llvm::Twine(have) +
+                 " bytes of data, its shape needs " + llvm::Twine(out.bytes));
   return out;
 }
 
@@ -335,13 +300,16 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
       out.file = p.value();
     else if ((p.key() == "offset" && StringRef(p.value()).getAsInteger(10, out.offset)) ||
              (p.key() == "length" && StringRef(p.value()).getAsInteger(10, length)))
-      return error("tensor '" + t.name() + "' has a bad " + p.key() + " of its external data: '" + p.value() + "'");
+      return error("tensor '" + t.name() + "' has a bad " + p.key() + " of its external data: '" +
+                   p.value() + "'");
   }
   out.place = Initializer::InFile;
   StringRef location = out.file;
-  bool climbs = llvm::any_of(llvm::make_range(llvm::sys::path::begin(location), llvm::sys::path::end(location)),
-                             [](StringRef part) { return part == ".."; });
-  if (location.empty() || llvm::sys::path::is_absolute(location) || climbs || location.contains('\0'))
+  bool climbs = llvm::any_of(
+      llvm::make_range(llvm::sys::path::begin(location), llvm::sys::path::end(location)),
+      [](StringRef part) { return part == ".."; });
+  if (location.empty() || llvm::sys::path::is_absolute(location) || climbs ||
+      location.contains('\0'))
     return error("tensor '" + t.name() + "': its external data '" + location +
                  "' must be a path within the model's folder");
   llvm::SmallString<256> full(folder), real, realFolder;
@@ -349,7 +317,8 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
   if (!llvm::sys::fs::exists(full)) {
     if (missing_ == MissingData::Refuse)
       return error("external data '" + full.str() + "' of '" + t.name() +
-                   "' does not exist; put the file beside the model, or draw new weights with --init=pytorch");
+                   "' does not exist; put the file beside the model, or draw new weights with "
+                   "--init=pytorch");
     out.place = Initializer::Missing;
     return llvm::Error::success();
   }
@@ -357,16 +326,18 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
     return error("cannot read '" + full.str() + "'");
   realFolder += "/";
   if (!real.str().starts_with(realFolder))
-    return error("tensor '" + t.name() + "': its external data '" + location + "' leads out of the model's folder");
+    return error("tensor '" + t.name() + "': its external data '" + location +
+                 "' leads out of the model's folder");
   uint64_t size = 0;
   if (auto ec = llvm::sys::fs::file_size(full, size))
     return error("cannot read '" + full.str() + "': " + ec.message());
   if (length >= 0 && length != out.bytes)
-    return error("tensor '" + t.name() + "' has " + llvm::Twine(length) + " bytes of external data, its shape needs " +
-                 llvm::Twine(out.bytes));
+    return error("tensor '" + t.name() + "' has " + llvm::Twine(length) +
+                 " bytes of external data, its shape needs " + llvm::Twine(out.bytes));
   if (out.offset < 0 || out.offset > int64_t(size) || out.bytes > int64_t(size) - out.offset)
-    return error("external data of '" + t.name() + "' lies beyond the end of '" + full.str() + "' (offset " +
-                 llvm::Twine(out.offset) + ", " + llvm::Twine(out.bytes) + " bytes, file of " + llvm::Twine(size) + ")");
+    return error("external data of '" + t.name() + "' lies beyond the end of '" + full.str() +
+                 "' (offset " + llvm::Twine(out.offset) + ", " + llvm::Twine(out.bytes) +
+                 " bytes, file of " + llvm::Twine(size) + ")");
   return llvm::Error::success();
 }
 

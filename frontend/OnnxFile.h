@@ -1,5 +1,5 @@
-// An ONNX file as it lies on disk: its messages without the tensor data, and where the data of each initializer is.
-// Weights stay file ranges; nothing of a model larger than memory is loaded whole.
+// An ONNX file as it lies on disk: its messages without the tensor data, and where the data of each
+// initializer is. Weights stay file ranges; nothing of a model larger than memory is loaded whole.
 #pragma once
 
 #include "ir/Diag.h"
@@ -15,7 +15,8 @@ class ModelProto;
 class TensorProto;
 } // namespace onnx_pb
 
-/// The element for an ONNX data type number; nullopt for strings, complex numbers and types below 8 bits.
+/// The element for an ONNX data type number; nullopt for strings, complex numbers and types below 8
+/// bits.
 std::optional<Elem> elemFromOnnx(int dataType);
 int onnxFromElem(Elem e);
 /// "FLOAT8E4M3FN", for messages.
@@ -25,14 +26,14 @@ std::string onnxTypeName(int dataType);
 struct Initializer {
   enum Place { InFile, Inline, Missing };
   std::string name;
-  int dataType = 0;          ///< ONNX's number
-  std::optional<Elem> elem;  ///< none: a type that zcc has not
+  int dataType = 0;         ///< ONNX's number
+  std::optional<Elem> elem; ///< none: a type that zcc has not
   Dims dims;
   Place place = Inline;
-  std::string file;          ///< InFile: relative to the model's folder
-  int64_t offset = 0;        ///< InFile: bytes from the start of the file
+  std::string file;   ///< InFile: relative to the model's folder
+  int64_t offset = 0; ///< InFile: bytes from the start of the file
   int64_t bytes = 0;
-  std::string data;          ///< Inline: what was in float_data and its like
+  std::string data; ///< Inline: what was in float_data and its like
 
   Type type() const { return Type(elem.value_or(Elem::F32), dims); }
   int64_t count() const { return elementCount(dims); }
@@ -43,14 +44,14 @@ enum class MissingData { Refuse, Allow };
 
 class OnnxFile {
 public:
-  /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, opset below 7, data outside
-  /// the model's folder or beyond its file, sparse or segmented tensors.
+  /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, opset
+  /// below 7, data outside the model's folder or beyond its file, sparse or segmented tensors.
   static llvm::Expected<std::unique_ptr<OnnxFile>> open(llvm::StringRef path, MissingData missing);
   ~OnnxFile();
 
-  std::string path;   ///< as given
-  std::string name;   ///< file name without folder
-  std::string folder; ///< folder of the file, "." if none
+  std::string path;                      ///< as given
+  std::string name;                      ///< file name without folder
+  std::string folder;                    ///< folder of the file, "." if none
   std::vector<Initializer> initializers; ///< of the main graph, in file order
   llvm::StringMap<unsigned> initializerIndex;
 
@@ -61,7 +62,8 @@ public:
   /// The newest opset imported for a domain ("" = ai.onnx); 0 if it is not imported.
   int64_t opset(llvm::StringRef domain) const;
 
-  /// Resolves a tensor message whose raw data is still in it (an attribute, a subgraph's initializer).
+  /// Resolves a tensor message whose raw data is still in it (an attribute, a subgraph's
+  /// initializer).
   llvm::Expected<Initializer> tensor(const onnx_pb::TensorProto &t) const;
   /// The bytes of a tensor.
   llvm::Expected<std::string> read(const Initializer &t) const;

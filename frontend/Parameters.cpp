@@ -1,9 +1,10 @@
-// Decides what every initializer is. The order of evidence: the parameter that the metadata of each use names, the
-// module of the use, the initializer's own name, and values only where one side is anonymous.
+// Decides what every initializer is. The order of evidence: the parameter that the metadata of each
+// use names, the module of the use, the initializer's own name, and values only where one side is
+// anonymous.
 #include "frontend/Decision.h"
+#include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
-#include "onnx.pb.h"
 #include <cmath>
 
 using namespace zcc;
@@ -13,8 +14,8 @@ constexpr const char *kExportHint =
     "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
     "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
 
-llvm::Expected<std::unique_ptr<Parameters>> Parameters::decide(const OnnxFile &file, const ImportOptions &options,
-                                                               ImportReport &report) {
+llvm::Expected<std::unique_ptr<Parameters>>
+Parameters::decide(const OnnxFile &file, const ImportOptions &options, ImportReport &report) {
   auto p = std::make_unique<Parameters>();
   if (auto e = Decision(file, options, report, *p).run())
     return e;
@@ -23,7 +24,8 @@ llvm::Expected<std::unique_ptr<Parameters>> Parameters::decide(const OnnxFile &f
 
 ParameterUse Parameters::use(StringRef initializer) const { return uses_.lookup(initializer); }
 
-ParameterUse Parameters::use(StringRef initializer, const onnx_pb::NodeProto *node, unsigned index) const {
+ParameterUse Parameters::use(StringRef initializer, const onnx_pb::NodeProto *node,
+                             unsigned index) const {
   auto i = splitIndex_.find({node, index});
   return i == splitIndex_.end() ? use(initializer) : ParameterUse{i->second, false};
 }
@@ -61,16 +63,19 @@ bool Decision::isStatistic(const InitializerUse &u) const {
 /// Inputs that settle how an operator is computed, or that PyTorch never trains.
 bool Decision::mustBeConstant(const InitializerUse &u) const {
   StringRef op = u.node->op_type();
-  if (op == "Resize" || op == "Upsample" || op == "Dropout" || op == "Tile" || op == "DequantizeLinear" ||
-      op == "QuantizeLinear" || op == "SoftmaxCrossEntropyLoss" || op == "NegativeLogLikelihoodLoss")
+  if (op == "Resize" || op == "Upsample" || op == "Dropout" || op == "Tile" ||
+      op == "DequantizeLinear" || op == "QuantizeLinear" || op == "SoftmaxCrossEntropyLoss" ||
+      op == "NegativeLogLikelihoodLoss")
     return u.index >= 1;
   if (op == "Pad" || op == "OneHot")
     return u.index == 2;
   if (op == "Attention")
     return u.index == 3;
-  if (op == "GroupNormalization" || op == "InstanceNormalization") { // PyTorch's own scale follows as a Mul
+  if (op == "GroupNormalization" ||
+      op == "InstanceNormalization") { // PyTorch's own scale follows as a Mul
     auto fx = fxNodeOf(*u.node);
-    return fx && StringRef(fx->target).contains("group_norm") && op == "InstanceNormalization" && u.index >= 1;
+    return fx && StringRef(fx->target).contains("group_norm") && op == "InstanceNormalization" &&
+           u.index >= 1;
   }
   return op == "Range" || op == "ConstantOfShape";
 }
@@ -117,12 +122,14 @@ bool Decision::repeatsRows(const Initializer &t) const {
     return false;
   }
   size_t row = bytes->size() / size_t(t.dims[0]);
-  return StringRef(*bytes).drop_front(row) == StringRef(*bytes).drop_back(row); // each row equals the next
+  return StringRef(*bytes).drop_front(row) ==
+         StringRef(*bytes).drop_back(row); // each row equals the next
 }
 
 void Decision::findFact(Fact &f) {
   const Initializer &t = *f.source;
-  f.isAnonymous = evidence_.hasFx && evidence_.kindOf(t.name) == Placeholder::Other && !StringRef(t.name).contains('.');
+  f.isAnonymous = evidence_.hasFx && evidence_.kindOf(t.name) == Placeholder::Other &&
+                  !StringRef(t.name).contains('.');
   auto &uses = evidence_.uses(t.name);
   if (!t.elem || !isFloat(*t.elem)) {
     f.evidence = "not floating point";
@@ -204,11 +211,14 @@ void Decision::factFromMetadata(Fact &f) {
 
 void Decision::factFromFile(Fact &f) {
   const Initializer &t = *f.source;
-  static const llvm::StringSet<> buffers{"running_mean", "running_var", "num_batches_tracked", "inv_freq",
-                                         "position_ids", "token_type_ids", "final_logits_bias", "masked_bias",
-                                         "attn_mask", "causal_mask", "mask", "relative_position_index"};
-  if (buffers.contains(StringRef(t.name).rsplit('.').second.empty() ? StringRef(t.name)
-                                                                    : StringRef(t.name).rsplit('.').second))
+  static const llvm::StringSet<> buffers{
+      "running_mean",      "running_var",  "num_batches_tracked",
+      "inv_freq",          "position_ids", "token_type_ids",
+      "final_logits_bias", "masked_bias",  "attn_mask",
+      "causal_mask",       "mask",         "relative_position_index"};
+  if (buffers.contains(StringRef(t.name).rsplit('.').second.empty()
+                           ? StringRef(t.name)
+                           : StringRef(t.name).rsplit('.').second))
     f.evidence = "named like a buffer";
   else if (t.dims.empty() && !StringRef(t.name).contains('.'))
     f.evidence = "a number";
@@ -233,8 +243,10 @@ llvm::Error Decision::applyTrainAndFreeze() {
     bool any = false;
     for (Fact &f : facts_) {
       bool isFloatingPoint = f.source->elem && isFloat(*f.source->elem);
-      bool matches = regex.match(f.source->name) ||
-                     llvm::any_of(f.meanings, [&](const std::string &m) { return !m.empty() && regex.match(m); });
+      bool matches =
+          regex.match(f.source->name) || llvm::any_of(f.meanings, [&](const std::string &m) {
+            return !m.empty() && regex.match(m);
+          });
       if (!matches || !isFloatingPoint)
         continue;
       any = true;
@@ -277,7 +289,8 @@ llvm::Error Decision::applyTrainAndFreeze() {
 // ---- parameters, splits
 
 Parameter *Decision::add(const Fact &f, StringRef name) {
-  static const llvm::StringSet<> reserved{"step", "seed", "micro", "lr", "grad_norm"}; // set by the runtime
+  static const llvm::StringSet<> reserved{"step", "seed", "micro", "lr",
+                                          "grad_norm"}; // set by the runtime
   out_.all_.push_back(std::make_unique<Parameter>());
   Parameter *p = out_.all_.back().get();
   p->role = f.role;
@@ -288,7 +301,9 @@ Parameter *Decision::add(const Fact &f, StringRef name) {
   return p;
 }
 
-bool Decision::unties(const Fact &f) const { return llvm::is_contained(options_.unties, f.source->name); }
+bool Decision::unties(const Fact &f) const {
+  return llvm::is_contained(options_.unties, f.source->name);
+}
 
 void Decision::makeParameters() {
   for (Fact &f : facts_) {
@@ -321,114 +336,8 @@ void Decision::split(Fact &f) {
     out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, p});
   }
   if (names.size() > 1)
-    remark("'" + f.source->name + "' is " + std::to_string(names.size()) + " parameters that had one value: " +
-           llvm::join(names, ", "));
-}
-
-// ---- ties
-
-/// The values of a matrix (or stack of them) with the last two axes swapped.
-static std::string transposedBytes(const std::string &bytes, llvm::ArrayRef<int64_t> dims, int64_t elem) {
-  int64_t rows = dims[dims.size() - 2], cols = dims.back(), count = elementCount(dims) / std::max<int64_t>(1, rows * cols);
-  std::string out(bytes.size(), 0);
-  for (int64_t m = 0; m < count; ++m)
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c)
-        memcpy(&out[((m * cols + c) * rows + r) * elem], &bytes[((m * rows + r) * cols + c) * elem], elem);
-  return out;
-}
-
-/// Lets the uses of `from` mean the parameter of `to`, if shapes (and values) fit.
-bool Decision::tie(Fact &to, Fact &from, const std::string &why, bool mustEqual) {
-  const Initializer &a = *to.source, &b = *from.source;
-  if (to.pieces > 1 || from.pieces > 1)
-    return false;
-  if (a.elem != b.elem || a.dims.size() != b.dims.size())
-    return false;
-  Dims swapped = b.dims;
-  if (swapped.size() >= 2)
-    std::swap(swapped[swapped.size() - 1], swapped[swapped.size() - 2]);
-  bool plain = a.dims == b.dims, turned = swapped.size() >= 2 && a.dims == swapped;
-  if (!plain && !turned)
-    return false;
-  bool known = a.place != Initializer::Missing && b.place != Initializer::Missing;
-  if (known && (mustEqual || (plain && turned))) {
-    auto x = file_.read(a), y = file_.read(b);
-    if (!x || !y) {
-      llvm::consumeError(x.takeError());
-      llvm::consumeError(y.takeError());
-      return false;
-    }
-    bool same = plain && *x == *y;
-    bool sameTurned = !same && turned && *x == transposedBytes(*y, b.dims, elemBytes(*b.elem));
-    if (mustEqual && !same && !sameTurned)
-      return false;
-    turned = sameTurned || (!plain && turned);
-  } else {
-    turned = !plain;
-  }
-  Parameter *p = out_.uses_[a.name].parameter, *old = out_.uses_[b.name].parameter;
-  bool base = out_.uses_[a.name].transposed;
-  out_.uses_[b.name] = {p, turned != base};
-  llvm::erase_if(out_.all_, [&](auto &x) { return x.get() == old; });
-  remark("'" + b.name + "' is '" + a.name + "'" + (turned ? " transposed" : "") + ": one parameter (" + why + ")");
-  return true;
-}
-
-void Decision::tieByName() {
-  llvm::StringMap<Fact *> first;
-  for (int pass = 0; pass < 2; ++pass) // initializers with the parameter's own name come first
-    for (Fact &f : facts_) {
-      if (f.role != Parameter::Trained && f.role != Parameter::Frozen)
-        continue;
-      if (f.named || unties(f) || f.meaning.empty() || (f.source->name == f.meaning) != (pass == 0))
-        continue;
-      Fact *&to = first[f.meaning];
-      if (!to) {
-        to = &f;
-        continue;
-      }
-      if (!tie(*to, f, "the metadata of their uses names the same parameter", /*mustEqual=*/true))
-        warn("'" + f.source->name + "' and '" + to->source->name + "' are both parameter " + f.meaning +
-             " in the model, but differ in the file: they are trained apart; tie them with --tie=" + to->source->name +
-             "," + f.source->name);
-    }
-}
-
-void Decision::tieByValue() {
-  if (!evidence_.hasFx)
-    return;
-  for (Fact &f : facts_) {
-    if (f.role != Parameter::Trained || !f.isAnonymous || !f.meaning.empty() || f.named || unties(f) ||
-        f.source->dims.size() < 2)
-      continue;
-    for (Fact &g : facts_)
-      if (&g != &f && g.role == Parameter::Trained && !g.isAnonymous && !g.named && !unties(g) &&
-          g.source->count() == f.source->count() &&
-          tie(g, f, "equal values, and one has no name", /*mustEqual=*/true))
-        break;
-  }
-}
-
-llvm::Error Decision::applyTies() {
-  for (const std::string &u : options_.unties)
-    if (!fact(u))
-      return error("--untie=" + u + ": the model has no initializer of that name");
-  for (const std::string &t : options_.ties) {
-    auto [a, b] = StringRef(t).split(',');
-    Fact *to = fact(a.trim()), *from = fact(b.trim());
-    if (!to || !from)
-      return error("--tie=" + t + ": " + (b.empty() ? "two names are needed, A,B"
-                                                    : "the model has no initializer '" +
-                                                          (to ? b.trim() : a.trim()).str() + "'"));
-    if (out_.uses_[to->source->name].parameter == out_.uses_[from->source->name].parameter)
-      continue;
-    if (!tie(*to, *from, "--tie", /*mustEqual=*/false))
-      return error("--tie=" + t + ": shapes do not fit, " + to->source->type().str() + " and " +
-                   from->source->type().str());
-    out_.uses_[to->source->name].parameter->role = Parameter::Trained;
-  }
-  return llvm::Error::success();
+    remark("'" + f.source->name + "' is " + std::to_string(names.size()) +
+           " parameters that had one value: " + llvm::join(names, ", "));
 }
 
 // ---- what the user should know
@@ -450,7 +359,8 @@ void Decision::warnAboutLosses() {
     auto fx = fxNodeOf(n);
     if (!fx)
       continue;
-    bool isFold = StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
+    bool isFold =
+        StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
     if (isFold && !llvm::is_contained(folded, n.name()))
       folded.push_back(n.name());
     if (isFold)
@@ -460,15 +370,19 @@ void Decision::warnAboutLosses() {
         dropped.push_back(p);
   }
   if (!folded.empty())
-    warn("BatchNormalization is folded into " + std::to_string(folded.size()) + " convolutions (first '" + folded[0] +
-         "'): the batch's statistics cannot be used and its own parameters are gone; " + kExportHint);
+    warn("BatchNormalization is folded into " + std::to_string(folded.size()) +
+         " convolutions (first '" + folded[0] +
+         "'): the batch's statistics cannot be used and its own parameters are gone; " +
+         kExportHint);
   // Weights that went into LSTM's packed form are still there, under other names.
   bool packed = llvm::any_of(file_.graph().node(), [](auto &n) {
     return n.op_type() == "LSTM" || n.op_type() == "GRU" || n.op_type() == "RNN";
   });
   if (!dropped.empty() && !packed)
-    warn(std::to_string(dropped.size()) + " parameters of the model are not in the file (the exporter drops what is all "
-         "zeros, for example) and are not trained: " + llvm::join(dropped, ", ") + "; " + kExportHint);
+    warn(std::to_string(dropped.size()) +
+         " parameters of the model are not in the file (the exporter drops what is all "
+         "zeros, for example) and are not trained: " +
+         llvm::join(dropped, ", ") + "; " + kExportHint);
 }
 
 void Decision::remember() {

@@ -1,4 +1,5 @@
-// What of a model is trained: which initializer, or which use of one, stands for which parameter, and on what evidence.
+// What of a model is trained: which initializer, or which use of one, stands for which parameter,
+// and on what evidence.
 #pragma once
 
 #include "frontend/Import.h"
@@ -19,12 +20,13 @@ struct Parameter {
     Statistic, ///< running mean or variance of a BatchNormalization
     Constant,
   } role = Constant;
-  std::string name;                   ///< in the module
+  std::string name;                    ///< in the module
   const Initializer *source = nullptr; ///< whose layout and data it has
-  /// The source is this many equal pieces along its first axis (one per sample of the batch), and this parameter is one.
+  /// The source is this many equal pieces along its first axis (one per sample of the batch), and
+  /// this parameter is one.
   int64_t pieces = 1;
   std::string evidence;
-  GlobalValue *global = nullptr;      ///< made by whoever needs it first
+  GlobalValue *global = nullptr; ///< made by whoever needs it first
 
   Type type() const {
     Type t = source->type();
@@ -42,13 +44,15 @@ struct ParameterUse {
 
 class Parameters {
 public:
-  /// Decides for every initializer of the main graph. Errors: a regular expression that is wrong or matches nothing,
-  /// a name that does not exist, ties of different shapes.
-  static llvm::Expected<std::unique_ptr<Parameters>> decide(const OnnxFile &file, const ImportOptions &options,
-                                                            ImportReport &report);
+  /// Decides for every initializer of the main graph. Errors: a regular expression that is wrong or
+  /// matches nothing, a name that does not exist, ties of different shapes.
+  static llvm::Expected<std::unique_ptr<Parameters>>
+  decide(const OnnxFile &file, const ImportOptions &options, ImportReport &report);
 
-  /// The parameter that input `index` of `node` means by `initializer` (a merged one means several).
-  ParameterUse use(llvm::StringRef initializer, const onnx_pb::NodeProto *node, unsigned index) const;
+  /// The parameter that input `index` of `node` means by `initializer` (a merged one means
+  /// several).
+  ParameterUse use(llvm::StringRef initializer, const onnx_pb::NodeProto *node,
+                   unsigned index) const;
   /// What the initializer means by itself.
   ParameterUse use(llvm::StringRef initializer) const;
 

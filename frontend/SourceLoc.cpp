@@ -1,8 +1,8 @@
 // Parses node metadata; whatever does not look as expected counts as absent.
 #include "frontend/SourceLoc.h"
+#include "onnx.pb.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
-#include "onnx.pb.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -44,7 +44,8 @@ struct Frame {
 };
 } // namespace
 
-/// The innermost frame outside PyTorch itself of "File "train.py", line 57, in forward\n    y = f(x)\n  File ...".
+/// The innermost frame outside PyTorch itself of "File "train.py", line 57, in forward\n    y =
+/// f(x)\n  File ...".
 static Frame frameOf(StringRef trace) {
   Frame best;
   llvm::SmallVector<StringRef, 32> lines;

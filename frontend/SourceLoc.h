@@ -1,5 +1,5 @@
-// What exporters write into the metadata of a node: the PyTorch source line, the module path, and the FX node with the
-// names of the parameters it used. All of it may be absent.
+// What exporters write into the metadata of a node: the PyTorch source line, the module path, and
+// the FX node with the names of the parameters it used. All of it may be absent.
 #pragma once
 
 #include "ir/Diag.h"
@@ -16,7 +16,8 @@ class NodeProto;
 /// The location of a node; `index` names one that has no name ("node #412").
 Loc locOf(const onnx_pb::NodeProto &n, int64_t index);
 
-/// "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x, %p_w), kwargs = {})"
+/// "%linear : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = (%x,
+/// %p_w), kwargs = {})"
 struct FxNode {
   std::string target;            ///< "aten.linear.default"
   std::vector<std::string> args; ///< as written: "%p_w", "[%a, %b]", "1e-05"

@@ -1,4 +1,5 @@
-// Older forms of operators become the newest: one table of (operator, opset it changed in, what to do).
+// Older forms of operators become the newest: one table of (operator, opset it changed in, what to
+// do).
 #include "frontend/Importer.h"
 
 using namespace zcc;
@@ -40,9 +41,7 @@ void pad(NodeImport &n) {
     n.setInput(2, Emitter::number(n.f("value"), n.in(0).elem()));
 }
 void topK(NodeImport &n) { intToInput(n, "k", 1); }
-void dftAxis(NodeImport &n) {
-  n.setInput(2, Emitter::integers({n.i("axis", 1)}, {}));
-}
+void dftAxis(NodeImport &n) { n.setInput(2, Emitter::integers({n.i("axis", 1)}, {})); }
 void scatter(NodeImport &n) { n.op = "ScatterElements"; }
 
 /// Upsample is Resize without its choices: coordinates divided by the scale, rounded down.
@@ -68,7 +67,8 @@ void groupScale(NodeImport &n) {
   for (unsigned i : {1u, 2u}) {
     Val s = n.in(i);
     int64_t each = x.dim(1) / std::max<int64_t>(1, s.count());
-    n.setInput(i, n.e.reshape(n.e.expand(n.e.reshape(s, {s.count(), 1}), {s.count(), each}), {s.count() * each}));
+    n.setInput(i, n.e.reshape(n.e.expand(n.e.reshape(s, {s.count(), 1}), {s.count(), each}),
+                              {s.count() * each}));
   }
 }
 

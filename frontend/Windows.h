@@ -1,4 +1,5 @@
-// Kernel, strides, padding and dilations of convolution and pooling nodes, resolved to numbers per spatial axis.
+// Kernel, strides, padding and dilations of convolution and pooling nodes, resolved to numbers per
+// spatial axis.
 #pragma once
 
 #include "frontend/Importer.h"
@@ -10,11 +11,15 @@ struct Windows {
   /// What ceil_mode adds behind `hi`, so that the last, partial window counts.
   std::vector<int64_t> ceiled;
 
-  /// Reads strides, dilations, pads or auto_pad (and ceil_mode) for a kernel over the spatial axes of x.
+  /// Reads strides, dilations, pads or auto_pad (and ceil_mode) for a kernel over the spatial axes
+  /// of x.
   static Windows from(NodeImport &n, const Val &x, llvm::ArrayRef<int64_t> kernel);
   /// Extent of the result along spatial axis `a`.
   int64_t outputs(const Val &x, size_t a) const {
-    return (x.dim(int64_t(a) + 2) + lo[a] + hi[a] + ceiled[a] - dilations[a] * (kernel[a] - 1) - 1) / strides[a] + 1;
+    return (x.dim(int64_t(a) + 2) + lo[a] + hi[a] + ceiled[a] - dilations[a] * (kernel[a] - 1) -
+            1) /
+               strides[a] +
+           1;
   }
   /// strides, pads_lo, pads_hi and dilations.
   Attrs attrs() const;
