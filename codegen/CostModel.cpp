@@ -101,17 +101,47 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
 
 // ---- libraries
 
+/// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a
+/// result, 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768).
+static int64_t packingBytes(const Node &n) {
+  const Type &y = n.result()->type;
+  int64_t k = n.operand(0)->type.dims.back();
+  int64_t rows = y.dims[y.ndim() - 2], columns = y.dims.back();
+  return (std::min<int64_t>(columns, 9984) + std::min<int64_t>(rows, 384)) *
+         std::min<int64_t>(k, 384) * int64_t(sizeof(float));
+}
+
 int64_t zcc::libraryBytes(const Module &m, const Options &o) {
-  // Measured as resident bytes less the arena of small programs on Debian 12 (oneDNN 2.6, Open MPI 4.1).
-  constexpr int64_t kMiB = 1 << 20;
-  constexpr int64_t kProcess = 24 * kMiB;   // code and data of the program, libc, libstdc++, oneDNN
-  constexpr int64_t kMpi = 22 * kMiB;       // MPI_Init with two ranks or more
-  constexpr int64_t kThread = kMiB / 4;     // stack and OpenMP state of a worker
-  constexpr int64_t kPacking = 5 * kMiB;    // what sgemm packs into, a thread
-  bool hasProducts = false;
+  // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
+  constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+  constexpr int64_t kProcess = 6 * kMiB;        // the program, libc, libstdc++, OpenMP
+  constexpr int64_t kThread = 128 * kKiB;       // stack and OpenMP state of a worker
+  constexpr int64_t kMpi = 6656 * kKiB;         // Open MPI after MPI_Init
+  constexpr int64_t kWindow = kMiB;             // a rank's buffers in shared memory, which all ranks map
+  constexpr int64_t kMostWindows = 64;          // ranks of one node
+  constexpr int64_t kOneDnn = 11 * kMiB;        // its code, and the kernels that it generates for products
+  constexpr int64_t kConvolution = 64 * kKiB;   // generated code of one primitive
+  constexpr double kFragments = 2.5;            // sgemm allocates in each call; what the heap grows to, by what is in use
+  constexpr int64_t kHugePage = 2 * kMiB;       // the end of an arena of huge pages
+  constexpr int64_t kHugeArena = 16 * kMiB;
+  int64_t bytes = kProcess + o.threads * kThread, packing = 0;
+  bool usesOneDnn = false;
   for (auto &f : m.functions)
-    for (auto &n : f->nodes)
-      hasProducts |= n->op == &ops::matmul || n->op == &ops::conv || n->op == &ops::attention;
-  return kProcess + (m.ranks > 1 ? kMpi : 0) +
-         o.threads * (kThread + (hasProducts ? kPacking : 0));
+    for (auto &n : f->nodes) {
+      bool isConvolution = n->op == &ops::conv || n->op == &ops::conv_grad_input ||
+                           n->op == &ops::conv_grad_weight;
+      bool isAttention = n->op == &ops::attention || n->op == &ops::attention_grad;
+      usesOneDnn |= isConvolution || isAttention || n->op == &ops::matmul;
+      if (isConvolution)
+        bytes += kConvolution;
+      if (n->op == &ops::matmul)
+        packing = std::max(packing, packingBytes(*n));
+    }
+  if (usesOneDnn)
+    bytes += kOneDnn + int64_t(kFragments * double(packing * o.threads));
+  if (m.ranks > 1)
+    bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
+  if (m.attrs.i("arena_bytes") >= kHugeArena)
+    bytes += kHugePage;
+  return bytes;
 }

@@ -134,6 +134,7 @@ static std::string size(int64_t bytes) {
 
 static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names) {
   constexpr size_t kMost = 8;
+  os << names.size() << (names.size() == 1 ? " tensor" : " tensors");
   for (size_t i = 0; i < std::min(names.size(), kMost); ++i)
     os << (i ? ", " : ": ") << names[i];
   if (names.size() > kMost)
@@ -145,10 +146,10 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   os << formatv("{0}: {1} rank{2}, {3} thread{4} each, stage {5}\n", p.model, p.ranks,
                 p.ranks > 1 ? "s" : "", p.threads, p.threads > 1 ? "s" : "", p.zero);
   os << formatv("  parameters  {0} elements\n", p.parameters);
-  os << "    trained   " << p.trained.size() << " tensors";
+  os << "    trained   ";
   printNames(os, p.trained);
   if (!p.frozen.empty()) {
-    os << "    frozen    " << p.frozen.size() << " tensors";
+    os << "    frozen    ";
     printNames(os, p.frozen);
   }
   os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes), p.arenaBytes);

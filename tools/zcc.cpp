@@ -7,6 +7,7 @@
 #include "frontend/Import.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
+#include "passes/Liveness.h"
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
 #include "llvm/ADT/SmallString.h"
@@ -270,6 +271,8 @@ static llvm::Error compile(int argc, char **argv) {
     buildPipeline(passes, options);
     if (auto e = passes.run(m))
       return e;
+  } else if (auto e = verifyPlan(m)) {
+    return e;
   }
   if (emit == "zir" || !dump.stopAfter.empty())
     return writeZir(m, dump.locs);
