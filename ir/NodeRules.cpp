@@ -1,6 +1,7 @@
 // What the verifier's rules V1 and V2 say of one node and its operands.
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CheckedArithmetic.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -65,6 +66,24 @@ static bool fits(StringRef kind, const Attr &a) {
   return isInts || std::holds_alternative<std::vector<double>>(a);
 }
 
+/// Whether integers leave room for what type rules add and multiply.
+static bool inRange(const AttrDef &d, const Attr &a) {
+  constexpr int64_t kMost = int64_t(1) << 62, kMostListed = int64_t(1) << 55,
+                    kMostElements = kMostListed;
+  if (auto *i = std::get_if<int64_t>(&a))
+    return StringRef(d.kind) != "int" || (-kMost <= *i && *i <= kMost);
+  auto *list = std::get_if<std::vector<int64_t>>(&a);
+  if (!list || StringRef(d.kind) != "ints")
+    return true;
+  std::optional<int64_t> product = 1;
+  for (int64_t i : *list) {
+    if (i < -kMostListed || i > kMostListed)
+      return false;
+    product = product ? llvm::checkedMul(*product, std::max<int64_t>(i, 1)) : product;
+  }
+  return StringRef(d.name) != "dims" || (product && *product <= kMostElements);
+}
+
 static std::string checkAttrs(const Node &n, const OpDef &op) {
   for (const AttrDef &d : op.attrs) {
     if (!d.name)
@@ -77,6 +96,8 @@ static std::string checkAttrs(const Node &n, const OpDef &op) {
       return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + d.kind +
               "'")
           .str();
+    if (a && !inRange(d, *a))
+      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is out of range").str();
   }
   return "";
 }
