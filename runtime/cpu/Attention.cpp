@@ -2,6 +2,7 @@
 // query rows and runs over blocks of keys, keeping per row the maximum and the sum so far (online
 // softmax, FlashAttention). Blocks depend on the extents only, so do the bits.
 #include "runtime/cpu/Attention.h"
+#include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
@@ -202,7 +203,7 @@ void attentionRun(char *arena, const zccrt_call *c) {
   if (needsWide(c, /*native=*/false))
     return wideRun(arena, c, attentionRun, attentionWorkspace);
   if (!arena)
-    return;
+    return keepFreedMemory();
   if (inDouble(c))
     return attentionLoops(arena, c);
   Attention a(arena, c);

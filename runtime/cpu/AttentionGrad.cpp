@@ -4,6 +4,7 @@
 //   p = exp(scale q k^T + mask - lse)   dv += p^T dy   dp = dy v^T
 //   ds = p (dp - sum(dy y))             dq += scale ds k   dk += scale ds^T q
 #include "runtime/cpu/Attention.h"
+#include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
@@ -102,7 +103,7 @@ void attentionGradRun(char *arena, const zccrt_call *c) {
   if (needsWide(c, /*native=*/false))
     return wideRun(arena, c, attentionGradRun, attentionGradWorkspace);
   if (!arena)
-    return;
+    return keepFreedMemory();
   if (inDouble(c))
     return attentionGradLoops(arena, c);
   AttentionGrad g(arena, c);

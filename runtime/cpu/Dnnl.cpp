@@ -1,6 +1,7 @@
 // The engine and the stream, and primitives with their arguments.
 #include "runtime/cpu/Dnnl.h"
 #include <cstdlib>
+#include <malloc.h>
 
 using namespace dnnl;
 
@@ -72,6 +73,17 @@ void Scratch::prepare(const zccrt_call *c, int64_t bytes) {
   own_ = static_cast<char *>(std::aligned_alloc(64, aligned(bytes)));
   if (!own_)
     zccrt_fail(c->node, "no memory for %lld bytes of scratch", (long long)bytes);
+}
+
+void keepFreedMemory() {
+#ifdef M_MMAP_THRESHOLD
+  static const bool done = [] {
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); // bytes, the most it takes
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    return true;
+  }();
+  (void)done;
+#endif
 }
 
 void failDnnl(const zccrt_call *c, const error &e) {

@@ -50,6 +50,11 @@ private:
   char *own_ = nullptr;
 };
 
+/// Lets malloc keep what it is given back: dnnl_sgemm allocates the buffers that it packs into in
+/// every call, and would otherwise pay for fresh pages each time. Once per process, by what calls
+/// it.
+void keepFreedMemory();
+
 /// Ends the program with the library's error and the call's node.
 [[noreturn]] void failDnnl(const zccrt_call *c, const dnnl::error &e);
 

@@ -376,6 +376,7 @@ void matmulRun(char *arena, const zccrt_call *c) {
   try {
     if (!*c->cache) {
       auto *p = new Plan;
+      keepFreedMemory();
       makePlan(*p, c, For::Run);
       p->scratch.prepare(c, p->bytes);
       *c->cache = p;
