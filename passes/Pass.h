@@ -20,7 +20,6 @@ struct Options {
   std::vector<ParamGroup> groups;   ///< first match wins
   bool inference = false;           ///< --loss=none
   bool overlap = true;
-  int64_t reduceBucketElements = 0; ///< 0: derived
 };
 
 struct PassContext {

@@ -53,10 +53,6 @@ static cl::list<std::string>
                 cl::value_desc("REGEX:weight-decay=0,lr-scale=0.1"), cl::cat(category));
 static Text overlap("overlap", cl::desc("start reductions while the backward runs: on, off"),
                     cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
-static Text
-    reduceBucket("reduce-bucket-size",
-                 cl::desc("elements of gradients that are reduced together (default: derived)"),
-                 cl::value_desc("N"), cl::init("0"), cl::cat(category));
 
 // ---- what is shown and checked
 
@@ -177,8 +173,6 @@ static llvm::Error readNumbers(Options &o) {
     return e;
   if (auto e = integer(gradAccum, 1, kMost, o.gradAccum))
     return e;
-  if (auto e = integer<int64_t>(reduceBucket, 0, kMostElements, o.reduceBucketElements))
-    return e;
   for (auto [flag, to] :
        {std::pair(&eps, &o.eps), {&momentum, &o.momentum}, {&clipGradNorm, &o.clipGradNorm}})
     if (auto e = number(*flag, *to))
@@ -281,7 +275,6 @@ std::string zcc::flagsOf(const Options &o) {
   for (auto &g : o.groups)
     s += groupFlag(g);
   flag(overlap, o.overlap ? "on" : "off", "on");
-  integer(reduceBucket, o.reduceBucketElements, d.reduceBucketElements);
   return s;
 }
 

@@ -64,7 +64,7 @@ static cl::opt<bool> memoryTable("print-memory", cl::desc("print the bytes live 
 static llvm::Error refuseMissing(int argc, char **argv) {
   constexpr StringRef kMissing[] = {
       "offload-optimizer", "offload-param", "offload-activations", "checkpoint-activations", "tile",
-      "memory", "host-memory", "nvme", "config", "allgather-bucket-size",
+      "memory", "host-memory", "nvme", "config", "reduce-bucket-size", "allgather-bucket-size",
       "param-persistence-threshold", "max-live-parameters", "max-reuse-distance", "prefetch",
       "sub-group-size"};
   for (int i = 1; i < argc; ++i) {
