@@ -164,7 +164,6 @@ template <typename T> static llvm::Error integer(const Text &o, T least, T most,
 
 static llvm::Error readNumbers(Options &o) {
   constexpr int kMost = 1 << 20;
-  constexpr int64_t kMostElements = int64_t(1) << 40;
   if (auto e = integer(ranks, 1, kMost, o.ranks))
     return e;
   if (auto e = integer(threads, 0, kMost, o.threads))
