@@ -22,7 +22,6 @@ bool Parser::global() {
     return false;
   GlobalValue *g = m->addGlobal(role, name.str, t, std::move(i));
   positions[g] = name.begin();
-  g->loc = here(name);
   return (!tok.is("{") || globalAttrs(*g)) && location(g->loc);
 }
 

@@ -254,11 +254,17 @@ llvm::Error zcc::verifyRoundtrip(const Module &m) {
   std::string second = toText(**again, o);
   if (first == second)
     return llvm::Error::success();
-  StringRef a = first, b = second;
-  while (a.split('\n').first == b.split('\n').first) {
-    a = a.split('\n').second;
-    b = b.split('\n').second;
-  }
-  return error("the text reads back differently: '" + a.split('\n').first.trim() + "' became '" +
-               b.split('\n').first.trim() + "'");
+  // Shown from a little before where they part.
+  size_t at = 0;
+  while (first[at] == second[at])
+    ++at;
+  auto shown = [&](StringRef s) {
+    constexpr size_t kBefore = 60, kLength = 120;
+    size_t line = s.rfind('\n', at ? at - 1 : 0) + 1;
+    return s.substr(std::max(line, at < kBefore ? 0 : at - kBefore), kLength)
+        .split('\n')
+        .first.trim();
+  };
+  return error("the text reads back differently: '" + shown(first) + "' became '" + shown(second) +
+               "'");
 }
