@@ -6,8 +6,9 @@
 using namespace zcc;
 
 Machine zcc::machineFor(llvm::StringRef isa, int threads) {
-  // One core of a Sapphire Rapids: dnnl_sgemm 185 GFLOP/s with AVX-512, 90 when held to AVX2, 25 with SSE;
-  // streams 12 GB/s a thread until about eight of them fill the memory's channels; collectives in shared memory 5 GB/s.
+  // One core of a Sapphire Rapids: dnnl_sgemm 185 GFLOP/s with AVX-512, 90 when held to AVX2, 25
+  // with SSE; streams 12 GB/s a thread until about eight of them fill the memory's channels;
+  // collectives in shared memory 5 GB/s.
   double core = isa.contains("avx512f") ? 185e9 : isa.contains("avx2") ? 90e9 : 25e9;
   return {core * threads, 12e9 * std::min(threads, 8), 5e9};
 }
@@ -24,7 +25,8 @@ static double flopsOf(const Node &n) {
   return n.results.empty() ? 0 : double(n.result()->type.count());
 }
 
-/// Bytes of the collective that a node is or starts, that one rank sends: (N-1)/N of the tensor, twice for a sum that all get.
+/// Bytes of the collective that a node is or starts, that one rank sends: (N-1)/N of the tensor,
+/// twice for a sum that all get.
 static double sentBy(const Node &n, llvm::StringRef op, int ranks) {
   double bytes = double(n.operand(0)->type.count()) * double(elemBytes(n.operand(0)->type.elem));
   double part = bytes * (ranks - 1) / ranks;
@@ -40,7 +42,8 @@ static std::string collectiveOf(const Node &n) {
 }
 
 double NodeCost::seconds(const Machine &m) const {
-  return std::max({flops / m.flopsPerSecond, bytes / m.bytesPerSecond, sent / m.linkBytesPerSecond});
+  return std::max(
+      {flops / m.flopsPerSecond, bytes / m.bytesPerSecond, sent / m.linkBytesPerSecond});
 }
 
 NodeCost zcc::costOf(const Node &n, int ranks) {
@@ -101,8 +104,9 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
 
 // ---- libraries
 
-/// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a
-/// result, 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768).
+/// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984
+/// columns and 384 rows of a result, 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024
+/// to 1024x50257x768).
 static int64_t packingBytes(const Node &n) {
   const Type &y = n.result()->type;
   int64_t k = n.operand(0)->type.dims.back();
@@ -114,22 +118,23 @@ static int64_t packingBytes(const Node &n) {
 int64_t zcc::libraryBytes(const Module &m, const Options &o) {
   // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
   constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-  constexpr int64_t kProcess = 6 * kMiB;        // the program, libc, libstdc++, OpenMP
-  constexpr int64_t kThread = 128 * kKiB;       // stack and OpenMP state of a worker
-  constexpr int64_t kMpi = 6656 * kKiB;         // Open MPI after MPI_Init
-  constexpr int64_t kWindow = kMiB;             // a rank's buffers in shared memory, which all ranks map
-  constexpr int64_t kMostWindows = 64;          // ranks of one node
-  constexpr int64_t kOneDnn = 11 * kMiB;        // its code, and the kernels that it generates for products
-  constexpr int64_t kConvolution = 64 * kKiB;   // generated code of one primitive
-  constexpr double kFragments = 2.5;            // sgemm allocates in each call; what the heap grows to, by what is in use
-  constexpr int64_t kHugePage = 2 * kMiB;       // the end of an arena of huge pages
+  constexpr int64_t kProcess = 6 * kMiB;  // the program, libc, libstdc++, OpenMP
+  constexpr int64_t kThread = 128 * kKiB; // stack and OpenMP state of a worker
+  constexpr int64_t kMpi = 6656 * kKiB;   // Open MPI after MPI_Init
+  constexpr int64_t kWindow = kMiB;       // a rank's buffers in shared memory, which all ranks map
+  constexpr int64_t kMostWindows = 64;    // ranks of one node
+  constexpr int64_t kOneDnn = 11 * kMiB; // its code, and the kernels that it generates for products
+  constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
+  constexpr int64_t kMostFragments =
+      8 * kMiB; // sgemm allocates in each call: the heap grows to three times that, or by 8 MiB
+  constexpr int64_t kHugePage = 2 * kMiB; // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + o.threads * kThread, packing = 0;
   bool usesOneDnn = false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
-      bool isConvolution = n->op == &ops::conv || n->op == &ops::conv_grad_input ||
-                           n->op == &ops::conv_grad_weight;
+      bool isConvolution =
+          n->op == &ops::conv || n->op == &ops::conv_grad_input || n->op == &ops::conv_grad_weight;
       bool isAttention = n->op == &ops::attention || n->op == &ops::attention_grad;
       usesOneDnn |= isConvolution || isAttention || n->op == &ops::matmul;
       if (isConvolution)
@@ -138,7 +143,7 @@ int64_t zcc::libraryBytes(const Module &m, const Options &o) {
         packing = std::max(packing, packingBytes(*n));
     }
   if (usesOneDnn)
-    bytes += kOneDnn + int64_t(kFragments * double(packing * o.threads));
+    bytes += kOneDnn + packing * o.threads + std::min(2 * packing * o.threads, kMostFragments);
   if (m.ranks > 1)
     bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
   if (m.attrs.i("arena_bytes") >= kHugeArena)

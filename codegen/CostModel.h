@@ -1,4 +1,5 @@
-// What a step costs: floating-point operations, bytes moved, a predicted time; and what libraries take besides the arena.
+// What a step costs: floating-point operations, bytes moved, a predicted time; and what libraries
+// take besides the arena.
 #pragma once
 
 #include "ir/Graph.h"
@@ -8,9 +9,9 @@ namespace zcc {
 
 /// Rates of the machine that computes, of one rank.
 struct Machine {
-  double flopsPerSecond;      ///< of matrix products
-  double bytesPerSecond;      ///< between cores and memory
-  double linkBytesPerSecond;  ///< of collectives, for each byte that a rank sends
+  double flopsPerSecond;     ///< of matrix products
+  double bytesPerSecond;     ///< between cores and memory
+  double linkBytesPerSecond; ///< of collectives, for each byte that a rank sends
 };
 /// From measurements on AVX-512 and AVX2 cores; `isa` as isaOf gives it.
 Machine machineFor(llvm::StringRef isa, int threads);
@@ -18,8 +19,8 @@ Machine machineFor(llvm::StringRef isa, int threads);
 /// One node, once.
 struct NodeCost {
   double flops = 0;
-  double bytes = 0;     ///< read and written
-  double sent = 0;      ///< by this rank in a collective
+  double bytes = 0; ///< read and written
+  double sent = 0;  ///< by this rank in a collective
   double seconds(const Machine &m) const;
 };
 NodeCost costOf(const Node &n, int ranks);
@@ -29,11 +30,12 @@ struct StepCost {
   double flops = 0;
   std::map<std::string, double> sent; ///< bytes a rank sends, by collective
   double seconds = 0;
-  std::string boundBy;                ///< "compute", "memory" or "communication": what takes most of the time
+  std::string boundBy; ///< "compute", "memory" or "communication": what takes most of the time
 };
 StepCost costOfStep(const Module &m, const Options &o, const Machine &machine);
 
-/// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
+/// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of
+/// matrix products.
 int64_t libraryBytes(const Module &m, const Options &o);
 
 } // namespace zcc

@@ -83,10 +83,9 @@ llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const 
   auto s = storageOf(n.operand(0));
   if (!s || s->strides != denseStrides(s->dims))
     return errorAt(n.loc, "a collective reads the strided view '%" + n.operand(0)->name + "'");
-  std::string text =
-      formatv("zccrt_{0}_start(A, {1}, {2}, {3}, {4}, ZCCRT_{5}", op, slot,
-              plannedOffset(f, n.operand(0)), plannedOffset(f, n.result()), t.count(),
-              elemName(t.elem).upper());
+  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, {4}, ZCCRT_{5}", op, slot,
+                             plannedOffset(f, n.operand(0)), plannedOffset(f, n.result()),
+                             t.count(), elemName(t.elem).upper());
   if (!isGather)
     text += n.attrs.i("mean", 1) ? ", 1" : ", 0";
   return text + ");";
@@ -156,7 +155,8 @@ namespace {
 enum class Phase { Forward, Backward, Update };
 } // namespace
 
-/// Forward is what the results of the function need; an update is what only assignments and updates read.
+/// Forward is what the results of the function need; an update is what only assignments and updates
+/// read.
 static llvm::DenseMap<const Node *, Phase> phasesOf(const Function &f) {
   llvm::DenseMap<const Node *, Phase> phases;
   llvm::SmallPtrSet<const Node *, 32> forward;
@@ -274,9 +274,11 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   std::string text;
   llvm::raw_string_ostream os(text);
   os << "// " << m.name << ": " << info.compileLine << '\n'
-     << "// A is the arena of " << m.attrs.i("arena_bytes") << " bytes; numbers behind it are offsets in bytes.\n"
+     << "// A is the arena of " << m.attrs.i("arena_bytes")
+     << " bytes; numbers behind it are offsets in bytes.\n"
      << "#include \"runtime/zccrt.h\"\n#include <string.h>\n\n"
-     << "// ---- generated kernels\n\n" << kernels.declarations() << '\n';
+     << "// ---- generated kernels\n\n"
+     << kernels.declarations() << '\n';
   if (auto e = printGlobals(m, info, os, out.weights))
     return e;
   if (auto e = printInputsAndOutputs(m, os))

@@ -1,6 +1,7 @@
-// A planned module as readable C++: tables first, then one function per function of the IR with one call per node.
-// Of the module's attributes it reads the plan (arena_bytes, the offsets) and what the frontend found about integer
-// inputs: `range.INPUT` = [lo, hi, ignore] (both ends allowed; ignore = lo: none) and `range_node.INPUT`.
+// A planned module as readable C++: tables first, then one function per function of the IR with one
+// call per node. Of the module's attributes it reads the plan (arena_bytes, the offsets) and what
+// the frontend found about integer inputs: `range.INPUT` = [lo, hi, ignore] (both ends allowed;
+// ignore = lo: none) and `range_node.INPUT`.
 #pragma once
 
 #include "ir/Graph.h"
@@ -19,10 +20,10 @@ struct ExportPart {
 struct ProgramInfo {
   const Options *options = nullptr; ///< threads is resolved: above 0
   std::string compileLine;          ///< the zcc command without --ranks
-  std::string isa;                  ///< features of the CPU that the code needs, separated by blanks
+  std::string isa; ///< features of the CPU that the code needs, separated by blanks
   std::string planJson;
   int64_t libraryBytes = 0;
-  std::string outputFolder;         ///< weights files below it are named relative to it
+  std::string outputFolder; ///< weights files below it are named relative to it
   std::vector<ExportPart> onnx, onnxTrain;
 };
 

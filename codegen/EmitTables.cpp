@@ -213,12 +213,18 @@ static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info,
 
 static const char *initText(Init::Kind k) {
   switch (k) {
-  case Init::Zero: return "ZCCRT_INIT_ZERO";
-  case Init::Splat: return "ZCCRT_INIT_SPLAT";
-  case Init::File: return "ZCCRT_INIT_FILE";
-  case Init::Uniform: return "ZCCRT_INIT_UNIFORM";
-  case Init::Normal: return "ZCCRT_INIT_NORMAL";
-  case Init::Copy: return "ZCCRT_INIT_COPY";
+  case Init::Zero:
+    return "ZCCRT_INIT_ZERO";
+  case Init::Splat:
+    return "ZCCRT_INIT_SPLAT";
+  case Init::File:
+    return "ZCCRT_INIT_FILE";
+  case Init::Uniform:
+    return "ZCCRT_INIT_UNIFORM";
+  case Init::Normal:
+    return "ZCCRT_INIT_NORMAL";
+  case Init::Copy:
+    return "ZCCRT_INIT_COPY";
   }
   llvm_unreachable("no such way to start");
 }
@@ -243,14 +249,14 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
       s = *source;
     }
     int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
-    table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, "
-                     "{14}, {15:x}u},\n",
-                     quoted(g->name), quoted(g->exported ? g->onnxName : ""),
-                     tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards,
-                     int(g->type.space), initText(g->init.kind), numberText(g->init.a),
-                     numberText(g->init.b), s.file, s.offset, s.bytes,
-                     int(g->init.encoding == "transposed"), copyOf, int(g->role), int(g->trained),
-                     s.hash);
+    table << formatv(
+        "  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, "
+        "{14}, {15:x}u},\n",
+        quoted(g->name), quoted(g->exported ? g->onnxName : ""),
+        tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
+        initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset,
+        s.bytes, int(g->init.encoding == "transposed"), copyOf, int(g->role), int(g->trained),
+        s.hash);
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const std::string &name : files)
@@ -274,8 +280,7 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
       ignore = std::to_string(range[2]);
   }
   return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO},\n", quoted(name),
-                 tensorText(t), lo, hi, ignore,
-                 quoted(m.attrs.s(("range_node." + name).str())));
+                 tensorText(t), lo, hi, ignore, quoted(m.attrs.s(("range_node." + name).str())));
 }
 
 llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
@@ -308,10 +313,13 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
       outputs += ioText(m, name, denseTensor(v->type, plannedOffset(*eval, v)));
       ++noutputs;
     }
-  os << "// ---- inputs and outputs: tensor, allowed range, allowed besides, the node that asks for it\n\n"
+  os << "// ---- inputs and outputs: tensor, allowed range, allowed besides, the node that asks "
+        "for it\n\n"
      << "enum { ninputs = " << ninputs << ", noutputs = " << noutputs << " };\n"
-     << "static const zccrt_io inputs[] = {\n" << (ninputs ? inputs : "  {}\n") << "};\n"
-     << "static const zccrt_io outputs[] = {\n" << (noutputs ? outputs : "  {}\n") << "};\n\n";
+     << "static const zccrt_io inputs[] = {\n"
+     << (ninputs ? inputs : "  {}\n") << "};\n"
+     << "static const zccrt_io outputs[] = {\n"
+     << (noutputs ? outputs : "  {}\n") << "};\n\n";
   return llvm::Error::success();
 }
 

@@ -1,5 +1,5 @@
-// A node of a library kernel as the runtime's zccrt_call: what the kernel is asked with at compile time (workspace), and
-// what the emitted tables say.
+// A node of a library kernel as the runtime's zccrt_call: what the kernel is asked with at compile
+// time (workspace), and what the emitted tables say.
 #pragma once
 
 #include "ir/Graph.h"
@@ -11,11 +11,12 @@ namespace zcc {
 /// The record of a kernel, or nullptr.
 const zccrt_kernel_def *findKernel(llvm::StringRef name);
 
-/// One call and everything it points to. Offsets are those of a planned function, else 0 (-1: operand left out).
+/// One call and everything it points to. Offsets are those of a planned function, else 0 (-1:
+/// operand left out).
 class KernelCall {
 public:
-  /// Errors: the kernel does not exist on this target, more axes than the runtime has, an operand at strides that the
-  /// kernel does not take.
+  /// Errors: the kernel does not exist on this target, more axes than the runtime has, an operand
+  /// at strides that the kernel does not take.
   static llvm::Expected<std::unique_ptr<KernelCall>> make(const Function &f, const Node &n,
                                                           int threads);
 

@@ -57,7 +57,8 @@ static llvm::Expected<Job> start(std::vector<std::string> args, std::string log)
   std::optional<StringRef> redirects[] = {StringRef(""), StringRef(log), StringRef(log)};
   Job j;
   j.log = log;
-  j.process = llvm::sys::ExecuteNoWait(args[0], refs, std::nullopt, redirects, 0, &message, &failed);
+  j.process =
+      llvm::sys::ExecuteNoWait(args[0], refs, std::nullopt, redirects, 0, &message, &failed);
   if (failed)
     return error("cannot run '" + args[0] + "', the compiler that zcc was built with: " + message);
   return j;
@@ -94,12 +95,21 @@ static std::vector<std::string> libraries() {
 
 llvm::Expected<std::string> zcc::isaOf(StringRef march) {
   // Features that GCC's code may use, as the runtime and /proc/cpuinfo call them.
-  constexpr StringRef kFeatures[] = {
-      "sse3",     "ssse3",    "sse4_1",          "sse4_2",      "popcnt",     "avx",
-      "avx2",     "fma",      "f16c",            "bmi",         "bmi2",       "lzcnt",
-      "movbe",    "avx512f",  "avx512cd",        "avx512dq",    "avx512bw",   "avx512vl",
-      "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bf16",  "avx512fp16", "avx512bitalg",
-      "avx512ifma", "avx512vpopcntdq", "avxvnni", "amx_tile", "amx_int8", "amx_bf16"};
+  constexpr StringRef kFeatures[] = {"sse3",       "ssse3",
+                                     "sse4_1",     "sse4_2",
+                                     "popcnt",     "avx",
+                                     "avx2",       "fma",
+                                     "f16c",       "bmi",
+                                     "bmi2",       "lzcnt",
+                                     "movbe",      "avx512f",
+                                     "avx512cd",   "avx512dq",
+                                     "avx512bw",   "avx512vl",
+                                     "avx512vbmi", "avx512vbmi2",
+                                     "avx512vnni", "avx512bf16",
+                                     "avx512fp16", "avx512bitalg",
+                                     "avx512ifma", "avx512vpopcntdq",
+                                     "avxvnni",    "amx_tile",
+                                     "amx_int8",   "amx_bf16"};
   llvm::SmallString<128> log;
   if (auto ec = fs::createTemporaryFile("zcc-isa", "txt", log))
     return error("cannot write a temporary file: " + ec.message());
@@ -176,9 +186,15 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
     if (auto e = writeFile(work.file(name), *text))
       return e;
 
-  std::vector<std::string> common = {ZCC_CXX, "-std=c++20", "-c", "-I" ZCC_SOURCE_DIR,
-                                     "-Wa,-I" + work.path.str().str(), "-march=" + march.str(),
-                                     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"};
+  std::vector<std::string> common = {ZCC_CXX,
+                                     "-std=c++20",
+                                     "-c",
+                                     "-I" ZCC_SOURCE_DIR,
+                                     "-Wa,-I" + work.path.str().str(),
+                                     "-march=" + march.str(),
+                                     "-fno-math-errno",
+                                     "-fno-trapping-math",
+                                     "-ffp-contract=off"};
   std::vector<std::string> sanitize;
   if (StringRef(ZCC_SANITIZE) != "")
     sanitize = {"-fsanitize=" ZCC_SANITIZE};
@@ -186,8 +202,8 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   auto compile = [&](const char *name, std::vector<std::string> flags) {
     std::vector<std::string> args = common;
     llvm::append_range(args, flags);
-    args.insert(args.end(), {work.file(std::string(name) + ".cpp"), "-o",
-                             work.file(std::string(name) + ".o")});
+    args.insert(args.end(),
+                {work.file(std::string(name) + ".cpp"), "-o", work.file(std::string(name) + ".o")});
     return start(args, work.file(std::string(name) + ".log"));
   };
   auto kernels = compile("kernels", {"-O3", "-fopenmp"});
@@ -201,8 +217,13 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   if (failed)
     return failed;
 
-  std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program"),
-                                   work.file("program.o"), work.file("kernels.o"), ZCC_RUNTIME_LIB};
+  std::vector<std::string> args = {ZCC_CXX,
+                                   "-fopenmp",
+                                   "-o",
+                                   work.file("program"),
+                                   work.file("program.o"),
+                                   work.file("kernels.o"),
+                                   ZCC_RUNTIME_LIB};
   llvm::append_range(args, libraries());
   args.push_back("-lpthread");
   llvm::append_range(args, sanitize);

@@ -5,15 +5,17 @@
 
 namespace zcc {
 
-/// What the CPU must have for code of an architecture (-march): names of cpuid features ("avx2 fma"), separated by blanks;
-/// empty where the compiler's macros name none. An error if the compiler does not know the architecture.
+/// What the CPU must have for code of an architecture (-march): names of cpuid features ("avx2
+/// fma"), separated by blanks; empty where the compiler's macros name none. An error if the
+/// compiler does not know the architecture.
 llvm::Expected<std::string> isaOf(llvm::StringRef march);
 
 /// An error if `path` (and its .weights) cannot be written; creates nothing.
 llvm::Error checkWritable(llvm::StringRef path);
 
-/// Writes the executable `path`, and `path`.weights if the program has one: first beside them, then renamed, so that no
-/// half-written file is left. What the compiler says is an internal error of ours; its folder is then kept and named.
+/// Writes the executable `path`, and `path`.weights if the program has one: first beside them, then
+/// renamed, so that no half-written file is left. What the compiler says is an internal error of
+/// ours; its folder is then kept and named.
 llvm::Error link(const EmittedProgram &program, llvm::StringRef march, llvm::StringRef path);
 
 } // namespace zcc

@@ -11,9 +11,7 @@ using llvm::formatv;
 
 // ---- making it
 
-static std::string nodeName(const Loc &l) {
-  return l && !l->nodes.empty() ? l->nodes[0] : "";
-}
+static std::string nodeName(const Loc &l) { return l && !l->nodes.empty() ? l->nodes[0] : ""; }
 
 static std::string modelName(const GlobalValue &g) {
   return g.onnxName.empty() ? g.name : g.onnxName;
@@ -46,8 +44,7 @@ static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
   for (auto &n : f.nodes)
     if (n->attrs.has("scratch") && l.number.lookup(n.get()) == at)
       add(n->attrs.i("scratch"), {"workspace", nodeName(n->loc), n->attrs.i("scratch_bytes")});
-  llvm::stable_sort(p.live,
-                    [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
+  llvm::stable_sort(p.live, [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
 }
 
 static llvm::Error findPeak(Plan &p, const Module &m) {
@@ -152,7 +149,8 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
     os << "    frozen    ";
     printNames(os, p.frozen);
   }
-  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes), p.arenaBytes);
+  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes),
+                p.arenaBytes);
   os << formatv("    model state   {0}\n", size(p.modelStateBytes));
   os << formatv("    constants     {0}\n", size(p.constantBytes));
   os << formatv("    inputs, loss  {0}\n", size(p.inputBytes));

@@ -18,22 +18,22 @@ struct Plan {
   std::vector<std::string> trained, frozen; ///< names of initializers
   int64_t parameters = 0;                   ///< elements of all of them
   int64_t arenaBytes = 0;                   ///< of the device space
-  int64_t modelStateBytes = 0;              ///< parameters, gradients and optimizer state that live over steps
+  int64_t modelStateBytes = 0; ///< parameters, gradients and optimizer state that live over steps
   int64_t constantBytes = 0, inputBytes = 0;
-  int64_t peakBytes = 0;                    ///< values live at the peak
-  std::string peakAt;                       ///< "@micro %y = matmul (node '/fc1/MatMul')"
-  std::vector<LiveItem> live;               ///< at the peak, the largest first
+  int64_t peakBytes = 0;      ///< values live at the peak
+  std::string peakAt;         ///< "@micro %y = matmul (node '/fc1/MatMul')"
+  std::vector<LiveItem> live; ///< at the peak, the largest first
   int64_t libraryBytes = 0;
   StepCost step;
-  std::vector<std::string> decisions;       ///< of the frontend
-  std::vector<std::string> remarks;         ///< of the passes
+  std::vector<std::string> decisions; ///< of the frontend
+  std::vector<std::string> remarks;   ///< of the passes
 };
 
 /// The plan of a module after plan-memory.
 llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Machine &machine);
 
-/// Keys: ranks, zero, trained, frozen, parameters, spaces {device {arena_bytes, model_state_bytes, peak_at}}, library_bytes,
-/// traffic_bytes_per_rank, flops, predicted_step_s, bound_by.
+/// Keys: ranks, zero, trained, frozen, parameters, spaces {device {arena_bytes, model_state_bytes,
+/// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, bound_by.
 std::string toJson(const Plan &p);
 void print(const Plan &p, llvm::raw_ostream &os);
 

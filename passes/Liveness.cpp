@@ -30,10 +30,10 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
   std::vector<int64_t> flat = n.attrs.ints("inplace");
   for (size_t i = 0; i + 1 < flat.size(); i += 2)
     pairs.push_back({unsigned(flat[i]), unsigned(flat[i + 1])});
-  bool isScatter = n.op == &ops::scatter_add || n.op == &ops::scatter_elements ||
-                   n.op == &ops::scatter_nd;
-  bool isAllReduce = n.op == &ops::all_reduce ||
-                     (n.op == &ops::start && n.attrs.s("op") == ops::all_reduce.name);
+  bool isScatter =
+      n.op == &ops::scatter_add || n.op == &ops::scatter_elements || n.op == &ops::scatter_nd;
+  bool isAllReduce =
+      n.op == &ops::all_reduce || (n.op == &ops::start && n.attrs.s("op") == ops::all_reduce.name);
   if (isScatter || isAllReduce)
     pairs.push_back({0, 0});
   return pairs;
@@ -63,7 +63,8 @@ int64_t zcc::plannedOffset(const Function &f, Value *v) {
 
 // ---- lifetimes
 
-/// Views of a global are taken when they are read, so one taken before an assignment must not be read after it.
+/// Views of a global are taken when they are read, so one taken before an assignment must not be
+/// read after it.
 static llvm::Error checkViewsOfGlobals(const Liveness &l) {
   for (auto &[global, nodes] : l.writes)
     for (const Node *write : nodes) {
@@ -140,7 +141,8 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
 }
 
 std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l) {
-  // Values written over one another share bytes, so what counts is the union of ranges at each node.
+  // Values written over one another share bytes, so what counts is the union of ranges at each
+  // node.
   struct Range {
     int64_t begin, end;
     Lifetime life;
@@ -172,7 +174,7 @@ std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l) {
 
 namespace {
 struct Placed {
-  const Value *value;   ///< nullptr: workspace of `node`
+  const Value *value; ///< nullptr: workspace of `node`
   const Node *node;
   int64_t begin, end;
   Lifetime life;
@@ -207,7 +209,8 @@ static bool isHandedOver(const Liveness &l, const Placed &earlier, const Placed 
          readsInPlaceOnly(*later.value->def, later.value->index, earlier.value);
 }
 
-/// A value in a global's own memory must be what is assigned to it, with no reader of the old value in between.
+/// A value in a global's own memory must be what is assigned to it, with no reader of the old value
+/// in between.
 static llvm::Error checkInGlobal(const Liveness &l, const Placed &p, const Placed &global) {
   auto writes = l.writes.find(global.value);
   const Node *write = nullptr;
@@ -225,8 +228,8 @@ static llvm::Error checkInGlobal(const Liveness &l, const Placed &p, const Place
     return llvm::Error::success();
   for (auto &[n, when] : reads->second)
     if (n && when > p.life.first && l.number.lookup(n) < l.number.lookup(write))
-      return errorAt(n->loc, "[V7] reads global " + global.name() + ", already overwritten by " +
-                                 p.name());
+      return errorAt(n->loc,
+                     "[V7] reads global " + global.name() + ", already overwritten by " + p.name());
   return llvm::Error::success();
 }
 
@@ -275,7 +278,9 @@ static llvm::Error verifyFunction(const Module &m, const Function &f) {
       const Placed &q = values[j];
       if (!p.life.overlaps(q.life) || isHandedOver(l, p, q) || isHandedOver(l, q, p))
         continue;
-      return errorAt(p.node ? p.node->loc : q.node ? q.node->loc : Loc(),
+      return errorAt(p.node   ? p.node->loc
+                     : q.node ? q.node->loc
+                              : Loc(),
                      "[V7] " + p.name() + " and " + q.name() + " are live at once at offset " +
                          llvm::Twine(q.begin));
     }

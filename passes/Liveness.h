@@ -1,4 +1,5 @@
-// Which values need memory, and from which node to which. Nodes are numbered in the order of their function, from 0.
+// Which values need memory, and from which node to which. Nodes are numbered in the order of their
+// function, from 0.
 #pragma once
 
 #include "ir/Graph.h"
@@ -8,18 +9,18 @@
 
 namespace zcc {
 
-/// Looks through views, `wait` and `addend` down to the value whose memory is read: a result of a node that writes
-/// memory of its own (for a collective, the result of its `start`), an argument, or a global. nullopt if the elements do
-/// not lie at constant strides.
+/// Looks through views, `wait` and `addend` down to the value whose memory is read: a result of a
+/// node that writes memory of its own (for a collective, the result of its `start`), an argument,
+/// or a global. nullopt if the elements do not lie at constant strides.
 std::optional<View> storageOf(Value *v);
 /// Whether the results of a node have memory of their own.
 bool ownsMemory(const Node &n);
-/// Pairs of result and operand of a node: the result may be written over the operand, element by element, when nobody
-/// reads the operand afterwards.
+/// Pairs of result and operand of a node: the result may be written over the operand, element by
+/// element, when nobody reads the operand afterwards.
 std::vector<std::pair<unsigned, unsigned>> inplacePairs(const Node &n);
 
-/// First and last node that needs a value's memory, both included. Arguments live from -1; results of the function live
-/// to the number of its nodes.
+/// First and last node that needs a value's memory, both included. Arguments live from -1; results
+/// of the function live to the number of its nodes.
 struct Lifetime {
   int first = 0, last = 0;
   bool overlaps(const Lifetime &o) const { return first <= o.last && o.first <= last; }
@@ -29,30 +30,34 @@ struct Liveness {
   llvm::DenseMap<const Node *, int> number;
   llvm::MapVector<Value *, Lifetime> values; ///< arguments, and results of nodes that own memory
 
-  /// Every node that reads a value or a view of it, with its number (`start` reads until it is waited for; nullptr: a
-  /// result of the function). Globals too.
+  /// Every node that reads a value or a view of it, with its number (`start` reads until it is
+  /// waited for; nullptr: a result of the function). Globals too.
   llvm::DenseMap<const Value *, std::vector<std::pair<const Node *, int>>> reads;
   /// The `assign` nodes of the function, by the global they write.
   llvm::DenseMap<const Value *, std::vector<const Node *>> writes;
 };
-/// An error where a value is read through a view that has no strides, or where a view of a global is read after the global
-/// is assigned (the emitted program would see the new value).
+/// An error where a value is read through a view that has no strides, or where a view of a global
+/// is read after the global is assigned (the emitted program would see the new value).
 llvm::Expected<Liveness> computeLiveness(const Function &f);
 
 /// Whether nobody but `n` reads `v` at `n` or after it.
 bool isLastReader(const Liveness &l, const Value *v, const Node &n);
-/// Whether `n` reads `v` at most through operands that its result may be written over, element by element.
+/// Whether `n` reads `v` at most through operands that its result may be written over, element by
+/// element.
 bool readsInPlaceOnly(const Node &n, unsigned result, const Value *v);
 
-/// Bytes live at each node of a planned function: values, workspaces; globals and arguments are not counted.
+/// Bytes live at each node of a planned function: values, workspaces; globals and arguments are not
+/// counted.
 std::vector<int64_t> liveBytes(const Function &f, const Liveness &l);
 
-/// Offset in the arena (bytes) of element 0 of a value that a planned function uses, through views; -1 if it has none.
+/// Offset in the arena (bytes) of element 0 of a value that a planned function uses, through views;
+/// -1 if it has none.
 int64_t plannedOffset(const Function &f, Value *v);
 /// Name of the module attribute with the offsets of a function's arguments.
 std::string argOffsetsAttr(const Function &f);
 
-/// Rule V7: values whose lifetimes overlap have memory of their own, unless one is written in place of the other.
+/// Rule V7: values whose lifetimes overlap have memory of their own, unless one is written in place
+/// of the other.
 llvm::Error verifyPlan(const Module &m);
 
 } // namespace zcc

@@ -2,11 +2,13 @@
 //
 //   param %w : f32[64] ...                      param %w : f32[64] ... {offset = 0}
 //   %h = fused %x {kernel = "k0"}      ->       %h = fused %x {kernel = "k0", offsets = [256]}
-//   %y = matmul %h, %w                          %y = matmul %h, %w {offsets = [512], scratch = 768, scratch_bytes = 64}
+//   %y = matmul %h, %w                          %y = matmul %h, %w {offsets = [512], scratch = 768,
+//   scratch_bytes = 64}
 //
-// The arena is [globals | inputs and results of @micro | values]: the last part is shared by the functions, which never
-// run at once. A result is written over an operand that dies there, or into the memory of the global that it is assigned
-// to, where the node's record or `inplace` attribute allows it.
+// The arena is [globals | inputs and results of @micro | values]: the last part is shared by the
+// functions, which never run at once. A result is written over an operand that dies there, or into
+// the memory of the global that it is assigned to, where the node's record or `inplace` attribute
+// allows it.
 #include "ir/Op.h"
 #include "passes/Liveness.h"
 #include "passes/Pass.h"
@@ -41,7 +43,8 @@ static int64_t roundUp(int64_t bytes) { return llvm::alignTo(std::max<int64_t>(b
 
 // ---- what shares memory
 
-/// The value that may be written right into the memory of the global that `assign` writes, or nullptr.
+/// The value that may be written right into the memory of the global that `assign` writes, or
+/// nullptr.
 static Value *producedInGlobal(const FunctionPlan &p, const Node &assign) {
   auto *g = static_cast<GlobalValue *>(assign.operand(0));
   auto source = storageOf(assign.operand(1));
@@ -52,7 +55,8 @@ static Value *producedInGlobal(const FunctionPlan &p, const Node &assign) {
   if (v->type.localBytes() != g->type.localBytes() || p.live.writes.lookup(g).size() != 1 ||
       p.inGlobal.count(v) || !readsInPlaceOnly(def, v->index, g))
     return nullptr;
-  // Nobody may read the old value once it is overwritten; what reads %g after the assignment means the new one.
+  // Nobody may read the old value once it is overwritten; what reads %g after the assignment means
+  // the new one.
   int from = p.live.number.lookup(&def), to = p.live.number.lookup(&assign);
   auto reads = p.live.reads.find(g);
   if (reads != p.live.reads.end())
@@ -67,8 +71,7 @@ static int dyingOperand(const FunctionPlan &p, const Node &n, unsigned r,
                         llvm::ArrayRef<unsigned> taken) {
   for (auto [result, operand] : inplacePairs(n)) {
     auto s = result == r && n.operand(operand) ? storageOf(n.operand(operand)) : std::nullopt;
-    if (!s || !s->isDense() || !p.bufferOf.count(s->base) ||
-        s->base->kind != Value::Result ||
+    if (!s || !s->isDense() || !p.bufferOf.count(s->base) || s->base->kind != Value::Result ||
         s->base->type.localBytes() != n.result(r)->type.localBytes())
       continue;
     unsigned b = p.bufferOf.lookup(s->base);
@@ -117,7 +120,8 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx,
 
 // ---- offsets
 
-/// Places the buffers in this order, each at the lowest offset that is free during its life; returns the end.
+/// Places the buffers in this order, each at the lowest offset that is free during its life;
+/// returns the end.
 static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigned> order) {
   int64_t end = 0;
   std::vector<unsigned> placed; // by offset
@@ -134,15 +138,15 @@ static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigne
     }
     b.offset = at;
     end = std::max(end, at + b.bytes);
-    auto where = std::upper_bound(placed.begin(), placed.end(), at, [&](int64_t v, unsigned j) {
-      return v < buffers[j].offset;
-    });
+    auto where = std::upper_bound(placed.begin(), placed.end(), at,
+                                  [&](int64_t v, unsigned j) { return v < buffers[j].offset; });
     placed.insert(where, i);
   }
   return end;
 }
 
-/// Largest first is within a few percent of the live peak on most graphs, but not on all: the best of three orders is taken.
+/// Largest first is within a few percent of the live peak on most graphs, but not on all: the best
+/// of three orders is taken.
 static int64_t place(std::vector<Buffer> &buffers) {
   auto size = [](const Buffer &b) { return double(b.bytes); };
   auto area = [](const Buffer &b) { return double(b.bytes) * (b.life.last - b.life.first + 1); };
@@ -154,9 +158,8 @@ static int64_t place(std::vector<Buffer> &buffers) {
     std::vector<unsigned> order(buffers.size());
     for (unsigned i = 0; i < order.size(); ++i)
       order[i] = i;
-    llvm::stable_sort(order, [&](unsigned a, unsigned b) {
-      return key(buffers[a]) > key(buffers[b]);
-    });
+    llvm::stable_sort(order,
+                      [&](unsigned a, unsigned b) { return key(buffers[a]) > key(buffers[b]); });
     std::vector<Buffer> trial = buffers;
     int64_t end = placeInOrder(trial, order);
     if (end < least)
@@ -192,7 +195,8 @@ static void writeOffsets(FunctionPlan &p, int64_t base,
 
 // ---- the pass
 
-/// Inputs have one place by name in all functions, so that the data loader need not know which function runs next.
+/// Inputs have one place by name in all functions, so that the data loader need not know which
+/// function runs next.
 static int64_t placeArguments(Module &m, int64_t at) {
   llvm::StringMap<std::pair<int64_t, int64_t>> byName; // offset, bytes
   for (auto &f : m.functions) {

@@ -24,7 +24,8 @@ namespace cl = llvm::cl;
 
 // ---- options
 
-static cl::opt<std::string> model(cl::Positional, cl::desc("model.onnx"), cl::cat(optionCategory()));
+static cl::opt<std::string> model(cl::Positional, cl::desc("model.onnx"),
+                                  cl::cat(optionCategory()));
 static cl::opt<std::string> output("o", cl::desc("the program"), cl::value_desc("OUT"),
                                    cl::cat(optionCategory()));
 static cl::opt<std::string> target("target", cl::desc("what computes: cpu"), cl::init("cpu"),
@@ -34,9 +35,11 @@ static cl::opt<std::string> march("march", cl::desc("the CPU that code is genera
                                   cl::cat(optionCategory()));
 static cl::opt<std::string> dtype("dtype", cl::desc("compute type: fp32"), cl::init("fp32"),
                                   cl::value_desc("TYPE"), cl::cat(optionCategory()));
-static cl::opt<std::string>
-    loss("loss", cl::desc("the loss: an output's name, cross_entropy(logits, labels, ...) and its like, or none"),
-         cl::value_desc("NAME"), cl::cat(optionCategory()));
+static cl::opt<std::string> loss(
+    "loss",
+    cl::desc(
+        "the loss: an output's name, cross_entropy(logits, labels, ...) and its like, or none"),
+    cl::value_desc("NAME"), cl::cat(optionCategory()));
 static cl::list<std::string> dims("dim", cl::desc("fix a symbolic dimension"),
                                   cl::value_desc("NAME=N"), cl::cat(optionCategory()));
 static cl::list<std::string> train("train", cl::desc("what is trained, instead of the default set"),
@@ -45,28 +48,46 @@ static cl::list<std::string> freeze("freeze", cl::desc("what is not trained"),
                                     cl::value_desc("REGEX"), cl::cat(optionCategory()));
 static cl::list<std::string> tie("tie", cl::desc("initializers that are one parameter"),
                                  cl::value_desc("A,B"), cl::cat(optionCategory()));
-static cl::list<std::string> untie("untie", cl::desc("an initializer whose uses are several parameters"),
+static cl::list<std::string> untie("untie",
+                                   cl::desc("an initializer whose uses are several parameters"),
                                    cl::value_desc("A"), cl::cat(optionCategory()));
 static cl::opt<std::string>
-    batchNorm("batch-norm", cl::desc("normalise by the batch (train) or by the file's statistics (frozen)"),
+    batchNorm("batch-norm",
+              cl::desc("normalise by the batch (train) or by the file's statistics (frozen)"),
               cl::value_desc("train|frozen"), cl::cat(optionCategory()));
 static cl::opt<std::string> initWith("init", cl::desc("how initializers without data start"),
-                                     cl::value_desc("pytorch|normal:STD"), cl::cat(optionCategory()));
+                                     cl::value_desc("pytorch|normal:STD"),
+                                     cl::cat(optionCategory()));
 static cl::opt<std::string> emit("emit", cl::desc("stop early: exe, zir, cpp"), cl::init("exe"),
                                  cl::value_desc("KIND"), cl::cat(optionCategory()));
-static cl::opt<std::string> plan("plan", cl::desc("memory, traffic and predicted time; no output file"),
-                                 cl::ValueOptional, cl::value_desc("json"), cl::cat(optionCategory()));
-static cl::opt<bool> check("check", cl::desc("list what cannot be compiled"), cl::cat(optionCategory()));
+static cl::opt<std::string> plan("plan",
+                                 cl::desc("memory, traffic and predicted time; no output file"),
+                                 cl::ValueOptional, cl::value_desc("json"),
+                                 cl::cat(optionCategory()));
+static cl::opt<bool> check("check", cl::desc("list what cannot be compiled"),
+                           cl::cat(optionCategory()));
 static cl::opt<bool> memoryTable("print-memory", cl::desc("print the bytes live at each node"),
                                  cl::cat(optionCategory()));
 
-/// Options that the design names and that do not work yet: they are refused by name, before the parser calls them unknown.
+/// Options that the design names and that do not work yet: they are refused by name, before the
+/// parser calls them unknown.
 static llvm::Error refuseMissing(int argc, char **argv) {
-  constexpr StringRef kMissing[] = {
-      "offload-optimizer", "offload-param", "offload-activations", "checkpoint-activations", "tile",
-      "memory", "host-memory", "nvme", "config", "reduce-bucket-size", "allgather-bucket-size",
-      "param-persistence-threshold", "max-live-parameters", "max-reuse-distance", "prefetch",
-      "sub-group-size"};
+  constexpr StringRef kMissing[] = {"offload-optimizer",
+                                    "offload-param",
+                                    "offload-activations",
+                                    "checkpoint-activations",
+                                    "tile",
+                                    "memory",
+                                    "host-memory",
+                                    "nvme",
+                                    "config",
+                                    "reduce-bucket-size",
+                                    "allgather-bucket-size",
+                                    "param-persistence-threshold",
+                                    "max-live-parameters",
+                                    "max-reuse-distance",
+                                    "prefetch",
+                                    "sub-group-size"};
   for (int i = 1; i < argc; ++i) {
     StringRef a = argv[i];
     if (!a.consume_front("-"))
@@ -152,7 +173,8 @@ static llvm::Expected<std::string> readRange(const Module &m, const ExportPiece 
   return (*data)->getBuffer().str();
 }
 
-static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m, const ExportTemplate &t) {
+static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m,
+                                                           const ExportTemplate &t) {
   std::vector<ExportPart> parts;
   std::string bytes;
   for (const ExportPiece &p : t.pieces) {
