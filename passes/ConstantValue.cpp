@@ -1,6 +1,5 @@
 #include "passes/ConstantValue.h"
 #include "ir/Builder.h"
-#include <cmath>
 #include <cstring>
 
 using namespace zcc;
