@@ -1,5 +1,6 @@
-// Sums and maxima over float rows with a fixed number of lanes, so that their bits do not depend on the
-// width of the machine's vectors. Written with vector types: compilers unroll loops over lanes into scalars.
+// Sums and maxima over float rows with a fixed number of lanes, so that their bits do not depend on
+// the width of the machine's vectors. Written with vector types: compilers unroll loops over lanes
+// into scalars.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ static inline __attribute__((always_inline)) float rowSum(const float *s, int64_
 }
 
 /// sum(a * b), the products rounded.
-static inline __attribute__((always_inline)) float rowDot(const float *a, const float *b, int64_t n) {
+static inline __attribute__((always_inline)) float rowDot(const float *a, const float *b,
+                                                          int64_t n) {
   Lanes sum{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)

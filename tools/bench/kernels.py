@@ -43,7 +43,8 @@ def convolution(n, c, side, filters, k, s, p):
     g = torch.randn_like(F.conv2d(x, w, None, s, p))
 
     def backward(which):
-        torch.ops.aten.convolution_backward(g, x, w, None, [s, s], [p, p], [1, 1], False, [0, 0], 1, which)
+        torch.ops.aten.convolution_backward(g, x, w, None, [s, s], [p, p], [1, 1], False, [0, 0], 1,
+                                            which)
 
     return [ms(lambda: F.conv2d(x, w, None, s, p)), ms(lambda: backward([True, False, False])),
             ms(lambda: backward([False, True, False]))]
