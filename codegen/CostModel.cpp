@@ -77,8 +77,9 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
 StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machine) {
   StepCost step;
   double compute = 0, memory = 0, communication = 0;
+  bool trains = m.function("micro");
   for (auto &f : m.functions) {
-    if (f->name != "micro" && f->name != "update")
+    if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
       continue;
     double times = f->name == "micro" ? o.gradAccum : 1;
     for (auto &n : f->nodes) {

@@ -25,7 +25,7 @@ struct NodeCost {
 };
 NodeCost costOf(const Node &n, int ranks);
 
-/// A step: `grad_accum` times @micro, then @update.
+/// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval.
 struct StepCost {
   double flops = 0;
   std::map<std::string, double> sent; ///< bytes a rank sends, by collective

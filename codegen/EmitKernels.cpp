@@ -3,7 +3,9 @@
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
 #include "ir/View.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
+#include <algorithm>
 
 using namespace zcc;
 
@@ -57,8 +59,8 @@ KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Valu
       if (n->op->isElementwise() || n->op->reduction)
         what += std::string(" ") + n->op->name;
     heads += "void " + symbol + "(" + params + ");\n";
-    text += "//" + what + "\nvoid " + symbol + "(" + params + ") {\n" + casts +
-            LoopEmitter(*k, strides, threads).body() + "}\n\n";
+    functions.push_back("//" + what + "\nvoid " + symbol + "(" + params + ") {\n" + casts +
+                        LoopEmitter(*k, strides, threads).body() + "}\n\n");
   }
   std::string c = symbol + "(";
   bool first = true;
@@ -80,11 +82,27 @@ int64_t KernelEmitter::scratchBytes(const Node &fused) {
   return k ? LoopEmitter::scratchBytes(*k) : 0;
 }
 
-std::string KernelEmitter::source() const {
+std::string KernelEmitter::sourceHead() const {
   return "// Kernels of " + module.name +
          ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
          "#include \"runtime/cpu/KernelMath.h\"\n\n" +
-         heads + "\n" + text;
+         heads + "\n";
+}
+
+std::string KernelEmitter::source() const { return sourceHead() + llvm::join(functions, ""); }
+
+std::vector<std::string> KernelEmitter::sources() const {
+  constexpr size_t kMostParts = 4, kPartBytes = 32 << 10; // that takes the compiler half a second
+  size_t total = 0, done = 0;
+  for (const std::string &f : functions)
+    total += f.size();
+  size_t parts = std::clamp<size_t>(total / kPartBytes, 1, kMostParts);
+  std::vector<std::string> out(parts, sourceHead());
+  for (const std::string &f : functions) {
+    out[done * parts / total] += f;
+    done += f.size();
+  }
+  return out;
 }
 
 std::string KernelEmitter::declarations() const { return heads; }

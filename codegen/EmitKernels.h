@@ -22,6 +22,9 @@ public:
   static int64_t scratchBytes(const Node &fused);
   /// One translation unit with all functions; to be compiled at -O3 with -ffp-contract=off.
   std::string source() const;
+  /// The same as several translation units, of about equal length and more of them the more there is, so that they compile
+  /// side by side.
+  std::vector<std::string> sources() const;
   /// Their declarations.
   std::string declarations() const;
 
@@ -29,7 +32,10 @@ private:
   const Module &module;
   int threads;
   llvm::StringMap<std::string> symbols; ///< kernel and strides -> function
-  std::string text, heads;
+  std::vector<std::string> functions;
+  std::string heads;
+
+  std::string sourceHead() const;
 };
 
 } // namespace zcc

@@ -296,10 +296,11 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   calls.printPrepare(os);
   os << "static const char planJson[] = " << quoted(info.planJson) << ";\n\n";
 
-  out.kernels = kernels.source();
+  out.kernels = kernels.sources();
   uint64_t hash = zccrt::hashBytes(text.data(), text.size()) +
-                  3 * zccrt::hashBytes(out.kernels.data(), out.kernels.size()) +
-                  5 * zccrt::hashBytes(out.literals.data(), out.literals.size());
+                  3 * zccrt::hashBytes(out.literals.data(), out.literals.size());
+  for (const std::string &part : out.kernels)
+    hash = 5 * hash + zccrt::hashBytes(part.data(), part.size());
   os << formatv("static const uint64_t programHash = {0:x}u;\n", hash) << record();
   out.program = std::move(text);
   return std::move(out);

@@ -5,6 +5,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
+#include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
 #include <algorithm>
 #include <unistd.h>
@@ -35,6 +36,13 @@ public:
 struct Job {
   llvm::sys::ProcessInfo process;
   std::string log;
+};
+
+/// One translation unit, NAME.cpp.
+struct Part {
+  std::string name;
+  StringRef source;
+  std::vector<std::string> flags;
 };
 } // namespace
 
@@ -89,6 +97,12 @@ static std::vector<std::string> libraries() {
       out.push_back("-Wl,-rpath," + folder.str());
   }
   return out;
+}
+
+/// Flags of a build with sanitizers: programs are built like the runtime that they link.
+static std::vector<std::string> sanitizers() {
+  return *ZCC_SANITIZE ? std::vector<std::string>{"-fsanitize=" ZCC_SANITIZE}
+                       : std::vector<std::string>();
 }
 
 // ---- the machine
@@ -154,6 +168,7 @@ static llvm::Error install(StringRef from, const std::string *bytes, StringRef o
   if (auto ec = fs::createUniqueFile(out + ".%%%%%%", fd, temp))
     return error("cannot write '" + out + "': " + ec.message());
   ::close(fd);
+  llvm::sys::RemoveFileOnSignal(temp);
   llvm::Error e = llvm::Error::success();
   std::error_code ec;
   if (bytes)
@@ -168,6 +183,7 @@ static llvm::Error install(StringRef from, const std::string *bytes, StringRef o
     ec = fs::rename(temp, out);
   if (e || ec)
     fs::remove(temp);
+  llvm::sys::DontRemoveFileOnSignal(temp);
   if (e)
     return e;
   return ec ? error("cannot write '" + out + "': " + ec.message()) : llvm::Error::success();
@@ -175,18 +191,12 @@ static llvm::Error install(StringRef from, const std::string *bytes, StringRef o
 
 // ---- compile and link
 
-llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {
-  WorkFolder work;
-  if (auto ec = fs::createUniqueDirectory("zcc", work.path))
-    return error("cannot make a temporary folder: " + ec.message());
-  std::pair<const char *, const std::string *> files[] = {{"program.cpp", &program.program},
-                                                          {"kernels.cpp", &program.kernels},
-                                                          {"literals.bin", &program.literals}};
-  for (auto &[name, text] : files)
-    if (auto e = writeFile(work.file(name), *text))
-      return e;
-
-  std::vector<std::string> common = {ZCC_CXX,
+/// Compiles NAME.cpp to NAME.o for each part, all at once.
+static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, StringRef march) {
+  std::vector<Job> jobs;
+  llvm::Error failed = llvm::Error::success();
+  for (const Part &p : parts) {
+    std::vector<std::string> args = {ZCC_CXX,
                                      "-std=c++20",
                                      "-c",
                                      "-I" ZCC_SOURCE_DIR,
@@ -195,42 +205,47 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
                                      "-fno-math-errno",
                                      "-fno-trapping-math",
                                      "-ffp-contract=off"};
-  std::vector<std::string> sanitize;
-  if (StringRef(ZCC_SANITIZE) != "")
-    sanitize = {"-fsanitize=" ZCC_SANITIZE};
-  llvm::append_range(common, sanitize);
-  auto compile = [&](const char *name, std::vector<std::string> flags) {
-    std::vector<std::string> args = common;
-    llvm::append_range(args, flags);
-    args.insert(args.end(),
-                {work.file(std::string(name) + ".cpp"), "-o", work.file(std::string(name) + ".o")});
-    return start(args, work.file(std::string(name) + ".log"));
-  };
-  auto kernels = compile("kernels", {"-O3", "-fopenmp"});
-  if (!kernels)
-    return kernels.takeError();
-  auto tables = compile("program", {"-O1"});
-  llvm::Error failed = finish(*kernels, work, "compiling the generated kernels");
-  if (!tables)
-    return llvm::joinErrors(std::move(failed), tables.takeError());
-  failed = llvm::joinErrors(std::move(failed), finish(*tables, work, "compiling the program"));
-  if (failed)
-    return failed;
+    llvm::append_range(args, p.flags);
+    llvm::append_range(args, sanitizers());
+    args.insert(args.end(), {work.file(p.name + ".cpp"), "-o", work.file(p.name + ".o")});
+    auto job = start(args, work.file(p.name + ".log"));
+    if (job)
+      jobs.push_back(*job);
+    else
+      failed = llvm::joinErrors(std::move(failed), job.takeError());
+  }
+  for (Job &j : jobs)
+    failed = llvm::joinErrors(std::move(failed), finish(j, work, "compiling the program"));
+  return failed;
+}
 
-  std::vector<std::string> args = {ZCC_CXX,
-                                   "-fopenmp",
-                                   "-o",
-                                   work.file("program"),
-                                   work.file("program.o"),
-                                   work.file("kernels.o"),
-                                   ZCC_RUNTIME_LIB};
+static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts) {
+  std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program")};
+  for (const Part &p : parts)
+    args.push_back(work.file(p.name + ".o"));
+  args.push_back(ZCC_RUNTIME_LIB);
   llvm::append_range(args, libraries());
   args.push_back("-lpthread");
-  llvm::append_range(args, sanitize);
+  llvm::append_range(args, sanitizers());
   auto linker = start(args, work.file("link.log"));
-  if (!linker)
-    return linker.takeError();
-  if (auto e = finish(*linker, work, "linking the program"))
+  return linker ? finish(*linker, work, "linking the program") : linker.takeError();
+}
+
+llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {
+  WorkFolder work;
+  if (auto ec = fs::createUniqueDirectory("zcc", work.path))
+    return error("cannot make a temporary folder: " + ec.message());
+  std::vector<Part> parts = {{"program", program.program, {"-O1"}}};
+  for (size_t i = 0; i < program.kernels.size(); ++i)
+    parts.push_back({"kernels" + std::to_string(i), program.kernels[i], {"-O3", "-fopenmp"}});
+  for (const Part &p : parts)
+    if (auto e = writeFile(work.file(p.name + ".cpp"), p.source))
+      return e;
+  if (auto e = writeFile(work.file("literals.bin"), program.literals))
+    return e;
+  if (auto e = compileParts(work, parts, march))
+    return e;
+  if (auto e = linkParts(work, parts))
     return e;
 
   if (!program.weights.empty())

@@ -11,6 +11,7 @@
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
 #include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -341,7 +342,7 @@ static llvm::Error compile(int argc, char **argv) {
     return llvm::Error::success();
   }
   if (emit == "cpp")
-    return writeOrPrint(program->program + "\n" + program->kernels);
+    return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n"));
   return link(*program, march, output);
 }
 
