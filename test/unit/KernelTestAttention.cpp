@@ -238,6 +238,34 @@ TEST(Attention, ManyKeys) { // more than one block of keys
   check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
 }
 
+TEST(Attention, SameBitsOnAnyThreads) {
+  const Dims q{2, 3, 150, 32};
+  std::vector<float> first;
+  for (int threads : {1, 2, 3}) {
+    Call g("attention_grad", threads);
+    std::vector<int> in;
+    for (int i = 0; i < 4; ++i)
+      in.push_back(g.add<float>(q));
+    g.none();
+    in.push_back(g.add<float>(q));
+    in.push_back(g.add<float>({2, 3, 150, 1}));
+    g.results();
+    std::vector<int> out{g.add<float>(q), g.add<float>(q), g.add<float>(q)};
+    g.number("scale", 0.2);
+    g.ints("causal", {1});
+    Rng r;
+    for (int t : in)
+      g.fillRandom(t, r);
+    g.run();
+    std::vector<float> bits;
+    for (int t : out)
+      bits.insert(bits.end(), g.data<float>(t), g.data<float>(t) + product(q));
+    if (first.empty())
+      first = bits;
+    EXPECT_EQ(first, bits);
+  }
+}
+
 TEST(Attention, OtherElements) {
   check<double>({2, 4, 2, 40, 50, 16, 12, true, Mask::Float, true});
   check<double>({2, 4, 2, 40, 30, 16, 12, true, Mask::BoolRows});
