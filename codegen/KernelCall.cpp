@@ -77,7 +77,7 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
   bool isOperand = v->def != &n;
   size_t i = tensors.size();
   if (!s || (isOperand && !s->isDense() && s->strides != denseStrides(s->dims) &&
-             !(kernel->strided >> i & 1)))
+             (i >= 32 || !(kernel->strided >> i & 1))))
     return errorAt(n.loc, "'" + StringRef(n.op->name) + "' does not take '%" + v->name +
                               "' as a strided view");
   int64_t offset = f.module->has(Property::Planned) ? plannedOffset(f, v) : 0;

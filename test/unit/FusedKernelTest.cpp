@@ -262,6 +262,16 @@ TEST(FusedKernel, IntegersBoolsAndCounters) {
   check(g, 0);
 }
 
+TEST(FusedKernel, RowValuesOfStridedOperands) {
+  // A label a row, cut out of a larger tensor: its axes are not the row axis of the logits.
+  Graph g;
+  Value *labels = g.in(Elem::I64, {4, 20}), *x = g.in({64, 40});
+  Value *cut = g.b.reshape(g.b.slice(labels, 1, 2, 18), {64, 1});
+  Value *top = g.make(ops::sub, {x, g.reduce(ops::reduce_max, x, {1})});
+  g.out(g.make(ops::select, {g.make(ops::gt, {cut, g.b.scalar(0, Elem::I64)}), top, x}));
+  check(g, 0);
+}
+
 TEST(FusedKernel, OtherFloats) {
   for (Elem e : {Elem::BF16, Elem::F16, Elem::F64}) {
     Graph g;
