@@ -24,12 +24,16 @@ private:
     std::vector<std::string> meanings; ///< per use: the parameter's name, or ""
     std::string meaning;               ///< of the first use that has one, or its own name
     bool isAnonymous = false;          ///< has no parameter name of its own
+    bool isOpen = false;               ///< may stand for a parameter that the file lacks
     int64_t pieces = 1;                ///< as Parameter::pieces
   };
 
   void findFact(Fact &f);
   void factFromMetadata(Fact &f);
   void factFromFile(Fact &f);
+  void standsFor(Fact &f, const std::string &what, const std::string &evidence);
+  void claimLost();
+  bool isAliasOf(llvm::StringRef parameter) const;
   bool isMask(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
   bool repeatsRows(const Initializer &t) const;
@@ -41,6 +45,9 @@ private:
   void tieByName();
   void tieByValue();
   bool tie(Fact &to, Fact &from, const std::string &why, bool mustEqual);
+  void suggestTies();
+  bool isSame(const Initializer &a, const Initializer &b) const;
+  void splitByUse(Fact &f);
   llvm::Error applyTies();
   void warnAboutLosses();
   void remember();
@@ -60,6 +67,7 @@ private:
   std::vector<std::string>
       computed_; ///< "'expand' from model.cls_token": results that stand for parameters
   llvm::StringMap<unsigned> factIndex_;
+  llvm::StringSet<> claimed_; ///< lost parameters that an initializer stands for
 };
 
 } // namespace zcc

@@ -148,18 +148,16 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t,
   return std::nullopt;
 }
 
-std::vector<std::string> Evidence::lostNear(const InitializerUse &use) const {
+std::vector<std::string> Evidence::lostNear(const InitializerUse &use, Near near) const {
   std::vector<std::string> r;
   auto scope = scopeOf(*use.node);
   if (!scope)
     return r;
+  auto parentOf = [](StringRef path) { return path.contains('.') ? path.rsplit('.').first : ""; };
   for (const std::string &p : lost_) {
-    StringRef module = StringRef(p).rsplit('.').first, parent = module.rsplit('.').first;
-    if (!StringRef(p).contains('.'))
-      module = parent = "";
-    else if (!module.contains('.'))
-      parent = "";
-    if (module == *scope || parent == *scope)
+    StringRef module = parentOf(p);
+    bool isRoot = module.empty();
+    if (near == Near::SameModule ? module == *scope : !isRoot && parentOf(module) == *scope)
       r.push_back(p);
   }
   return r;

@@ -36,9 +36,9 @@ public:
   /// Parameters of the program that no node of the file mentions, in module order: folded into
   /// something else.
   const std::vector<std::string> &lost() const { return lost_; }
-  /// Lost parameters of the module (or of a direct child of it) that computes with this
-  /// initializer.
-  std::vector<std::string> lostNear(const InitializerUse &use) const;
+  enum class Near { SameModule, Parent };
+  /// Lost parameters of the module that computes with this initializer, or of its direct children.
+  std::vector<std::string> lostNear(const InitializerUse &use, Near near) const;
 
 private:
   std::string targetOf(llvm::StringRef placeholder) const;

@@ -105,8 +105,10 @@ bool trainsStatistics(NodeImport &n) {
 void updateStatistic(NodeImport &n, unsigned input, const Val &batch, double momentum) {
   Emitter &e = n.e;
   Val running = n.in(input);
-  if (!running.value || !running.value->isGlobal())
-    return; // a constant has nowhere to be updated
+  if (!running.value || !running.value->isGlobal() ||
+      static_cast<GlobalValue *>(running.value)->role != GlobalValue::State)
+    return; // a constant has nowhere to be updated; one that --train names is updated by the
+            // optimizer
   Val next = e.add(e.mul(running, momentum), e.mul(e.cast(batch, running.elem()), 1 - momentum));
   e.emitAll(ops::assign, {running, next});
 }
@@ -122,8 +124,8 @@ void batchNorm(NodeImport &n) {
     Val rstd = e(ops::rsqrt, e.add(var, eps));
     Val factor = e.mul(scale, rstd);
     n.out(0, scaled(e, x, factor, e.sub(bias, e.mul(mean, factor))));
-    n.out(1, mean);
-    n.out(2, var);
+    for (unsigned i = 1; i < n.outputs(); ++i) // the last two are gone since opset 14
+      n.out(i, i % 2 ? mean : var);
     return;
   }
   Vals r = e.emitAll(ops::batch_norm, {x, scale, bias}, {{"eps", eps}});

@@ -105,7 +105,31 @@ void stft(NodeImport &n) {
   n.out(e.concat({e.unsqueeze(c.real, {3}), e.unsqueeze(c.imaginary, {3})}, 3));
 }
 
-const OnnxOp kOps[] = {{"DFT", dft}, {"STFT", stft}};
+/// a - b cos + c cos 2 over a window; periodic ones leave out the last point.
+void window(NodeImport &n, double a, double b, double c) {
+  int64_t size = Emitter::asInt(n.in(0), "sizes");
+  double period = double(n.i("periodic", 1) ? size : size - 1);
+  auto elem = elemFromOnnx(int(n.i("output_datatype", 1)));
+  if (!elem || !isFloat(*elem))
+    unsupported("element type " + onnxTypeName(int(n.i("output_datatype"))));
+  std::vector<double> w;
+  for (int64_t i = 0; i < size; ++i) {
+    double angle = 2 * M_PI * double(i) / std::max(period, 1.0);
+    w.push_back(a - b * std::cos(angle) + c * std::cos(2 * angle));
+  }
+  n.out(Emitter::floats(w, Type(*elem, {std::max<int64_t>(size, 0)})));
+}
+void hann(NodeImport &n) { window(n, 0.5, 0.5, 0); }
+void hamming(NodeImport &n) { window(n, 25.0 / 46, 21.0 / 46, 0); }
+void blackman(NodeImport &n) { window(n, 0.42, 0.5, 0.08); }
+
+const OnnxOp kOps[] = {
+    {"DFT", dft},
+    {"STFT", stft},
+    {"HannWindow", hann},
+    {"HammingWindow", hamming},
+    {"BlackmanWindow", blackman},
+};
 
 } // namespace
 

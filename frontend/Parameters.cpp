@@ -14,6 +14,15 @@ constexpr const char *kExportHint =
     "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
     "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
 
+/// "a, b and 20 more".
+static std::string listed(llvm::ArrayRef<std::string> names) {
+  constexpr size_t kMost = 6; // names in a message
+  if (names.size() <= kMost)
+    return llvm::join(names, ", ");
+  return llvm::join(names.take_front(kMost), ", ") + " and " +
+         std::to_string(names.size() - kMost) + " more";
+}
+
 llvm::Expected<std::unique_ptr<Parameters>>
 Parameters::decide(const OnnxFile &file, const ImportOptions &options, ImportReport &report) {
   auto p = std::make_unique<Parameters>();
@@ -37,11 +46,13 @@ llvm::Error Decision::run() {
   }
   for (Fact &f : facts_)
     findFact(f);
+  claimLost();
   if (auto e = applyTrainAndFreeze())
     return e;
   makeParameters();
   tieByName();
   tieByValue();
+  suggestTies();
   if (auto e = applyTies())
     return e;
   warnAboutLosses();
@@ -192,21 +203,59 @@ void Decision::factFromMetadata(Fact &f) {
     f.evidence = "a weight of " + uses[0].node->op_type();
     return;
   }
-  std::vector<std::string> lost;
-  for (auto &u : uses)
-    for (const std::string &p : evidence_.lostNear(u))
-      if (!llvm::is_contained(lost, p))
-        lost.push_back(p);
   bool named = !evidence_.hasSignature() && StringRef(t.name).starts_with("embedding");
-  if ((lost.empty() && !named) || t.count() <= 1 || isMask(t) || hasFewValues(t)) {
-    f.evidence = "no parameter of the model stands behind it";
+  f.evidence = "no parameter of the model stands behind it";
+  if (t.count() <= 1 || isMask(t) || hasFewValues(t))
     return;
-  }
+  if (named)
+    standsFor(f, "an embedding", "its name");
+  else
+    f.isOpen = true;
+}
+
+/// The file has a result that was computed from parameters instead of them.
+void Decision::standsFor(Fact &f, const std::string &what, const std::string &evidence) {
   f.role = Parameter::Trained;
-  f.evidence = named ? "its name" : "the module that uses it lacks " + llvm::join(lost, ", ");
-  f.pieces = repeatsRows(t) ? t.dims[0] : 1;
-  computed_.push_back("'" + t.name + "' " + t.type().str() + " from " +
-                      (named ? "an embedding" : llvm::join(lost, ", ")));
+  f.evidence = evidence;
+  f.pieces = repeatsRows(*f.source) ? f.source->dims[0] : 1;
+  computed_.push_back("'" + f.source->name + "' " + f.source->type().str() + " from " + what);
+}
+
+/// Whether the exporter only moved the elements of what it was made from, by the name of its FX
+/// node.
+static bool isRearranged(StringRef initializer) {
+  StringRef base = initializer.rtrim("0123456789");
+  base.consume_back("_");
+  return base == "permute" || base == "transpose" || base == "t" || base == "view" ||
+         base == "reshape" || base == "clone" || base == "alias";
+}
+
+/// Anonymous initializers stand for parameters that the model had and the file lacks: first those
+/// that the very module of a parameter uses, then those that its parent uses.
+void Decision::claimLost() {
+  for (Evidence::Near near : {Evidence::Near::SameModule, Evidence::Near::Parent}) {
+    std::vector<std::string> now;
+    for (Fact &f : facts_) {
+      if (!f.isOpen || f.role == Parameter::Trained)
+        continue;
+      std::vector<std::string> lost;
+      for (auto &u : evidence_.uses(f.source->name))
+        for (const std::string &p : evidence_.lostNear(u, near))
+          if (!llvm::is_contained(lost, p) && !claimed_.contains(p))
+            lost.push_back(p);
+      if (lost.empty())
+        continue;
+      now.insert(now.end(), lost.begin(), lost.end());
+      if (lost.size() == 1 && near == Evidence::Near::SameModule && isRearranged(f.source->name)) {
+        f.role = Parameter::Trained;
+        f.meaning = lost[0];
+        f.evidence = "its module lacks " + lost[0];
+      } else {
+        standsFor(f, listed(lost), "the module that uses it lacks " + llvm::join(lost, ", "));
+      }
+    }
+    claimed_.insert(now.begin(), now.end());
+  }
 }
 
 void Decision::factFromFile(Fact &f) {
@@ -342,12 +391,25 @@ void Decision::split(Fact &f) {
 
 // ---- what the user should know
 
+/// Whether a submodule of its module has a parameter of the same last name: "head.bias" beside
+/// "head.decoder.bias".
+bool Decision::isAliasOf(StringRef parameter) const {
+  auto [module, leaf] = parameter.rsplit('.');
+  for (const Fact &f : facts_) {
+    StringRef name = f.source->name;
+    if (name.starts_with((module + ".").str()) && name.ends_with(("." + leaf).str()) &&
+        name != parameter)
+      return true;
+  }
+  return false;
+}
+
 void Decision::warnAboutLosses() {
   if (!evidence_.hasFx)
     return;
   if (!computed_.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " +
-         llvm::join(computed_, ", ") + "; " + kExportHint);
+         listed(computed_) + "; " + kExportHint);
   llvm::StringSet<> have;
   for (auto &p : out_.all_)
     have.insert(p->name);
@@ -374,6 +436,20 @@ void Decision::warnAboutLosses() {
          " convolutions (first '" + folded[0] +
          "'): the batch's statistics cannot be used and its own parameters are gone; " +
          kExportHint);
+  // What was merged with an equal computation leaves no trace but its name among the program's
+  // inputs.
+  std::vector<std::string> merged;
+  for (const std::string &p : evidence_.lost())
+    if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
+      merged.push_back(p);
+  bool mergesEqual = !out_.splits_.empty() || !dropped.empty();
+  if (!merged.empty() && mergesEqual)
+    warn(std::to_string(merged.size()) +
+         " parameters of the model are not in the file, unused or merged with "
+         "equal ones: " +
+         listed(merged) + "; " + kExportHint);
+  else if (!merged.empty())
+    remark("not in the file, unused or another name of a shared one: " + llvm::join(merged, ", "));
   // Weights that went into LSTM's packed form are still there, under other names.
   bool packed = llvm::any_of(file_.graph().node(), [](auto &n) {
     return n.op_type() == "LSTM" || n.op_type() == "GRU" || n.op_type() == "RNN";
@@ -382,7 +458,7 @@ void Decision::warnAboutLosses() {
     warn(std::to_string(dropped.size()) +
          " parameters of the model are not in the file (the exporter drops what is all "
          "zeros, for example) and are not trained: " +
-         llvm::join(dropped, ", ") + "; " + kExportHint);
+         listed(dropped) + "; " + kExportHint);
 }
 
 void Decision::remember() {

@@ -49,9 +49,13 @@ bool Decision::tie(Fact &to, Fact &from, const std::string &why, bool mustEqual)
   } else {
     turned = !plain;
   }
-  Parameter *p = out_.uses_[a.name].parameter, *old = out_.uses_[b.name].parameter;
-  bool base = out_.uses_[a.name].transposed;
-  out_.uses_[b.name] = {p, turned != base};
+  ParameterUse base = out_.uses_[a.name];
+  Parameter *old = out_.uses_[b.name].parameter;
+  if (old == base.parameter)
+    return true;
+  for (auto &u : out_.uses_) // whatever was tied to `from` follows it
+    if (u.second.parameter == old)
+      u.second = {base.parameter, (u.second.transposed != turned) != base.transposed};
   llvm::erase_if(out_.all_, [&](auto &x) { return x.get() == old; });
   remark("'" + b.name + "' is '" + a.name + "'" + (turned ? " transposed" : "") +
          ": one parameter (" + why + ")");
@@ -94,10 +98,65 @@ void Decision::tieByValue() {
   }
 }
 
+/// A file without metadata is taken literally; what folding has duplicated in it is only pointed
+/// out.
+void Decision::suggestTies() {
+  if (evidence_.hasFx)
+    return;
+  for (Fact &f : facts_) {
+    const Initializer &t = *f.source;
+    if (f.role != Parameter::Trained || f.named || !StringRef(t.name).starts_with("onnx::") ||
+        t.dims.size() != 2 || hasFewValues(t))
+      continue;
+    for (Fact &g : facts_)
+      if (&g != &f && g.role == Parameter::Trained && g.source->count() == t.count() &&
+          !StringRef(g.source->name).starts_with("onnx::") && isSame(*g.source, t)) {
+        std::string pair = g.source->name + "," + t.name;
+        if (!llvm::is_contained(options_.ties, pair))
+          warn("'" + t.name + "' has the values of '" + g.source->name +
+               "' and is trained apart; if the model ties them, add --tie=" + pair);
+        break;
+      }
+  }
+}
+
+/// Whether two matrices hold the same, one maybe transposed.
+bool Decision::isSame(const Initializer &a, const Initializer &b) const {
+  if (a.elem != b.elem || a.place == Initializer::Missing || b.place == Initializer::Missing)
+    return false;
+  auto x = file_.read(a), y = file_.read(b);
+  if (!x || !y) {
+    llvm::consumeError(x.takeError());
+    llvm::consumeError(y.takeError());
+    return false;
+  }
+  return *x == *y || (b.dims.size() >= 2 && *x == transposedBytes(*y, b.dims, elemBytes(*b.elem)));
+}
+
+/// --untie of an initializer that has no twin to part from: each of its uses is a parameter.
+void Decision::splitByUse(Fact &f) {
+  auto &uses = evidence_.uses(f.source->name);
+  for (size_t i = 1; i < uses.size(); ++i) {
+    Parameter *p = add(f, f.source->name + "." + std::to_string(i));
+    p->evidence = "--untie";
+    out_.splitIndex_[{uses[i].node, uses[i].index}] = p;
+    out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, p});
+  }
+}
+
 llvm::Error Decision::applyTies() {
-  for (const std::string &u : options_.unties)
-    if (!fact(u))
+  for (const std::string &u : options_.unties) {
+    Fact *f = fact(u);
+    if (!f)
       return error("--untie=" + u + ": the model has no initializer of that name");
+    bool hasTwin = llvm::any_of(
+        facts_, [&](Fact &g) { return &g != f && !f->meaning.empty() && g.meaning == f->meaning; });
+    if (hasTwin)
+      continue;
+    if (evidence_.uses(u).size() < 2)
+      return error("--untie=" + u + ": it is tied to nothing and has one use");
+    splitByUse(*f);
+  }
   for (const std::string &t : options_.ties) {
     auto [a, b] = StringRef(t).split(',');
     Fact *to = fact(a.trim()), *from = fact(b.trim());
