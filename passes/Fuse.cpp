@@ -16,6 +16,7 @@
 #include "ir/View.h"
 #include "passes/FuseGroups.h"
 #include "passes/KernelShape.h"
+#include "passes/Liveness.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
@@ -72,6 +73,20 @@ static Node *splatConstant(Value *v) {
   if (auto *d = std::get_if<std::vector<double>>(a))
     return d->size() == 1 ? v->def : nullptr;
   return v->def; // a single number
+}
+
+static Value *copyOf(Function &f, Node *before, Value *v) {
+  Builder b(f, before, before ? before->loc : v->def->loc);
+  return b.make(ops::copy, {v}, {}, v->name);
+}
+
+/// What is written over its operand (a scatter over its base) gets a constant one filled anew each time: a const global
+/// would be kept all the time, and copied.
+static void fillConstantBases(Function &f) {
+  for (auto &n : f.nodes)
+    for (auto [result, operand] : inplacePairs(*n))
+      if (splatConstant(n->operand(operand)))
+        n->setOperand(operand, copyOf(f, n.get(), n->operand(operand)));
 }
 
 /// Operands that a kernel call cannot take as they are: constants become const globals.
@@ -131,11 +146,6 @@ static bool acceptsView(const Node &n, unsigned i, const View &v) {
   return unit(d - 1, d - 2) || (rule == 'm' && unit(d - 2, d - 1));
 }
 
-static Value *copyOf(Function &f, Node *before, Value *v) {
-  Builder b(f, before, before ? before->loc : v->def->loc);
-  return b.make(ops::copy, {v}, {}, v->name);
-}
-
 static void legalizeViews(Function &f) {
   for (Node *n = f.first(); n; n = n->next()) {
     if (n->op == &ops::reshape && !viewOf(n->result()))
@@ -176,22 +186,35 @@ private:
   llvm::DenseMap<Value *, Value *> inside;
   std::vector<Value *> operands;
 
-  Value *leaf(Value *v, const FuseGroup &g);
-  void cloneInto(Node &n, const FuseGroup &g);
+  Value *leaf(Value *v, const Node &user);
+  void cloneInto(Node &n);
   std::string key() const;
 };
 } // namespace
 
-Value *KernelBuilder::leaf(Value *v, const FuseGroup &g) {
-  if (Value *known = inside.lookup(v))
+/// Whether the shape of a node's result comes from its constant operands.
+static bool isShapedByConstants(const Node &n) {
+  Dims dims;
+  for (Value *v : n.operands())
+    if (!splatConstant(v))
+      dims = broadcastDims(dims, v->type.dims).value_or(dims);
+  return n.op->isElementwise() && dims != n.result()->type.dims;
+}
+
+Value *KernelBuilder::leaf(Value *v, const Node &user) {
+  Node *c = splatConstant(v);
+  bool isShape = c && isShapedByConstants(user);
+  if (Value *known = inside.lookup(v); known && !isShape)
     return known;
   Value *in = nullptr;
-  if (Node *c = splatConstant(v)) {
+  if (c) {
+    // A scalar, so that equal kernels are equal, where its shape makes no difference.
+    Dims dims = isShape ? v->type.dims : Dims();
     Node *k = body->insert(std::make_unique<Node>(c->op, c->loc));
     k->attrs = c->attrs;
-    k->attrs.set("dims", std::vector<int64_t>());
-    k->results.push_back(std::make_unique<Value>(Value::Result, body->unique("c"),
-                                                 Type(v->type.elem, {})));
+    k->attrs.set("dims", std::vector<int64_t>(dims.begin(), dims.end()));
+    k->results.push_back(
+        std::make_unique<Value>(Value::Result, body->unique("c"), Type(v->type.elem, dims)));
     k->results[0]->def = k;
     in = k->result();
   } else if (v->def && v->def->op == &ops::iota) {
@@ -204,14 +227,15 @@ Value *KernelBuilder::leaf(Value *v, const FuseGroup &g) {
     in = body->addArg("a" + std::to_string(operands.size()), v->type);
     operands.push_back(v);
   }
-  inside[v] = in;
+  if (!isShape)
+    inside[v] = in;
   return in;
 }
 
-void KernelBuilder::cloneInto(Node &n, const FuseGroup &g) {
+void KernelBuilder::cloneInto(Node &n) {
   std::vector<Value *> ops;
   for (Value *v : n.operands())
-    ops.push_back(leaf(v, g));
+    ops.push_back(leaf(v, n));
   Node *k = body->insert(std::make_unique<Node>(n.op, n.loc));
   k->attrs = n.attrs;
   for (Value *v : ops)
@@ -294,7 +318,7 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
   std::vector<Node *> members = g.withReshapes();
   Loc loc;
   for (Node *n : members) {
-    cloneInto(*n, g);
+    cloneInto(*n);
     loc = mergeLocs(loc, n->loc);
   }
   std::vector<Value *> outputs = g.outputs();
@@ -359,6 +383,7 @@ static void eraseDead(Function &f) {
 static llvm::Error fuseFunction(Module &m, Function &f, llvm::StringMap<std::string> &known) {
   expandComposites(f);
   dropTrivialReductions(f);
+  fillConstantBases(f);
   if (llvm::Error e = globalizeConstants(m, f))
     return e;
   legalizeViews(f);
