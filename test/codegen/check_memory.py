@@ -1,0 +1,10 @@
+#!/usr/bin/env python3
+"""check_memory.py PLAN.json PROGRAM...: the program's resident peak lies between the plan's arena and the plan's bytes plus 5 %."""
+import json, resource, subprocess, sys
+
+plan = json.load(open(sys.argv[1]))
+arena, library = plan["spaces"]["device"]["arena_bytes"], plan["library_bytes"]
+subprocess.run(sys.argv[2:], check=True, stdout=subprocess.DEVNULL)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+assert arena <= peak, f"the plan reserves {arena} bytes, {peak} were resident"
+assert peak <= 1.05 * (arena + library), f"{peak} bytes were resident, planned are {arena} + {library}"
