@@ -7,6 +7,9 @@
 
 namespace zcc {
 
+/// "a, b and 20 more".
+std::string listed(llvm::ArrayRef<std::string> names);
+
 class Decision {
 public:
   Decision(const OnnxFile &f, const ImportOptions &o, ImportReport &r, Parameters &p)
@@ -33,6 +36,7 @@ private:
   void factFromFile(Fact &f);
   void standsFor(Fact &f, const std::string &what, const std::string &evidence);
   void claimLost();
+  void partByModule(Fact &f);
   bool isAliasOf(llvm::StringRef parameter) const;
   bool isMask(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;

@@ -10,19 +10,6 @@
 using namespace zcc;
 using llvm::StringRef;
 
-constexpr const char *kExportHint =
-    "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
-    "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
-
-/// "a, b and 20 more".
-static std::string listed(llvm::ArrayRef<std::string> names) {
-  constexpr size_t kMost = 6; // names in a message
-  if (names.size() <= kMost)
-    return llvm::join(names, ", ");
-  return llvm::join(names.take_front(kMost), ", ") + " and " +
-         std::to_string(names.size() - kMost) + " more";
-}
-
 llvm::Expected<std::unique_ptr<Parameters>>
 Parameters::decide(const OnnxFile &file, const ImportOptions &options, ImportReport &report) {
   auto p = std::make_unique<Parameters>();
@@ -230,13 +217,30 @@ static bool isRearranged(StringRef initializer) {
          base == "reshape" || base == "clone" || base == "alias";
 }
 
+/// Modules that each lack parameters of their own share equal values only by chance: their uses
+/// mean different ones.
+void Decision::partByModule(Fact &f) {
+  auto &uses = evidence_.uses(f.source->name);
+  if (f.pieces > 1 || uses.size() < 2)
+    return;
+  auto first = evidence_.lostNear(uses[0], Evidence::Near::SameModule);
+  f.meanings.resize(uses.size());
+  for (size_t i = 1; i < uses.size(); ++i) {
+    auto lost = evidence_.lostNear(uses[i], Evidence::Near::SameModule);
+    bool shares = llvm::any_of(lost, [&](auto &p) { return llvm::is_contained(first, p); });
+    if (!lost.empty() && !shares)
+      f.meanings[i] = scopeOf(*uses[i].node).value_or("") + "." + f.source->name;
+  }
+}
+
 /// Anonymous initializers stand for parameters that the model had and the file lacks: first those
 /// that the very module of a parameter uses, then those that its parent uses.
 void Decision::claimLost() {
   for (Evidence::Near near : {Evidence::Near::SameModule, Evidence::Near::Parent}) {
     std::vector<std::string> now;
     for (Fact &f : facts_) {
-      if (!f.isOpen || f.role == Parameter::Trained)
+      bool isNameless = f.role == Parameter::Trained && f.isAnonymous && f.meaning.empty();
+      if (!isNameless && (!f.isOpen || f.role == Parameter::Trained))
         continue;
       std::vector<std::string> lost;
       for (auto &u : evidence_.uses(f.source->name))
@@ -246,12 +250,16 @@ void Decision::claimLost() {
       if (lost.empty())
         continue;
       now.insert(now.end(), lost.begin(), lost.end());
+      if (isNameless)
+        continue; // a weight already, whatever its name
       if (lost.size() == 1 && near == Evidence::Near::SameModule && isRearranged(f.source->name)) {
         f.role = Parameter::Trained;
         f.meaning = lost[0];
         f.evidence = "its module lacks " + lost[0];
       } else {
         standsFor(f, listed(lost), "the module that uses it lacks " + llvm::join(lost, ", "));
+        if (near == Evidence::Near::SameModule)
+          partByModule(f);
       }
     }
     claimed_.insert(now.begin(), now.end());
@@ -370,7 +378,7 @@ void Decision::split(Fact &f) {
   llvm::StringMap<Parameter *> byMeaning;
   Parameter *own = out_.uses_[f.source->name].parameter;
   byMeaning[f.meaning] = own;
-  std::vector<std::string> names{f.meaning};
+  std::vector<std::string> names{f.meaning.empty() ? f.source->name : f.meaning};
   for (size_t i = 0; i < f.meanings.size(); ++i) {
     const std::string &m = f.meanings[i];
     if (m.empty() || m == f.meaning)
@@ -378,7 +386,7 @@ void Decision::split(Fact &f) {
     Parameter *&p = byMeaning[m];
     if (!p) {
       p = add(f, m);
-      p->evidence = "the metadata of its use names " + m;
+      p->evidence = "its use means " + m;
       names.push_back(m);
     }
     out_.splitIndex_[{uses[i].node, uses[i].index}] = p;
@@ -387,78 +395,6 @@ void Decision::split(Fact &f) {
   if (names.size() > 1)
     remark("'" + f.source->name + "' is " + std::to_string(names.size()) +
            " parameters that had one value: " + llvm::join(names, ", "));
-}
-
-// ---- what the user should know
-
-/// Whether a submodule of its module has a parameter of the same last name: "head.bias" beside
-/// "head.decoder.bias".
-bool Decision::isAliasOf(StringRef parameter) const {
-  auto [module, leaf] = parameter.rsplit('.');
-  for (const Fact &f : facts_) {
-    StringRef name = f.source->name;
-    if (name.starts_with((module + ".").str()) && name.ends_with(("." + leaf).str()) &&
-        name != parameter)
-      return true;
-  }
-  return false;
-}
-
-void Decision::warnAboutLosses() {
-  if (!evidence_.hasFx)
-    return;
-  if (!computed_.empty())
-    warn("what the exporter computed from parameters is trained and exported in their place: " +
-         listed(computed_) + "; " + kExportHint);
-  llvm::StringSet<> have;
-  for (auto &p : out_.all_)
-    have.insert(p->name);
-  for (Fact &f : facts_)
-    for (const std::string &m : f.meanings)
-      have.insert(m);
-  std::vector<std::string> folded, dropped;
-  for (auto &n : file_.graph().node()) {
-    auto fx = fxNodeOf(n);
-    if (!fx)
-      continue;
-    bool isFold =
-        StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
-    if (isFold && !llvm::is_contained(folded, n.name()))
-      folded.push_back(n.name());
-    if (isFold)
-      continue;
-    for (const std::string &p : evidence_.parametersOf(*fx))
-      if (!have.contains(p) && !llvm::is_contained(dropped, p))
-        dropped.push_back(p);
-  }
-  if (!folded.empty())
-    warn("BatchNormalization is folded into " + std::to_string(folded.size()) +
-         " convolutions (first '" + folded[0] +
-         "'): the batch's statistics cannot be used and its own parameters are gone; " +
-         kExportHint);
-  // What was merged with an equal computation leaves no trace but its name among the program's
-  // inputs.
-  std::vector<std::string> merged;
-  for (const std::string &p : evidence_.lost())
-    if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
-      merged.push_back(p);
-  bool mergesEqual = !out_.splits_.empty() || !dropped.empty();
-  if (!merged.empty() && mergesEqual)
-    warn(std::to_string(merged.size()) +
-         " parameters of the model are not in the file, unused or merged with "
-         "equal ones: " +
-         listed(merged) + "; " + kExportHint);
-  else if (!merged.empty())
-    remark("not in the file, unused or another name of a shared one: " + llvm::join(merged, ", "));
-  // Weights that went into LSTM's packed form are still there, under other names.
-  bool packed = llvm::any_of(file_.graph().node(), [](auto &n) {
-    return n.op_type() == "LSTM" || n.op_type() == "GRU" || n.op_type() == "RNN";
-  });
-  if (!dropped.empty() && !packed)
-    warn(std::to_string(dropped.size()) +
-         " parameters of the model are not in the file (the exporter drops what is all "
-         "zeros, for example) and are not trained: " +
-         listed(dropped) + "; " + kExportHint);
 }
 
 void Decision::remember() {

@@ -1,0 +1,95 @@
+// What the exporter lost or changed: warnings by name, with the export line that avoids it.
+#include "frontend/Decision.h"
+#include "onnx.pb.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace zcc;
+using llvm::StringRef;
+
+constexpr const char *kExportHint =
+    "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
+    "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
+
+/// "3 parameters of the model are".
+static std::string parametersAre(size_t n) {
+  return n == 1 ? "1 parameter of the model is"
+                : std::to_string(n) + " parameters of the model are";
+}
+
+std::string zcc::listed(llvm::ArrayRef<std::string> names) {
+  constexpr size_t kMost = 6; // names in a message
+  if (names.size() <= kMost)
+    return llvm::join(names, ", ");
+  return llvm::join(names.take_front(kMost), ", ") + " and " +
+         std::to_string(names.size() - kMost) + " more";
+}
+
+/// Whether a submodule of its module has a parameter of the same last name: "head.bias" beside
+/// "head.decoder.bias".
+bool Decision::isAliasOf(StringRef parameter) const {
+  auto [module, leaf] = parameter.rsplit('.');
+  for (const Fact &f : facts_) {
+    StringRef name = f.source->name;
+    if (name.starts_with((module + ".").str()) && name.ends_with(("." + leaf).str()) &&
+        name != parameter)
+      return true;
+  }
+  return false;
+}
+
+void Decision::warnAboutLosses() {
+  if (!evidence_.hasFx)
+    return;
+  if (!computed_.empty())
+    warn("what the exporter computed from parameters is trained and exported in their place: " +
+         listed(computed_) + "; " + kExportHint);
+  llvm::StringSet<> have;
+  for (auto &p : out_.all_)
+    have.insert(p->name);
+  for (Fact &f : facts_)
+    for (const std::string &m : f.meanings)
+      have.insert(m);
+  std::vector<std::string> folded, dropped;
+  for (auto &n : file_.graph().node()) {
+    auto fx = fxNodeOf(n);
+    if (!fx)
+      continue;
+    bool isFold =
+        StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
+    if (isFold && !llvm::is_contained(folded, n.name()))
+      folded.push_back(n.name());
+    if (isFold)
+      continue;
+    for (const std::string &p : evidence_.parametersOf(*fx))
+      if (!have.contains(p) && !llvm::is_contained(dropped, p))
+        dropped.push_back(p);
+  }
+  if (!folded.empty())
+    warn("BatchNormalization is folded into " + std::to_string(folded.size()) +
+         " convolutions (first '" + folded[0] +
+         "'): the batch's statistics cannot be used and its own parameters are gone; " +
+         kExportHint);
+  // What was merged with an equal computation leaves no trace but its name among the program's
+  // inputs.
+  std::vector<std::string> merged;
+  for (const std::string &p : evidence_.lost())
+    if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
+      merged.push_back(p);
+  bool mergesEqual = !out_.splits_.empty() || !dropped.empty();
+  if (!merged.empty() && mergesEqual)
+    warn(parametersAre(merged.size()) +
+         " not in the file, unused or merged with "
+         "equal ones: " +
+         listed(merged) + "; " + kExportHint);
+  else if (!merged.empty())
+    remark("not in the file, unused or another name of a shared one: " + llvm::join(merged, ", "));
+  // Weights that went into LSTM's packed form are still there, under other names.
+  bool packed = llvm::any_of(file_.graph().node(), [](auto &n) {
+    return n.op_type() == "LSTM" || n.op_type() == "GRU" || n.op_type() == "RNN";
+  });
+  if (!dropped.empty() && !packed)
+    warn(parametersAre(dropped.size()) +
+         " not in the file (the exporter drops what is all "
+         "zeros, for example) and are not trained: " +
+         listed(dropped) + "; " + kExportHint);
+}
