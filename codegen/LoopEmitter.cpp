@@ -25,8 +25,6 @@ void CodeBlock::line(const Twine &t) {
   text += '\n';
 }
 
-static std::string num(int64_t v) { return std::to_string(v); }
-static std::string axisName(size_t a) { return "i" + std::to_string(a); }
 
 // ---- what the loops step through
 
@@ -120,120 +118,6 @@ void LoopEmitter::parallel(size_t collapse) {
 void LoopEmitter::openLoop(size_t a) {
   out.open("for (int64_t " + axisName(a) + " = 0; " + axisName(a) + " < " + num(dims[a]) + "; ++" +
            axisName(a) + ")");
-}
-
-// ---- values
-
-std::string LoopEmitter::offset(const Access &a) const {
-  std::string e;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (!a.strides[i] || dims[i] == 1)
-      continue;
-    e += (e.empty() ? "" : " + ") + axisName(i);
-    if (a.strides[i] != 1)
-      e += " * " + num(a.strides[i]);
-  }
-  return e.empty() ? "0" : e;
-}
-
-std::string LoopEmitter::load(unsigned i) {
-  for (auto &l : llvm::reverse(loads))
-    if (auto f = l.find(i); f != l.end())
-      return f->second;
-  const Access &a = accesses[i];
-  Elem e = a.value->type.elem;
-  std::string x = fresh("x");
-  std::string v = a.base.empty() ? "(" + computeType(e) + ")(" + offset(a) + ")"
-                                 : loadCode(e, a.base + "[" + offset(a) + "]");
-  out.line("const " + computeType(e) + " " + x + " = " + v + ";");
-  loads.back()[i] = x;
-  return x;
-}
-
-/// A row's element number, for row buffers: reduced axes only.
-std::string LoopEmitter::rowIndex() const {
-  std::string e;
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0;)
-    if (reduced[i]) {
-      e = axisName(i) + (stride == 1 ? "" : " * " + num(stride)) + (e.empty() ? "" : " + " + e);
-      stride *= dims[i];
-    }
-  return e;
-}
-
-std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operand) {
-  for (auto &scope : llvm::reverse(scopes))
-    if (auto f = scope.find(v); f != scope.end())
-      return f->second;
-  if (v->kind == Value::Argument || v->def->op == &ops::iota)
-    return load(accessOf.at({&user, operand}));
-  if (v->def->op == &ops::constant)
-    return literal(*v);
-  std::string x;
-  if (auto b = buffers.find(v); b != buffers.end()) {
-    x = fresh("v");
-    out.line("const " + computeType(v->type.elem) + " " + x + " = " + b->second + "[" + rowIndex() +
-             "];");
-  } else if (auto r = stored.find(v); r != stored.end()) {
-    x = load(resultAccess[r->second]);
-  } else {
-    return value(*v->def);
-  }
-  scopes.back()[v] = x;
-  return x;
-}
-
-std::string LoopEmitter::value(const Node &n) {
-  if (n.op == &ops::reshape)
-    return scopes.back()[n.result()] = value(n.operand(0), n, 0);
-  std::vector<std::string> operands;
-  for (unsigned i = 0; i < n.numOperands(); ++i)
-    operands.push_back(value(n.operand(i), n, i));
-  std::string x = fresh("v");
-  out.line("const " + computeType(n.result()->type.elem) + " " + x + " = " +
-           scalarCode(n, operands) + ";");
-  return scopes.back()[n.result()] = x;
-}
-
-void LoopEmitter::store(unsigned r, const std::string &v) {
-  const Access &a = accesses[resultAccess[r]];
-  out.line(a.base + "[" + offset(a) + "] = " + storeCode(a.value->type.elem, v) + ";");
-}
-
-/// Nodes and accesses that computing `n` in a new scope takes, given what is known, buffered or stored.
-void LoopEmitter::visit(const Node &n, llvm::DenseSet<const Node *> &seen,
-                        llvm::DenseSet<unsigned> *used) const {
-  if (!seen.insert(&n).second)
-    return;
-  for (unsigned i = 0; i < n.numOperands(); ++i) {
-    const Value *v = n.operand(i);
-    bool have = llvm::any_of(scopes, [&](auto &scope) { return scope.count(v); });
-    if (have || (v->def && v->def->op == &ops::constant))
-      continue;
-    if (auto a = accessOf.find({&n, i}); a != accessOf.end()) {
-      if (used)
-        used->insert(a->second);
-      continue;
-    }
-    if (auto r = stored.find(v); r != stored.end() && !buffers.count(v)) {
-      if (used)
-        used->insert(resultAccess[r->second]);
-      continue;
-    }
-    if (!buffers.count(v) && !v->def->op->reduction)
-      visit(*v->def, seen, used);
-  }
-}
-
-llvm::DenseSet<const Node *> LoopEmitter::neededBy(const Work &w,
-                                                   llvm::DenseSet<unsigned> *used) const {
-  llvm::DenseSet<const Node *> seen;
-  for (const Sum &x : w.sums)
-    visit(*x.node, seen, used);
-  for (unsigned r : w.results)
-    visit(*k.results[r]->def, seen, used);
-  return seen;
 }
 
 // ---- innermost loops

@@ -9,6 +9,9 @@
 
 namespace zcc {
 
+inline std::string num(int64_t v) { return std::to_string(v); }
+inline std::string axisName(size_t axis) { return "i" + std::to_string(axis); }
+
 /// Statements with their indentation.
 class CodeBlock {
 public:
