@@ -119,15 +119,15 @@ static int64_t packingBytes(const Node &n) {
 int64_t zcc::libraryBytes(const Module &m, const Options &o) {
   // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
   constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-  constexpr int64_t kProcess = 6 * kMiB;  // the program, libc, libstdc++, OpenMP
+  constexpr int64_t kProcess = 4 * kMiB;  // the program, libc, libstdc++, OpenMP
   constexpr int64_t kThread = 128 * kKiB; // stack and OpenMP state of a worker
   constexpr int64_t kMpi = 6656 * kKiB;   // Open MPI after MPI_Init
   constexpr int64_t kWindow = kMiB;       // a rank's buffers in shared memory, which all ranks map
   constexpr int64_t kMostWindows = 64;    // ranks of one node
   constexpr int64_t kOneDnn = 11 * kMiB; // its code, and the kernels that it generates for products
   constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
-  constexpr int64_t kMostFragments =
-      8 * kMiB; // sgemm allocates in each call: the heap grows to three times that, or by 8 MiB
+  constexpr int64_t kFragments = 8 * kMiB; // sgemm allocates in each call: a heap of large blocks grows by this
+  constexpr int64_t kLargePacking = 8 * kMiB;
   constexpr int64_t kHugePage = 2 * kMiB; // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + o.threads * kThread, packing = 0;
@@ -144,7 +144,7 @@ int64_t zcc::libraryBytes(const Module &m, const Options &o) {
         packing = std::max(packing, packingBytes(*n));
     }
   if (usesOneDnn)
-    bytes += kOneDnn + packing * o.threads + std::min(2 * packing * o.threads, kMostFragments);
+    bytes += kOneDnn + packing * o.threads + (packing * o.threads >= kLargePacking ? kFragments : 0);
   if (m.ranks > 1)
     bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
   if (m.attrs.i("arena_bytes") >= kHugeArena)
