@@ -27,6 +27,12 @@ int64_t Val::dim(int64_t i) const {
   return type.dims[a];
 }
 
+void zcc::checkTableSize(double elements) {
+  constexpr double kMost = 1 << 26; // 512 MiB as doubles
+  if (!(elements <= kMost))
+    unsupported("a table of more than 2^26 elements");
+}
+
 int64_t zcc::normalAxis(int64_t axis, int64_t rank) {
   if (axis < -rank || axis >= rank)
     invalid("axis " + llvm::Twine(axis) + " of a tensor with " + llvm::Twine(rank) + " axes");
@@ -290,6 +296,8 @@ Val Emitter::slice(const Val &v, int64_t axis, int64_t start, int64_t end, int64
 }
 
 Val Emitter::concat(ArrayRef<Val> parts, int64_t axis) {
+  if (parts.empty())
+    invalid("nothing to join");
   Vals kept; // empty parts say nothing
   for (const Val &p : parts)
     if (p.count() != 0)

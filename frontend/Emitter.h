@@ -127,6 +127,8 @@ private:
   std::vector<std::shared_ptr<Known>> alive_; ///< keeps the keys of materialized_ valid
 };
 
+/// Refuses tables of weights or coordinates that no compiler should make.
+void checkTableSize(double elements);
 /// An axis counted from the end if negative; throws if it is none of `rank`.
 int64_t normalAxis(int64_t axis, int64_t rank);
 Dims normalAxes(llvm::ArrayRef<int64_t> axes, int64_t rank); ///< sorted, unique

@@ -88,10 +88,14 @@ static llvm::Error buildFunction(GraphImporter &g, const LossSpec &spec, Built &
       if (results.back().second.list)
         return error("output '" + o.name() + "' is a sequence, which is not supported");
     }
-  for (auto &[name, v] : results) {
-    g.e.loc = makeLoc(name);
-    g.e.fn.results.push_back(g.e.materialize(v));
-    g.e.fn.resultNames.push_back(name);
+  try {
+    for (auto &[name, v] : results) {
+      g.e.loc = makeLoc(name);
+      g.e.fn.results.push_back(g.e.materialize(v));
+      g.e.fn.resultNames.push_back(name);
+    }
+  } catch (const NodeError &e) {
+    return error(e.what);
   }
   return llvm::Error::success();
 }

@@ -38,6 +38,8 @@ void loop(NodeImport &n) {
   Vals state;
   for (unsigned i = 2; i < n.inputs(); ++i)
     state.push_back(n.in(i));
+  if (size_t(body->output_size()) < 1 + state.size())
+    invalid("the body has too few outputs");
   size_t outputs = size_t(body->output_size()) - 1 - state.size();
   std::vector<Vals> scanned(outputs);
   for (int64_t k = 0; k < most && Emitter::asInt(condition, "conditions"); ++k) {
@@ -68,7 +70,12 @@ void scan(NodeImport &n) {
     invalid("the body is missing");
   if (n.opset < 9)
     unsupported("opset 8's batched form");
-  size_t scans = size_t(n.i("num_scan_inputs")), states = n.inputs() - scans;
+  int64_t scanInputs = n.i("num_scan_inputs");
+  if (scanInputs < 0 || scanInputs > int64_t(n.inputs()))
+    invalid(llvm::Twine(scanInputs) + " scanned inputs");
+  size_t scans = size_t(scanInputs), states = n.inputs() - scans;
+  if (size_t(body->output_size()) < states)
+    invalid("the body has too few outputs");
   size_t outputs = size_t(body->output_size()) - states;
   auto inAxes = n.ints("scan_input_axes"), outAxes = n.ints("scan_output_axes"),
        inReversed = n.ints("scan_input_directions"), outReversed = n.ints("scan_output_directions");

@@ -169,6 +169,8 @@ void col2Im(NodeImport &n) {
   Val x = n.in(0);
   auto image = Emitter::asInts(n.in(1), "image sizes"),
        block = Emitter::asInts(n.in(2), "block sizes");
+  if (llvm::any_of(block, [](int64_t b) { return b < 1; }))
+    invalid("a block without elements");
   int64_t taps = elementCount(block), channels = x.dim(1) / taps;
   std::vector<int64_t> dims{x.dim(0) * channels, 1};
   dims.insert(dims.end(), image.begin(), image.end());
@@ -179,6 +181,7 @@ void col2Im(NodeImport &n) {
   for (size_t a = 0; a < block.size(); ++a)
     columns.push_back(w.outputs(whole, a));
   kernel.append(block.begin(), block.end());
+  checkTableSize(double(taps) * double(taps));
   std::vector<double> identity(taps * taps, 0);
   for (int64_t t = 0; t < taps; ++t)
     identity[t * taps + t] = 1;

@@ -103,6 +103,9 @@ Val pick(Emitter &e, const Val &x, const Axis &a, ArrayRef<int64_t> at) {
 }
 
 Val resizeAxis(Emitter &e, const Val &x, const Settings &s, const Axis &a) {
+  if (a.in < 1 || a.out < 0)
+    invalid("an axis of " + llvm::Twine(a.in) + " elements");
+  checkTableSize(double(a.out) * double(s.mode == "nearest" ? 1 : a.in));
   std::vector<double> at(a.out), outside(a.out, 0);
   bool extrapolates = s.coordinates == "tf_crop_and_resize";
   for (int64_t i = 0; i < a.out; ++i) {

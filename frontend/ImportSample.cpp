@@ -141,6 +141,8 @@ void gridSample(NodeImport &n) {
   s.border = padding == "border"       ? Border::Edge
              : padding == "reflection" ? Border::Reflect
                                        : Border::Zeros;
+  if (x.rank() < 3 || x.count() == 0)
+    invalid("cannot sample " + x.type.str());
   size_t rank = s.rank();
   if (grid.rank() != int64_t(rank) + 2 || grid.dim(-1) != int64_t(rank))
     invalid("the grid " + grid.type.str() + " is not for " + x.type.str());
@@ -173,9 +175,12 @@ void affineGrid(NodeImport &n) {
   Emitter &e = n.e;
   Val theta = n.in(0);
   auto size = Emitter::asInts(n.in(1), "sizes");
+  if (size.size() < 3)
+    invalid("a size of three axes at least is needed");
   bool align = n.i("align_corners") != 0;
   size_t rank = size.size() - 2;
   int64_t count = elementCount(ArrayRef(size).drop_front(2));
+  checkTableSize(double(count) * double(rank + 1));
   std::vector<double> base;
   for (int64_t p = 0; p < count; ++p) {
     std::vector<double> point(rank);
@@ -213,6 +218,8 @@ void deformConv(NodeImport &n) {
   auto strides = ints("strides", 2, 1), dilations = ints("dilations", 2, 1),
        pads = ints("pads", 4, 0);
   int64_t group = n.i("group", 1), offsetGroups = n.i("offset_group", 1);
+  if (group < 1 || offsetGroups < 1 || x.count() == 0)
+    invalid("cannot sample " + x.type.str() + " in groups");
   int64_t N = x.dim(0), C = x.dim(1), kh = w.dim(2), kw = w.dim(3), K = kh * kw, H = offset.dim(2),
           W = offset.dim(3), P = H * W, each = C / offsetGroups;
   Val moves = e.reshape(offset, {N, offsetGroups, K, 2, P});

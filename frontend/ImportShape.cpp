@@ -42,17 +42,13 @@ void shape(NodeImport &n) {
 
 void size(NodeImport &n) { n.out(Emitter::integers({n.in(0).count()}, {})); }
 
-/// Elements of a range that is listed.
-constexpr double kMostRange = 1 << 26;
-
 void range(NodeImport &n) {
   Elem elem = n.in(0).elem();
   if (zcc::isFloat(elem)) {
     double start = Emitter::asFloat(n.in(0), "bounds"), limit = Emitter::asFloat(n.in(1), "bounds"),
            delta = Emitter::asFloat(n.in(2), "bounds");
     double count = std::max(0.0, std::ceil((limit - start) / delta));
-    if (!(count <= kMostRange))
-      unsupported("more than 2^26 elements");
+    checkTableSize(count);
     std::vector<double> v;
     for (int64_t i = 0; i < int64_t(count); ++i)
       v.push_back(start + double(i) * delta);
@@ -62,8 +58,7 @@ void range(NodeImport &n) {
           delta = Emitter::asInt(n.in(2), "bounds");
   if (delta == 0)
     invalid("a step of 0");
-  if (std::abs(double(limit) - double(start)) / std::abs(double(delta)) > kMostRange)
-    unsupported("more than 2^26 elements");
+  checkTableSize(std::abs(double(limit) - double(start)) / std::abs(double(delta)));
   std::vector<int64_t> v;
   for (int64_t i = start; delta > 0 ? i < limit : i > limit; i += delta)
     v.push_back(i);
@@ -281,9 +276,17 @@ void centerCropPad(NodeImport &n) {
 
 // ---- blocks
 
+/// Attribute `blocksize`.
+int64_t blockSize(NodeImport &n) {
+  int64_t b = n.i("blocksize");
+  if (b < 1)
+    invalid("blocks of " + llvm::Twine(b));
+  return b;
+}
+
 void depthToSpace(NodeImport &n) {
   Val x = n.in(0);
-  int64_t b = n.i("blocksize"), N = x.dim(0), C = x.dim(1), H = x.dim(2), W = x.dim(3);
+  int64_t b = blockSize(n), N = x.dim(0), C = x.dim(1), H = x.dim(2), W = x.dim(3);
   if (n.s("mode", "DCR") == "DCR") {
     Val v = n.e.reshape(x, {N, b, b, C / (b * b), H, W});
     v = n.e.transpose(v, {0, 3, 4, 1, 5, 2});
@@ -296,7 +299,7 @@ void depthToSpace(NodeImport &n) {
 
 void spaceToDepth(NodeImport &n) {
   Val x = n.in(0);
-  int64_t b = n.i("blocksize"), N = x.dim(0), C = x.dim(1), H = x.dim(2), W = x.dim(3);
+  int64_t b = blockSize(n), N = x.dim(0), C = x.dim(1), H = x.dim(2), W = x.dim(3);
   bool dcr = n.s("mode", "DCR") == "DCR";
   Val v = n.e.reshape(x, {N, C, H / b, b, W / b, b});
   v = dcr ? n.e.transpose(v, {0, 3, 5, 1, 2, 4}) : n.e.transpose(v, {0, 1, 3, 5, 2, 4});

@@ -15,6 +15,7 @@ struct Complex {
 
 Complex transform(Emitter &e, const Complex &x, int64_t length, int64_t out, bool inverse) {
   int64_t in = x.real.dim(-1);
+  checkTableSize(double(in) * double(out));
   std::vector<double> c(in * out), s(in * out);
   for (int64_t t = 0; t < in; ++t)
     for (int64_t k = 0; k < out; ++k) {
@@ -84,12 +85,15 @@ void stft(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   int64_t hop = Emitter::asInt(n.in(1), "steps");
+  if (hop < 1)
+    invalid("steps of " + llvm::Twine(hop));
   Val window = n.optional(2);
   int64_t length = n.has(3) ? Emitter::asInt(n.in(3), "lengths")
                    : window ? window.dim(0)
                             : x.dim(1);
   bool oneSided = n.i("onesided", 1) != 0;
   int64_t frames = 1 + (x.dim(1) - length) / hop;
+  checkTableSize(double(frames) * double(length));
   std::vector<int64_t> at;
   for (int64_t f = 0; f < frames; ++f)
     for (int64_t t = 0; t < length; ++t)
@@ -112,6 +116,7 @@ void window(NodeImport &n, double a, double b, double c) {
   auto elem = elemFromOnnx(int(n.i("output_datatype", 1)));
   if (!elem || !isFloat(*elem))
     unsupported("element type " + onnxTypeName(int(n.i("output_datatype"))));
+  checkTableSize(double(size));
   std::vector<double> w;
   for (int64_t i = 0; i < size; ++i) {
     double angle = 2 * M_PI * double(i) / std::max(period, 1.0);

@@ -70,7 +70,7 @@ Val GraphImporter::valueOf(Parameter &p) {
                 : p.role == Parameter::Constant ? GlobalValue::Const
                                                 : GlobalValue::Param;
     p.global = module.addGlobal(role, p.name, p.type(), init);
-    p.global->trained = p.role == Parameter::Trained;
+    p.global->trained = p.role == Parameter::Trained && !options.inference;
     p.global->exported = p.role != Parameter::Constant;
     p.global->onnxName = t.name;
     p.global->loc = makeLoc(t.name);
