@@ -31,14 +31,21 @@ Val zcc::meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, cons
   Val valid = validLabels(e, labels, c);
   if (!valid && !c.weight)
     return e.div(total, e.like(double(rowLosses.count()), total));
-  Val each = valid ? e.cast(valid, total.elem()) : Val();
+  Val each;
   if (c.weight) {
-    Val safe = valid ? e.select(valid, labels, e.like(0, labels)) : labels;
-    Val w = e.cast(e.gather(c.weight, safe, 0), total.elem());
-    each = valid ? e.select(valid, w, e.like(0, w)) : w;
+    // Weight times how often its class appears: a sum over classes, whose gradient is exact.
+    int64_t classes = c.weight.count();
+    Val column = e.reshape(labels, {labels.count(), 1});
+    Val hits = e(ops::eq, e.iota({1, classes}, 1, labels.elem()), column);
+    if (valid)
+      hits = e(ops::and_, hits, e.reshape(valid, column.dims()));
+    Val times = e.sum(e.cast(hits, total.elem()), {0}, Emitter::Keep::Nothing);
+    each = e.mul(e.cast(c.weight, total.elem()), times);
+  } else {
+    each = e.cast(valid, total.elem());
   }
-  return e.div(total, e.sum(each, allAxes(0, each.rank()),
-                            Emitter::Keep::Nothing)); // 0 / 0 is NaN, as in PyTorch
+  // 0 / 0 is NaN, as in PyTorch.
+  return e.div(total, e.sum(each, allAxes(0, each.rank()), Emitter::Keep::Nothing));
 }
 
 namespace {
