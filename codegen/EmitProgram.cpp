@@ -3,6 +3,7 @@
 #include "codegen/EmitTables.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
+#include "passes/Optimizer.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
@@ -37,8 +38,6 @@ private:
   unsigned takeSlot();
 };
 } // namespace
-
-constexpr double kDefaultLr = 1e-3; // PyTorch's, of each optimizer that there is
 
 /// "A + 4096": the address of element 0.
 static std::string address(int64_t offset) { return "A + " + std::to_string(offset); }
@@ -252,7 +251,7 @@ std::string ProgramEmitter::record() const {
   number("loss", loss);
   for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm"})
     number(scalar, globalOffset(m, scalar));
-  field("base_lr", formatv("{0:e17}", o.lr < 0 ? kDefaultLr : o.lr).str());
+  field("base_lr", formatv("{0:e17}", baseLr(o)).str());
   table("onnx", "npieces", std::to_string(info.onnx.size()));
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
   field("schedule", quoted("constant"));

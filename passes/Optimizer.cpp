@@ -1,17 +1,56 @@
 #include "passes/Optimizer.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
 
 using namespace zcc;
 
-static double defaultDecay(const Options &o) {
-  return o.weightDecay >= 0 ? o.weightDecay : o.optimizer == "adamw" ? 1e-2 : 0;
+llvm::ArrayRef<OptimizerDef> zcc::optimizers() {
+  using D = OptimizerDef;
+  constexpr unsigned kAdam = D::Betas | D::Eps | D::BiasCorrection;
+  static constexpr OptimizerDef all[] = {
+      {"adamw", 1e-3, 1e-8, 1e-2, kAdam},
+      {"adam", 1e-3, 1e-8, 0, kAdam},
+      {"sgd", 1e-3, 0, 0, D::Momentum},
+      {"adagrad", 1e-2, 1e-10, 0, D::Eps | D::Accumulator},
+      {"lamb", 1e-3, 1e-8, 0, kAdam | D::Coeff},
+      {"lion", 1e-3, 0, 0, D::Betas},
+  };
+  return all;
 }
 
+const OptimizerDef *zcc::findOptimizer(llvm::StringRef name) {
+  for (const OptimizerDef &d : optimizers())
+    if (name == d.name)
+      return &d;
+  return nullptr;
+}
+
+static const OptimizerDef &definition(const Options &o) {
+  const OptimizerDef *d = findOptimizer(o.optimizer);
+  assert(d && "checkOptimizer() comes first");
+  return *d;
+}
+
+double zcc::baseLr(const Options &o) { return o.lr >= 0 ? o.lr : definition(o).lr; }
+
 llvm::Error zcc::checkOptimizer(const Options &o) {
-  if (o.optimizer != "adamw" && o.optimizer != "adam" && o.optimizer != "sgd")
-    return error("optimizer '" + o.optimizer + "' is not supported; adamw, adam and sgd are");
-  if (o.nesterov && (o.optimizer != "sgd" || o.momentum <= 0))
+  const OptimizerDef *d = findOptimizer(o.optimizer);
+  if (!d) {
+    std::vector<std::string> known;
+    for (const OptimizerDef &def : optimizers())
+      known.push_back(def.name);
+    std::string n = nearest(o.optimizer, known);
+    return error(
+        "optimizer '" + o.optimizer + "' is not available" +
+        (n.empty() ? "; there are " + llvm::join(known, ", ") : "; did you mean '" + n + "'?"));
+  }
+  if (o.nesterov && (!(d->uses & OptimizerDef::Momentum) || o.momentum <= 0))
     return error("nesterov needs sgd with a momentum");
+  if (o.cycleMomentum && !(d->uses & OptimizerDef::Betas))
+    return error("a cycled momentum needs an optimizer with betas, which " + o.optimizer +
+                 " has not");
+  if (o.minCoeff > o.maxCoeff)
+    return error("lamb's min-coeff is above its max-coeff");
   return llvm::Error::success();
 }
 
@@ -42,24 +81,62 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
   return llvm::Error::success();
 }
 
-/// Bias corrections in f64, as Python computes them.
+Value *zcc::squaredNorms(Builder &b, llvm::ArrayRef<Value *> values) {
+  std::vector<Value *> sums;
+  for (Value *v : values) {
+    Value *x = b.cast(v, Elem::F32);
+    Dims axes;
+    for (unsigned i = 0; i < x->type.ndim(); ++i)
+      axes.push_back(i);
+    sums.push_back(b.reshape(b.reduceSum(b.make(ops::mul, {x, x}), axes), {1}));
+  }
+  return sums.size() == 1 ? sums[0] : b.make(ops::concat, sums, {{"axis", int64_t(0)}});
+}
+
 Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc)
-    : m_(m), o_(o), top_(f, top, std::move(loc)) {
-  lr_ = scalarState("lr", Elem::F32, o.lr >= 0 ? o.lr : 1e-3);
+    : m_(m), o_(o), def_(definition(o)), top_(f, top, std::move(loc)) {
+  lr_ = scalarState("lr", Elem::F32, baseLr(o));
   if (o.optimizer == "sgd")
     return;
   lr_ = top_.cast(lr_, Elem::F64);
+  scaleRate();
+}
+
+/// Bias corrections and decays in f64, as Python computes them.
+void Optimizer::scaleRate() {
+  Value *one = top_.scalar(1, Elem::F64), *beta1 = nullptr;
+  if (o_.cycleMomentum)
+    beta1 = top_.cast(scalarState("beta1", Elem::F32, o_.beta1), Elem::F64);
+  else if (def_.uses & OptimizerDef::Betas)
+    beta1 = top_.scalar(o_.beta1, Elem::F64);
+  if (o_.cycleMomentum) {
+    beta1_ = top_.cast(beta1, Elem::F32);
+    rest1_ = top_.cast(top_.make(ops::sub, {one, beta1}), Elem::F32);
+  } else if (beta1) {
+    beta1_ = number(o_.beta1);
+    rest1_ = number(1 - o_.beta1);
+  }
+  bool corrects = (def_.uses & OptimizerDef::BiasCorrection) && o_.biasCorrection;
+  if (!corrects && o_.lrDecay == 0)
+    return;
   GlobalValue *step = scalarState("step", Elem::I64, 0);
+  if (!corrects) { // Adagrad: lr / (1 + step * decay)
+    Value *decays =
+        top_.make(ops::mul, {top_.cast(step, Elem::F64), top_.scalar(o_.lrDecay, Elem::F64)});
+    divisor_ = top_.make(ops::add, {one, decays});
+    return;
+  }
   Value *count = top_.make(ops::add, {step, top_.scalar(1, Elem::I64)});
   Value *t = top_.cast(count, Elem::F64);
-  Value *one = top_.scalar(1, Elem::F64);
-  auto correction = [&](double beta) {
-    Value *power = top_.make(ops::pow, {top_.scalar(beta, Elem::F64), t});
-    return top_.make(ops::sub, {one, power});
+  auto correction = [&](Value *beta) {
+    return top_.make(ops::sub, {one, top_.make(ops::pow, {beta, t})});
   };
-  correction1_ = correction(o.beta1);
-  Value *root = top_.make(ops::sqrt, {correction(o.beta2)});
-  rootCorrection2_ = top_.cast(root, Elem::F32);
+  divisor_ = correction(beta1);
+  Value *root = top_.make(ops::sqrt, {correction(top_.scalar(o_.beta2, Elem::F64))});
+  if (o_.optimizer == "lamb")
+    numerator_ = root;
+  else
+    rootCorrection2_ = top_.cast(root, Elem::F32);
 }
 
 GlobalValue *Optimizer::scalarState(llvm::StringRef name, Elem e, double value) {
@@ -73,23 +150,28 @@ GlobalValue *Optimizer::scalarState(llvm::StringRef name, Elem e, double value) 
   return g;
 }
 
-GlobalValue *Optimizer::state(GlobalValue &param, llvm::StringRef suffix) {
+GlobalValue *Optimizer::state(GlobalValue &param, llvm::StringRef suffix, double initial) {
   Type t = param.type.withElem(Elem::F32);
-  GlobalValue *g = m_.addGlobal(GlobalValue::State, param.name + suffix.str(), t, Init());
+  Init init;
+  init.kind = initial == 0 ? Init::Zero : Init::Splat;
+  init.a = initial;
+  GlobalValue *g = m_.addGlobal(GlobalValue::State, param.name + suffix.str(), t, init);
   g->attrs.set("of", param.name);
   g->loc = param.loc;
   return g;
 }
 
-/// What the direction is multiplied with: lr * scale, over the first bias correction for Adam.
+/// What the direction is multiplied with: lr * scale * numerator / divisor.
 Value *Optimizer::rate(double scale) {
   Value *&v = rates_[scale];
   if (v)
     return v;
   v = scale == 1 ? lr_ : top_.make(ops::mul, {lr_, top_.scalar(scale, lr_->type.elem)});
-  if (correction1_)
-    v = top_.cast(top_.make(ops::div, {v, correction1_}), Elem::F32);
-  return v;
+  if (numerator_)
+    v = top_.make(ops::mul, {v, numerator_});
+  if (divisor_)
+    v = top_.make(ops::div, {v, divisor_});
+  return v = top_.cast(v, Elem::F32);
 }
 
 /// 1 - lr * scale * weightDecay
@@ -112,41 +194,112 @@ static Value *sub(Builder &b, Value *x, Value *y) { return b.make(ops::sub, {x, 
 static Value *mul(Builder &b, Value *x, Value *y) { return b.make(ops::mul, {x, y}); }
 static Value *div(Builder &b, Value *x, Value *y) { return b.make(ops::div, {x, y}); }
 
-/// Returns the parameter less its Adam step; assigns the moments.
-Value *Optimizer::adam(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
-  GlobalValue *m = state(param, ".m"), *v = state(param, ".v");
-  Value *m1 = add(b, m, mul(b, sub(b, g, m), number(1 - o_.beta1)));
+/// m + (g - m) * (1 - beta1)
+Value *Optimizer::moment(Builder &b, GlobalValue &param, Value *g) {
+  GlobalValue *m = state(param, ".m");
+  Value *m1 = add(b, m, mul(b, sub(b, g, m), rest1_));
+  assigns_.push_back({m, m1});
+  return m1;
+}
+
+/// v * beta2 + (1 - beta2) * g * g
+Value *Optimizer::secondMoment(Builder &b, GlobalValue &param, Value *g) {
+  GlobalValue *v = state(param, ".v");
   Value *square = mul(b, mul(b, g, number(1 - o_.beta2)), g);
   Value *v1 = add(b, mul(b, v, number(o_.beta2)), square);
-  Value *root = div(b, b.make(ops::sqrt, {v1}), rootCorrection2_);
-  Value *direction = div(b, mul(b, m1, rate(scale)), add(b, root, number(o_.eps)));
-  Value *p1 = sub(b, p, direction);
-  b.node(ops::assign, {m, m1});
-  b.node(ops::assign, {v, v1});
-  return p1;
+  assigns_.push_back({v, v1});
+  return v1;
+}
+
+static double epsilon(const Options &o, const OptimizerDef &d) {
+  return o.eps >= 0 ? o.eps : d.eps;
+}
+
+Value *Optimizer::adam(Builder &b, const Update &u) {
+  Value *m = moment(b, u.param, u.g), *v = secondMoment(b, u.param, u.g);
+  Value *root = b.make(ops::sqrt, {v});
+  if (rootCorrection2_)
+    root = div(b, root, rootCorrection2_);
+  Value *denominator = add(b, root, number(epsilon(o_, def_)));
+  return sub(b, u.p, div(b, mul(b, m, rate(u.scale)), denominator));
 }
 
 /// The momentum starts as 0, so that the first step's is the gradient itself.
-Value *Optimizer::sgd(Builder &b, GlobalValue &param, Value *p, Value *g, double scale) {
+Value *Optimizer::sgd(Builder &b, const Update &u) {
+  Value *g = u.g;
   if (o_.momentum > 0) {
-    GlobalValue *m = state(param, ".m");
+    GlobalValue *m = state(u.param, ".m");
     Value *m1 = add(b, mul(b, m, number(o_.momentum)), g);
-    b.node(ops::assign, {m, m1});
+    assigns_.push_back({m, m1});
     g = o_.nesterov ? add(b, g, mul(b, m1, number(o_.momentum))) : m1;
   }
-  return sub(b, p, mul(b, g, rate(scale)));
+  return sub(b, u.p, mul(b, g, rate(u.scale)));
+}
+
+/// torch.optim.Adagrad.
+Value *Optimizer::adagrad(Builder &b, const Update &u) {
+  GlobalValue *s = state(u.param, ".sum", o_.initialAccumulator);
+  Value *s1 = add(b, s, mul(b, u.g, u.g));
+  assigns_.push_back({s, s1});
+  Value *denominator = add(b, b.make(ops::sqrt, {s1}), number(epsilon(o_, def_)));
+  return sub(b, u.p, div(b, mul(b, u.g, rate(u.scale)), denominator));
+}
+
+/// LAMB (arXiv 1904.00962) as in DeepSpeed 0.19's FusedLamb: the bias corrections scale the rate,
+/// not the moments, and the ratio of norms is clamped; it is 1 where one of them is 0.
+Value *Optimizer::lamb(Builder &b, const Update &u) {
+  Value *m = moment(b, u.param, u.g), *v = secondMoment(b, u.param, u.g);
+  Value *direction = div(b, m, add(b, b.make(ops::sqrt, {v}), number(epsilon(o_, def_))));
+  if (u.weightDecay != 0)
+    direction = add(b, direction, mul(b, u.p, number(u.weightDecay)));
+  Value *norms = b.make(ops::sqrt, {squaredNorms(b, {u.p, direction})});
+  Value *ofParam = b.reshape(b.slice(norms, 0, 0, 1), {});
+  Value *ofDirection = b.reshape(b.slice(norms, 0, 1, 2), {});
+  Value *zero = number(0);
+  Value *isDefined =
+      b.make(ops::and_, {b.make(ops::ne, {ofParam, zero}), b.make(ops::ne, {ofDirection, zero})});
+  Value *ratio = b.make(ops::min, {div(b, ofParam, ofDirection), number(o_.maxCoeff)});
+  ratio = b.make(ops::max, {ratio, number(o_.minCoeff)});
+  ratio = b.make(ops::select, {isDefined, ratio, number(1)});
+  return sub(b, u.p, mul(b, direction, mul(b, rate(u.scale), ratio)));
+}
+
+/// Lion (arXiv 2302.06675). sign(0) is 0 as in the paper; DeepSpeed's two kernels disagree there.
+Value *Optimizer::lion(Builder &b, const Update &u) {
+  GlobalValue *m = state(u.param, ".m");
+  Value *c = add(b, mul(b, m, beta1_), mul(b, u.g, rest1_));
+  Value *m1 = add(b, mul(b, m, number(o_.beta2)), mul(b, u.g, number(1 - o_.beta2)));
+  assigns_.push_back({m, m1});
+  return sub(b, u.p, mul(b, b.make(ops::sign, {c}), rate(u.scale)));
 }
 
 void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
-  double scale = param.attrs.f("lr_scale", 1);
-  double weightDecay = param.attrs.f("weight_decay", defaultDecay(o_));
-  Value *p = &param, *g = b.cast(gradient, Elem::F32);
+  struct Rule {
+    const char *name;
+    enum { OnWeight, OnGradient, Own } decay;
+    Value *(Optimizer::*step)(Builder &, const Update &);
+  };
+  static constexpr Rule rules[] = {
+      {"adamw", Rule::OnWeight, &Optimizer::adam},
+      {"adam", Rule::OnGradient, &Optimizer::adam},
+      {"sgd", Rule::OnGradient, &Optimizer::sgd},
+      {"adagrad", Rule::OnGradient, &Optimizer::adagrad},
+      {"lamb", Rule::Own, &Optimizer::lamb},
+      {"lion", Rule::OnWeight, &Optimizer::lion},
+  };
+  const Rule *rule = llvm::find_if(rules, [&](const Rule &r) { return o_.optimizer == r.name; });
+  double otherwise = o_.weightDecay >= 0 ? o_.weightDecay : def_.weightDecay;
+  Update u{param, &param, b.cast(gradient, Elem::F32), param.attrs.f("lr_scale", 1),
+           param.attrs.f("weight_decay", otherwise)};
   if (coefficient)
-    g = mul(b, g, coefficient);
-  if (weightDecay != 0 && o_.optimizer == "adamw")
-    p = mul(b, p, decay(scale, weightDecay));
-  else if (weightDecay != 0)
-    g = add(b, g, mul(b, p, number(weightDecay)));
-  Value *updated = o_.optimizer == "sgd" ? sgd(b, param, p, g, scale) : adam(b, param, p, g, scale);
+    u.g = mul(b, u.g, coefficient);
+  if (u.weightDecay != 0 && rule->decay == Rule::OnWeight)
+    u.p = mul(b, u.p, decay(u.scale, u.weightDecay));
+  else if (u.weightDecay != 0 && rule->decay == Rule::OnGradient)
+    u.g = add(b, u.g, mul(b, u.p, number(u.weightDecay)));
+  Value *updated = (this->*rule->step)(b, u);
+  for (auto [state, value] : assigns_)
+    b.node(ops::assign, {state, value});
+  assigns_.clear();
   b.node(ops::assign, {&param, updated});
 }

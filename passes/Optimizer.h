@@ -7,6 +7,20 @@
 
 namespace zcc {
 
+/// An optimizer's name, its defaults, and which of the settings it has.
+struct OptimizerDef {
+  enum Uses { Betas = 1, Eps = 2, Momentum = 4, BiasCorrection = 8, Accumulator = 16, Coeff = 32 };
+  const char *name;
+  double lr, eps, weightDecay;
+  unsigned uses; ///< bits of Uses
+};
+
+/// Defaults are PyTorch's; those of lamb and lion DeepSpeed's.
+llvm::ArrayRef<OptimizerDef> optimizers();
+/// nullptr if there is none of that name.
+const OptimizerDef *findOptimizer(llvm::StringRef name);
+/// The learning rate that the options give, or the optimizer's default.
+double baseLr(const Options &o);
 /// An error if the options name an optimizer that is not there, or settings that PyTorch refuses
 /// too.
 llvm::Error checkOptimizer(const Options &o);
@@ -14,6 +28,9 @@ llvm::Error checkOptimizer(const Options &o);
 /// matches none is an error. The first group whose expression is found in the parameter's name or
 /// its name in the model counts.
 llvm::Error applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o);
+
+/// The sums of squares of tensors: f32[n] for n of them.
+Value *squaredNorms(Builder &b, llvm::ArrayRef<Value *> values);
 
 class Optimizer {
 public:
@@ -27,19 +44,38 @@ public:
   Value *coefficient = nullptr; ///< f32[] by which every gradient is multiplied, or nullptr
 
 private:
-  GlobalValue *state(GlobalValue &param, llvm::StringRef suffix);
+  /// What an update is made of: the parameter (decayed), its gradient, lr_scale and weight decay.
+  struct Update {
+    GlobalValue &param;
+    Value *p, *g;
+    double scale, weightDecay;
+  };
+
+  GlobalValue *state(GlobalValue &param, llvm::StringRef suffix, double initial = 0);
   GlobalValue *scalarState(llvm::StringRef name, Elem e, double value);
+  void scaleRate();
   Value *number(double x); ///< f32[], one node a function
   Value *rate(double scale);
   Value *decay(double scale, double weightDecay);
-  Value *adam(Builder &b, GlobalValue &param, Value *p, Value *g, double scale);
-  Value *sgd(Builder &b, GlobalValue &param, Value *p, Value *g, double scale);
+  Value *moment(Builder &b, GlobalValue &param, Value *g);
+  Value *secondMoment(Builder &b, GlobalValue &param, Value *g);
+  // Each returns the parameter after its step.
+  Value *adam(Builder &b, const Update &u);
+  Value *sgd(Builder &b, const Update &u);
+  Value *adagrad(Builder &b, const Update &u);
+  Value *lamb(Builder &b, const Update &u);
+  Value *lion(Builder &b, const Update &u);
 
   Module &m_;
   const Options &o_;
+  const OptimizerDef &def_;
   Builder top_;
-  Value *lr_ = nullptr; ///< f64[] for Adam, f32[] for SGD
-  Value *correction1_ = nullptr, *rootCorrection2_ = nullptr;
+  Value *lr_ = nullptr;                             ///< f32[] for SGD, else f64[]
+  Value *numerator_ = nullptr, *divisor_ = nullptr; ///< f64[]; the rate is lr * numerator / divisor
+  Value *beta1_ = nullptr,
+        *rest1_ = nullptr;           ///< f32[]: beta1 and 1 - beta1, if the optimizer has it
+  Value *rootCorrection2_ = nullptr; ///< f32[], of Adam
+  std::vector<std::pair<GlobalValue *, Value *>> assigns_; ///< of moments, behind the step
   std::map<double, Value *> numbers_;
   std::map<double, Value *> rates_;                     ///< by lr_scale
   std::map<std::pair<double, double>, Value *> decays_; ///< by lr_scale and weight decay

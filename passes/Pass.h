@@ -9,9 +9,13 @@ namespace zcc {
 /// What the user asked for; set by the driver from its options and by zcc-opt from the same ones.
 struct Options {
   int ranks = 1, threads = 0, gradAccum = 1, zero = 0;
-  std::string optimizer = "adamw"; ///< adamw adam sgd; the others are refused until they exist
-  double lr = -1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weightDecay = -1, momentum = 0; ///< -1: PyTorch's default
+  std::string optimizer = "adamw"; ///< one of optimizers()
+  double lr = -1, beta1 = 0.9, beta2 = 0.999, eps = -1, weightDecay = -1, momentum = 0; ///< -1: the optimizer's default
   bool nesterov = false;
+  bool biasCorrection = true;  ///< adam, adamw, lamb
+  bool cycleMomentum = false;  ///< beta1 is a state that the schedule sets at each step
+  double lrDecay = 0, initialAccumulator = 0; ///< adagrad
+  double maxCoeff = 10, minCoeff = 0.01;      ///< lamb
   double clipGradNorm = 0;          ///< 0: no clipping
   struct ParamGroup {
     std::string regex;

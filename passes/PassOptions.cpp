@@ -1,6 +1,7 @@
 #include "passes/PassOptions.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
+#include "passes/Optimizer.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -30,14 +31,16 @@ static Text zero("zero", cl::desc("ZeRO stage: 0, plain data parallel"), cl::val
                  cl::init("0"), cl::cat(category));
 static Text gradAccum("grad-accum", cl::desc("micro-batches per step"), cl::value_desc("K"),
                       cl::init("1"), cl::cat(category));
-static Text optimizer("optimizer", cl::desc("adamw, adam or sgd, as in PyTorch"),
+static Text optimizer("optimizer",
+                      cl::desc("adamw, adam, sgd or adagrad as in PyTorch, lamb or lion as in "
+                               "DeepSpeed"),
                       cl::value_desc("NAME"), cl::init("adamw"), cl::cat(category));
 static Text lr("lr", cl::desc("learning rate (default: PyTorch's for the optimizer)"),
                cl::value_desc("X"), cl::cat(category));
-static Text betas("betas", cl::desc("Adam's decay rates"), cl::value_desc("B1,B2"),
-                  cl::init("0.9,0.999"), cl::cat(category));
-static Text eps("eps", cl::desc("Adam's epsilon"), cl::value_desc("X"), cl::init("1e-8"),
-                cl::cat(category));
+static Text betas("betas", cl::desc("decay rates of the moments: adamw, adam, lamb, lion"),
+                  cl::value_desc("B1,B2"), cl::init("0.9,0.999"), cl::cat(category));
+static Text eps("eps", cl::desc("added to the denominator (default: 1e-8, adagrad 1e-10)"),
+                cl::value_desc("X"), cl::cat(category));
 static Text weightDecay("weight-decay",
                         cl::desc("weight decay (default: PyTorch's for the optimizer)"),
                         cl::value_desc("X"), cl::cat(category));
@@ -45,6 +48,21 @@ static Text momentum("momentum", cl::desc("SGD's momentum"), cl::value_desc("X")
                      cl::cat(category));
 static cl::opt<bool> nesterov("nesterov", cl::desc("Nesterov's momentum for SGD"),
                               cl::cat(category));
+static Text biasCorrection("bias-correction",
+                           cl::desc("correct the moments' start at 0, adamw, adam, lamb: on, off"),
+                           cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
+static cl::opt<bool> cycleMomentum("cycle-momentum",
+                                   cl::desc("the schedule sets the first of --betas at each step"),
+                                   cl::cat(category));
+static Text lrDecay("lr-decay", cl::desc("adagrad: the rate is lr / (1 + step * X)"),
+                    cl::value_desc("X"), cl::init("0"), cl::cat(category));
+static Text initialAccumulator("initial-accumulator-value",
+                               cl::desc("adagrad: where the sums of squares start"),
+                               cl::value_desc("X"), cl::init("0"), cl::cat(category));
+static Text maxCoeff("max-coeff", cl::desc("lamb: the largest ratio of norms"), cl::value_desc("X"),
+                     cl::init("10"), cl::cat(category));
+static Text minCoeff("min-coeff", cl::desc("lamb: the smallest ratio of norms"),
+                     cl::value_desc("X"), cl::init("0.01"), cl::cat(category));
 static Text clipGradNorm("clip-grad-norm", cl::desc("clip the global norm of the gradients to X"),
                          cl::value_desc("X"), cl::init("0"), cl::cat(category));
 static cl::list<std::string>
@@ -172,14 +190,46 @@ static llvm::Error readNumbers(Options &o) {
     return e;
   if (auto e = integer(gradAccum, 1, kMost, o.gradAccum))
     return e;
-  for (auto [flag, to] :
-       {std::pair(&eps, &o.eps), {&momentum, &o.momentum}, {&clipGradNorm, &o.clipGradNorm}})
+  for (auto [flag, to] : {std::pair(&momentum, &o.momentum),
+                          {&clipGradNorm, &o.clipGradNorm},
+                          {&lrDecay, &o.lrDecay},
+                          {&initialAccumulator, &o.initialAccumulator},
+                          {&maxCoeff, &o.maxCoeff},
+                          {&minCoeff, &o.minCoeff}})
     if (auto e = number(*flag, *to))
       return e;
-  for (auto [flag, to] : {std::pair(&lr, &o.lr), {&weightDecay, &o.weightDecay}})
+  for (auto [flag, to] : {std::pair(&lr, &o.lr), {&weightDecay, &o.weightDecay}, {&eps, &o.eps}})
     if (flag->getNumOccurrences())
       if (auto e = number(*flag, *to))
         return e;
+  return llvm::Error::success();
+}
+
+static llvm::Error onOff(const Text &o, bool &to) {
+  to = o == "on";
+  if (!to && o != "off")
+    return error("--" + o.ArgStr + " must be on or off, not '" + o + "'");
+  return llvm::Error::success();
+}
+
+/// The optimizer and what it has; a setting that it has not is refused.
+static llvm::Error readOptimizer(Options &o) {
+  o.optimizer = optimizer;
+  o.nesterov = nesterov;
+  o.cycleMomentum = cycleMomentum;
+  if (auto e = onOff(biasCorrection, o.biasCorrection))
+    return e;
+  if (auto e = checkOptimizer(o))
+    return e;
+  using D = OptimizerDef;
+  const std::pair<const cl::Option *, unsigned> settings[] = {
+      {&betas, D::Betas},         {&eps, D::Eps},
+      {&momentum, D::Momentum},   {&biasCorrection, D::BiasCorrection},
+      {&lrDecay, D::Accumulator}, {&initialAccumulator, D::Accumulator},
+      {&maxCoeff, D::Coeff},      {&minCoeff, D::Coeff}};
+  for (auto [flag, use] : settings)
+    if (flag->getNumOccurrences() && !(findOptimizer(o.optimizer)->uses & use))
+      return error("--" + flag->ArgStr + " is no setting of --optimizer=" + o.optimizer);
   return llvm::Error::success();
 }
 
@@ -187,16 +237,8 @@ llvm::Expected<Options> zcc::passOptions() {
   Options o;
   if (llvm::Error e = readNumbers(o))
     return e;
-  std::vector<std::string> known = {"adamw", "adam", "sgd"};
-  if (!llvm::is_contained(known, std::string(optimizer))) {
-    std::string n = nearest(optimizer, known);
-    return error("--optimizer=" + optimizer + " is not available" +
-                 (n.empty() ? "; there are adamw, adam and sgd" : "; did you mean '" + n + "'?"));
-  }
-  o.optimizer = optimizer;
-  o.nesterov = nesterov;
-  if (nesterov && (o.optimizer != "sgd" || o.momentum == 0))
-    return error("--nesterov needs --optimizer=sgd and --momentum");
+  if (auto e = readOptimizer(o))
+    return e;
   auto [b1, b2] = StringRef(betas).split(',');
   for (auto [text, to] : {std::pair(b1, &o.beta1), std::pair(b2, &o.beta2)})
     if (!parseNumber(text, *to) || *to < 0 || *to >= 1)
@@ -207,9 +249,8 @@ llvm::Expected<Options> zcc::passOptions() {
       return group.takeError();
     o.groups.push_back(*group);
   }
-  if (overlap != "on" && overlap != "off")
-    return error("--overlap must be on or off, not '" + overlap + "'");
-  o.overlap = overlap == "on";
+  if (auto e = onOff(overlap, o.overlap))
+    return e;
   return o;
 }
 
@@ -270,6 +311,13 @@ std::string zcc::flagsOf(const Options &o) {
   number(momentum, o.momentum, d.momentum);
   if (o.nesterov)
     s += " --nesterov";
+  flag(biasCorrection, o.biasCorrection ? "on" : "off", "on");
+  if (o.cycleMomentum)
+    s += " --cycle-momentum";
+  number(lrDecay, o.lrDecay, d.lrDecay);
+  number(initialAccumulator, o.initialAccumulator, d.initialAccumulator);
+  number(maxCoeff, o.maxCoeff, d.maxCoeff);
+  number(minCoeff, o.minCoeff, d.minCoeff);
   number(clipGradNorm, o.clipGradNorm, d.clipGradNorm);
   for (auto &g : o.groups)
     s += groupFlag(g);

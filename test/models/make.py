@@ -5,7 +5,7 @@
 
 NAME/VARIANT.onnx   dyn (dynamo, the default), noopt (dynamo, optimize=False), ts (TorchScript, training mode)
 NAME/data.npz       two batches along the first axis
-NAME/ref.json       losses of 10 steps over the two batches in turn, for SGD with momentum and AdamW
+NAME/ref.json       losses of 10 steps over the two batches in turn, for each of OPTIMIZERS
 chargpt.onnx        the quick start's model: a graph without weights, for --init=pytorch
 """
 import json, os, sys, warnings
@@ -88,12 +88,50 @@ def batches(data):
     return [tuple(torch.from_numpy(v[i * n:(i + 1) * n]) for v in data.values()) for i in range(2)]
 
 
+class PerTensor(torch.optim.Optimizer):
+    """An optimizer whose step is a function of one tensor, its gradient and its state."""
+
+    def __init__(self, params, step, **defaults):
+        super().__init__(params, defaults)
+        self.of_one = step
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.of_one(p, p.grad, self.state[p], **{k: v for k, v in group.items() if k != "params"})
+
+
+def lamb(p, g, s, lr, betas, eps, weight_decay, max_coeff=10.0, min_coeff=0.01):
+    """The formula of DeepSpeed 0.19's FusedLamb."""
+    s["t"] = t = s.get("t", 0) + 1
+    s["m"] = m = betas[0] * s.get("m", torch.zeros_like(p)) + (1 - betas[0]) * g
+    s["v"] = v = betas[1] * s.get("v", torch.zeros_like(p)) + (1 - betas[1]) * g * g
+    direction = m / (v.sqrt() + eps) + weight_decay * p
+    of_p, of_direction = p.norm().item(), direction.norm().item()
+    ratio = min(max(of_p / of_direction, min_coeff), max_coeff) if of_p and of_direction else 1.0
+    p -= lr * (1 - betas[1] ** t) ** 0.5 / (1 - betas[0] ** t) * ratio * direction
+
+
+def lion(p, g, s, lr, betas, weight_decay):
+    m = s.get("m", torch.zeros_like(p))
+    p.mul_(1 - lr * weight_decay).sub_(lr * torch.sign(betas[0] * m + (1 - betas[0]) * g))
+    s["m"] = betas[1] * m + (1 - betas[1]) * g
+
+
+OPTIMIZERS = dict(
+    sgd=lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+    adamw=lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.01),
+    adagrad=lambda p: torch.optim.Adagrad(p, lr=0.02, lr_decay=0.1, initial_accumulator_value=0.01),
+    lamb=lambda p: PerTensor(p, lamb, lr=0.02, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01),
+    lion=lambda p: PerTensor(p, lion, lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1))
+
+
 def losses(name, kind):
     torch.manual_seed(0)
     m, data = MODELS[name]()
     m.train()
-    opt = (torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) if kind == "sgd"
-           else torch.optim.AdamW(m.parameters(), lr=1e-3, weight_decay=0.01))
+    opt = OPTIMIZERS[kind](m.parameters())
     out = []
     for step in range(10):
         loss = m(*batches(data)[step % 2])
@@ -141,7 +179,7 @@ def make(name):
         m, data = MODELS[name]()
         export(m, batches(data)[0], list(data), os.path.join(folder, kind + ".onnx"), kind)
     np.savez(os.path.join(folder, "data.npz"), **data)
-    json.dump(dict(losses={k: losses(name, k) for k in ("sgd", "adamw")}),
+    json.dump(dict(losses={k: losses(name, k) for k in OPTIMIZERS}),
               open(os.path.join(folder, "ref.json"), "w"), indent=0)
 
 

@@ -1,5 +1,5 @@
 // Three steps of each optimizer on given gradients against PyTorch 2's results (torch.optim,
-// foreach=False, fp32).
+// foreach=False, fp32); LAMB and Lion against DeepSpeed's formulas in numpy, fp32.
 #include "ir/Interpreter.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
@@ -36,12 +36,21 @@ static Tensor counter(int64_t v) {
   return t;
 }
 
+static Tensor scalar(double v) {
+  Tensor t(Type(Elem::F32, {}));
+  t.f = {v};
+  return t;
+}
+
 namespace {
 struct Trained {
   std::vector<double> weights; ///< w, then b
   std::vector<double> norms;   ///< grad_norm of each step, if there is one
 };
 } // namespace
+
+/// A momentum that the schedule sets at each step.
+static const double kCycledBeta1[] = {0.8, 0.85, 0.9};
 
 /// Three steps; with K micro-batches each sees K times its share of the gradient in equal parts.
 static Trained train(const Options &o) {
@@ -59,6 +68,8 @@ static Trained train(const Options &o) {
   for (int step = 0; step < 3; ++step) {
     if (GlobalValue *g = m->global("step"))
       memory[g] = counter(step);
+    if (o.cycleMomentum)
+      memory[m->global("beta1")] = scalar(kCycledBeta1[step]);
     for (int k = 0; k < o.gradAccum; ++k) {
       if (GlobalValue *g = m->global("micro"))
         memory[g] = counter(k);
@@ -107,6 +118,51 @@ TEST(Optimizer, Sgd) {
   expectNear(train(o).weights, {0.915094733, -1.67551446, 0.375657141, -0.287591487, 3.85324931});
 }
 
+TEST(Optimizer, Adagrad) {
+  Options o;
+  o.optimizer = "adagrad";
+  expectNear(train(o).weights, {0.996308625, -1.99196112, 0.494479418, 0.241938993, 3.99615765});
+  o.lr = 0.1, o.lrDecay = 0.5, o.weightDecay = 0.1, o.initialAccumulator = 0.3, o.eps = 1e-3;
+  expectNear(train(o).weights, {0.941819966, -1.90030193, 0.438069165, 0.158374622, 3.9770751});
+}
+
+TEST(Optimizer, Lamb) {
+  Options o;
+  o.optimizer = "lamb";
+  expectNear(train(o).weights, {0.999373078, -1.99883235, 0.499631584, 0.247806296, 4.00047922});
+  o.lr = 0.1;
+  Options decayed = o;
+  decayed.beta1 = 0.8, decayed.beta2 = 0.95, decayed.eps = 1e-3, decayed.weightDecay = 0.2;
+  expectNear(train(decayed).weights,
+             {0.773309708, -1.56635189, 0.37019065, -0.526938558, 3.55624461});
+  o.maxCoeff = 0.5;
+  expectNear(train(o).weights, {0.927984834, -1.90636313, 0.466810703, 0.143542573, 4.03697586});
+  o.lr = 0.01, o.minCoeff = 5, o.maxCoeff = 6;
+  expectNear(train(o).weights, {0.918831646, -1.89737332, 0.458947957, 0.143542573, 4.03697586});
+  o.minCoeff = 0.01, o.maxCoeff = 10, o.biasCorrection = false;
+  expectNear(train(o).weights, {0.979255676, -1.9524895, 0.488388509, 0.163300544, 4.00546837});
+}
+
+TEST(Optimizer, Lion) {
+  Options o;
+  o.optimizer = "lion";
+  expectNear(train(o).weights, {0.999000013, -1.99899995, 0.499000013, 0.248999998, 3.99900007});
+  o.lr = 0.1, o.beta1 = 0.8, o.beta2 = 0.95, o.weightDecay = 0.2;
+  expectNear(train(o).weights, {0.847151995, -1.78834403, 0.372556031, 0.141258001, 3.66280818});
+}
+
+TEST(Optimizer, AdamWithoutBiasCorrection) {
+  Options o;
+  o.optimizer = "adam", o.lr = 0.01, o.biasCorrection = false;
+  expectNear(train(o).weights, {0.943145514, -1.92096901, 0.475500613, 0.16830121, 4.01686239});
+}
+
+TEST(Optimizer, CycledMomentum) {
+  Options o;
+  o.optimizer = "adam", o.lr = 0.01, o.beta2 = 0.99, o.cycleMomentum = true;
+  expectNear(train(o).weights, {0.978927076, -1.97294033, 0.490718126, 0.222067192, 4.01007175});
+}
+
 TEST(Optimizer, Clipping) {
   Options o;
   o.optimizer = "sgd", o.lr = 0.1, o.clipGradNorm = 1;
@@ -133,11 +189,15 @@ TEST(Optimizer, MicroBatches) {
 }
 
 TEST(Optimizer, Refuses) {
-  for (auto [name, text] : {std::pair("lamb", "optimizer 'lamb' is not supported"),
-                            std::pair("adam", "nesterov needs sgd with a momentum")}) {
-    Options o;
-    o.optimizer = name;
-    o.nesterov = true;
+  Options unknown, nesterov, cycle, coefficients;
+  unknown.optimizer = "lamp";
+  nesterov.optimizer = "adam", nesterov.nesterov = true;
+  cycle.optimizer = "sgd", cycle.cycleMomentum = true;
+  coefficients.optimizer = "lamb", coefficients.minCoeff = 11;
+  for (auto [o, text] : {std::pair(unknown, "'lamp' is not available; did you mean 'lamb'?"),
+                         std::pair(nesterov, "nesterov needs sgd with a momentum"),
+                         std::pair(cycle, "a cycled momentum needs an optimizer with betas"),
+                         std::pair(coefficients, "min-coeff is above its max-coeff")}) {
     std::unique_ptr<Module> m = llvm::cantFail(parse(kModule));
     PassContext c{o};
     auto changed = appendOptimizer(*m, c);
