@@ -249,12 +249,14 @@ std::string ProgramEmitter::record() const {
   table("outputs", "noutputs", "noutputs");
   number("has_loss", loss >= 0);
   number("loss", loss);
-  for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm"})
+  for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1"})
     number(scalar, globalOffset(m, scalar));
   field("base_lr", formatv("{0:e17}", baseLr(o)).str());
   table("onnx", "npieces", std::to_string(info.onnx.size()));
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
-  field("schedule", quoted("constant"));
+  field("schedule", quoted(info.schedule));
+  if (!info.scheduleParams.empty())
+    table("schedule_params", "nschedule_params", std::to_string(info.scheduleParams.size()));
   field("prepare", "prepare");
   function("micro_fn", "micro");
   function("update", "update");
@@ -293,6 +295,12 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     calls.print(os);
   os << functions;
   calls.printPrepare(os);
+  if (!info.scheduleParams.empty()) {
+    os << "static const zccrt_setting schedule_params[] = {\n";
+    for (auto &[name, value] : info.scheduleParams)
+      os << "    {" << quoted(name) << ", " << quoted(value) << "},\n";
+    os << "};\n\n";
+  }
   os << "static const char planJson[] = " << quoted(info.planJson) << ";\n\n";
 
   out.kernels = kernels.sources();

@@ -25,6 +25,8 @@ struct ProgramInfo {
   int64_t libraryBytes = 0;
   std::string outputFolder; ///< weights files below it are named relative to it
   std::vector<ExportPart> onnx, onnxTrain;
+  std::string schedule = "constant"; ///< default of the program's --lr-schedule, and its parameters
+  std::vector<std::pair<std::string, std::string>> scheduleParams;
 };
 
 /// The sources of a program, and the data beside them.

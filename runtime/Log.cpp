@@ -3,6 +3,7 @@
 #include "runtime/OutFile.h"
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -71,8 +72,11 @@ void Log::write(const StepReport &r) {
     return;
   add("{\"step\": %lld", static_cast<long long>(r.step));
   addNumber("loss", r.loss);
-  if (r.lr)
-    addNumber("lr", *r.lr);
+  if (r.lr) { // the fewest digits that read back exactly
+    char digits[32];
+    auto [end, error] = std::to_chars(digits, digits + sizeof digits, *r.lr);
+    add(", \"lr\": %.*s", static_cast<int>(end - digits), digits);
+  }
   if (r.gradNorm)
     addNumber("grad_norm", *r.gradNorm);
   add(", \"time_s\": %.6f", r.seconds);

@@ -14,7 +14,7 @@ static double now() {
   return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-void Session::setScalar(int64_t offset, int64_t value) {
+template <typename T> void Session::setScalar(int64_t offset, T value) {
   if (offset >= 0)
     std::memcpy(arena->base() + offset, &value, sizeof value);
 }
@@ -60,9 +60,9 @@ StepReport Session::trainStep(int64_t s) {
   StepReport r;
   r.step = s;
   r.lr = schedule.at(s);
-  float lr = static_cast<float>(*r.lr);
-  if (p.lr >= 0)
-    std::memcpy(arena->base() + p.lr, &lr, sizeof lr);
+  setScalar(p.lr, static_cast<float>(*r.lr));
+  if (schedule.cyclesMomentum())
+    setScalar(p.beta1, static_cast<float>(schedule.beta1At(s)));
   setScalar(p.step, s);
   for (int64_t k = 0; k < p.grad_accum; ++k) {
     setScalar(p.micro, k);

@@ -29,6 +29,7 @@ enum Id {
   Warmup,
   LrMin,
   LrSteps,
+  LrParam,
   Log,
   Quiet,
   Eval,
@@ -63,10 +64,14 @@ constexpr Spec kSpecs[] = {
     {"steps", "N", Steps, "train N steps"},
     {"epochs", "N", Epochs, "train N times through the data (default 1)"},
     {"lr", "X", Lr, "learning rate (default: as compiled)"},
-    {"lr-schedule", "constant|linear|cosine", LrSchedule, "how the rate decays after the warm-up"},
-    {"warmup-steps", "N", Warmup, "steps over which the rate rises linearly (default 0)"},
+    {"lr-schedule", "NAME", LrSchedule,
+     "constant, linear, cosine, or DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, "
+     "LRRangeTest (default: as compiled)"},
+    {"warmup-steps", "N", Warmup, "steps over which the rate rises (default 0)"},
     {"lr-min", "X", LrMin, "rate at the end of a linear or cosine schedule (default 0)"},
     {"lr-steps", "N", LrSteps, "length of the schedule (default: that of the run)"},
+    {"lr-param", "NAME=X", LrParam,
+     "parameter of a DeepSpeed schedule, by its name there; repeatable"},
     {"log", "FILE.jsonl", Log, "one JSON object a step"},
     {"quiet", nullptr, Quiet, "print errors only"},
     {"eval", nullptr, Eval, "no training: the loss over the data, once"},
@@ -205,7 +210,7 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
     o.lr = number(s.name, arg);
     break;
   case LrSchedule:
-    o.schedule = static_cast<Schedule::Kind>(oneOf(s.name, arg, s.argument));
+    o.schedule = static_cast<Schedule::Kind>(oneOf(s.name, arg, kScheduleNames));
     break;
   case Warmup:
     o.warmupSteps = wholeNumber(s.name, arg, 0);
@@ -216,6 +221,13 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
   case LrSteps:
     o.lrSteps = wholeNumber(s.name, arg, 1);
     break;
+  case LrParam: {
+    const char *equals = strchr(arg, '=');
+    if (!equals)
+      fail("--lr-param=%s: expected NAME=X", arg);
+    o.scheduleParams.emplace_back(std::string(arg, equals), equals + 1);
+    break;
+  }
   case Log:
     o.log = arg;
     break;
@@ -268,8 +280,6 @@ void check(const zccrt_program &p, const Options &o) {
     fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
   if (!o.outputs.empty() && !endsWith(o.outputs, ".npz"))
     fail("--outputs=%s: expected a name ending in .npz", o.outputs.c_str());
-  if (o.schedule == Schedule::Constant && o.lrMin != 0)
-    fail("--lr-min needs --lr-schedule=linear or cosine");
 }
 
 } // namespace
@@ -330,6 +340,57 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
   if (!saysHowLong && (!p.micro_fn || !o.outputs.empty()))
     o.eval = true;
   return o;
+}
+
+/// --lr, --warmup-steps and --lr-steps mean the parameter of a DeepSpeed schedule that is the same.
+static void applyFlags(Schedule &s, const Options &o) {
+  bool warms = s.kind == Schedule::WarmupLR || s.kind == Schedule::WarmupDecayLR;
+  bool hasWarmup = warms || s.kind == Schedule::WarmupCosineLR;
+  if (o.lr >= 0 && warms)
+    s.param[WarmupMaxLr] = o.lr;
+  else if (o.lr >= 0 && !hasWarmup)
+    fail("--lr is not used by this schedule; give --lr-param=%s=X",
+         s.kind == Schedule::OneCycle ? "cycle_max_lr" : "lr_range_test_min_lr");
+  if (o.lrMin >= 0)
+    fail("--lr-min needs --lr-schedule=linear or cosine");
+  if (o.warmupSteps >= 0 && !hasWarmup)
+    fail("--warmup-steps: this schedule has no warm-up");
+  if (o.warmupSteps >= 0)
+    s.param[WarmupNumSteps] = double(o.warmupSteps);
+  if (o.lrSteps >= 0 && !(s.kind == Schedule::WarmupDecayLR || s.kind == Schedule::WarmupCosineLR))
+    fail("--lr-steps: this schedule has no length; see --lr-param");
+  if (o.lrSteps >= 0)
+    s.param[TotalNumSteps] = double(o.lrSteps);
+  for (auto &[name, value] : o.scheduleParams)
+    setParam(s, name, value);
+}
+
+Schedule makeSchedule(const zccrt_program &p, const Options &o, int64_t steps) {
+  Schedule s;
+  s.kind = o.schedule;
+  s.lr = o.lr >= 0 ? o.lr : p.base_lr;
+  s.totalSteps = o.lrSteps > 0 ? o.lrSteps : steps;
+  if (!s.isDeepSpeed()) {
+    if (!o.scheduleParams.empty())
+      fail("--lr-param needs a DeepSpeed schedule");
+    if (s.kind == Schedule::Constant && o.lrMin >= 0)
+      fail("--lr-min needs --lr-schedule=linear or cosine");
+    s.min = std::max(0.0, o.lrMin);
+    s.warmupSteps = std::max<int64_t>(0, o.warmupSteps);
+    if (s.kind != Schedule::Constant && s.min > s.lr)
+      fail("--lr-min=%g is above the learning rate, %g", s.min, s.lr);
+    return s;
+  }
+  Schedule::Kind compiled;
+  if (p.schedule && scheduleFromName(p.schedule, compiled) && compiled == s.kind)
+    for (int i = 0; i < p.nschedule_params; ++i)
+      setParam(s, p.schedule_params[i].name, p.schedule_params[i].value);
+  applyFlags(s, o);
+  s.resolve();
+  if (s.cyclesMomentum() && p.beta1 < 0)
+    fail("this program's momentum is fixed: compile it with --cycle-momentum, or give "
+         "--lr-param=cycle_momentum=false");
+  return s;
 }
 
 std::string helpText(const zccrt_program &p) {

@@ -32,8 +32,9 @@ struct Options {
   int64_t steps = -1, epochs = -1; ///< -1: not given
   double lr = -1;                  ///< < 0: the program's
   Schedule::Kind schedule = Schedule::Constant;
-  int64_t warmupSteps = 0, lrSteps = -1;
-  double lrMin = 0;
+  int64_t warmupSteps = -1, lrSteps = -1;                          ///< -1: not given
+  double lrMin = -1;                                               ///< -1: not given
+  std::vector<std::pair<std::string, std::string>> scheduleParams; ///< of --lr-param
   std::string log, outputs, exportFile, weights;
   bool eval = false;
   int64_t evalEvery = 0; ///< 0: not during training
@@ -45,6 +46,9 @@ struct Options {
 
 /// Reads the command line. Throws a Failure; an unknown option's message suggests the nearest.
 Options parseOptions(const zccrt_program &p, int argc, char **argv);
+
+/// The schedule that the program and the options say, for a run of so many steps. Throws a Failure.
+Schedule makeSchedule(const zccrt_program &p, const Options &o, int64_t steps);
 
 /// What --help prints.
 std::string helpText(const zccrt_program &p);

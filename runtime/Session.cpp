@@ -80,10 +80,7 @@ void Session::countSteps() {
     steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) /
                                      perStep);
   }
-  schedule = {o.schedule, o.lr >= 0 ? o.lr : p.base_lr, o.lrMin, o.warmupSteps,
-              o.lrSteps > 0 ? o.lrSteps : steps};
-  if (schedule.kind != Schedule::Constant && schedule.min > schedule.lr)
-    fail("--lr-min=%g is above the learning rate, %g", schedule.min, schedule.lr);
+  schedule = makeSchedule(p, o, steps);
 }
 
 ExportForm Session::exportForm() const {

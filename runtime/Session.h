@@ -36,7 +36,7 @@ private:
   void train();
   StepReport trainStep(int64_t step);
   std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
-  void setScalar(int64_t offset, int64_t value);
+  template <typename T> void setScalar(int64_t offset, T value);
   ExportForm exportForm() const;
 
   const zccrt_program &p;

@@ -165,6 +165,11 @@ typedef struct {
   int32_t transposed; /* write it with its last two axes swapped */
 } zccrt_piece;
 
+/* A parameter of a schedule: its name and value in DeepSpeed's configuration. */
+typedef struct {
+  const char *name, *value;
+} zccrt_setting;
+
 typedef struct {
   int32_t abi;
   const char *model;        /* "gpt2" */
@@ -185,13 +190,15 @@ typedef struct {
   int32_t noutputs; /* of @eval: the loss first if has_loss */
   int32_t has_loss;
   int64_t loss; /* arena offset of @micro's loss (f32), -1: none. Likewise: */
-  int64_t step, micro, seed, lr, grad_norm; /* i64, i64, i64, f32, f32 */
+  int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   double base_lr;
   const zccrt_piece *onnx;
   int32_t npieces; /* --export=.onnx in inference form */
   const zccrt_piece *onnx_train;
   int32_t npieces_train;         /* --export-form=train */
-  const char *schedule;          /* default of --lr-schedule: "constant", "linear", "cosine" */
+  const char *schedule;          /* default of --lr-schedule */
+  const zccrt_setting *schedule_params;
+  int32_t nschedule_params;
   void (*prepare)(void);         /* calls every library kernel with arena NULL */
   void (*micro_fn)(char *arena); /* forward and backward; NULL: inference only */
   void (*update)(char *arena);   /* NULL: part of micro_fn */

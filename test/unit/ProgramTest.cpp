@@ -128,7 +128,7 @@ struct Tiny {
     program.micro = -1;
     program.seed = Seed;
     program.lr = Lr;
-    program.grad_norm = -1;
+    program.grad_norm = program.beta1 = -1;
     program.base_lr = 0.01;
     program.onnx = &piece;
     program.npieces = 1;
