@@ -1,16 +1,13 @@
 // Attention in its forms, rotary embeddings and linear attention.
-#include "frontend/Importer.h"
+#include "frontend/Attention.h"
 #include <cmath>
 
 using namespace zcc;
 using llvm::ArrayRef;
 
-namespace {
+static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-/// [B, S, heads * D] -> [B, heads, S, D]; four axes stay.
-Val splitHeads(Emitter &e, const Val &x, int64_t heads) {
+Val zcc::splitHeads(Emitter &e, const Val &x, int64_t heads) {
   if (x.rank() == 4)
     return x;
   if (x.rank() != 3 || heads < 1 || x.dim(2) % heads)
@@ -18,12 +15,11 @@ Val splitHeads(Emitter &e, const Val &x, int64_t heads) {
   return e.transpose(e.reshape(x, {x.dim(0), x.dim(1), heads, x.dim(2) / heads}), {0, 2, 1, 3});
 }
 
-Val joinHeads(Emitter &e, const Val &x) {
+Val zcc::joinHeads(Emitter &e, const Val &x) {
   return e.reshape(e.transpose(x, {0, 2, 1, 3}), {x.dim(0), x.dim(2), x.dim(1) * x.dim(3)});
 }
 
-/// Key or value heads repeated for their group of query heads.
-Val repeatHeads(Emitter &e, const Val &x, int64_t heads) {
+Val zcc::repeatHeads(Emitter &e, const Val &x, int64_t heads) {
   int64_t own = x.dim(1);
   if (own == heads)
     return x;
@@ -34,15 +30,38 @@ Val repeatHeads(Emitter &e, const Val &x, int64_t heads) {
   return e.reshape(v, {x.dim(0), heads, x.dim(2), x.dim(3)});
 }
 
-/// softmax over the last axis; a row of -inf gives 0, without a NaN that its gradient would meet.
-Val softmaxOrZero(Emitter &e, const Val &scores) {
+Val zcc::softmaxOrZero(Emitter &e, const Val &scores) {
   Val top = e.reduce(ops::reduce_max, scores, {scores.rank() - 1}, Emitter::Keep::Axes);
   Val none = e(ops::eq, top, e.like(-kInfinity, top));
   Val p = e.softmax(e.select(none, e.like(0, scores), scores), scores.rank() - 1);
   return e.select(none, e.like(0, p), p);
 }
 
-Val both(Emitter &e, const Val &a, const Val &b) { return !a ? b : !b ? a : e(ops::and_, a, b); }
+Val zcc::both(Emitter &e, const Val &a, const Val &b) { return !a ? b : !b ? a : e(ops::and_, a, b); }
+
+Val zcc::rotate(Emitter &e, const Val &x, const Val &cos, const Val &sin, int64_t width,
+                bool interleaved) {
+  int64_t D = x.dim(3);
+  if (width < 2 || width % 2 || width > D)
+    invalid("a rotary width of " + llvm::Twine(width) + " in heads of " + llvm::Twine(D));
+  Val turned = e.slice(x, 3, 0, width), rest = e.slice(x, 3, width, D), a, b;
+  if (interleaved) {
+    Val pairs = e.reshape(turned, {x.dim(0), x.dim(1), x.dim(2), width / 2, 2});
+    a = e.squeeze(e.slice(pairs, 4, 0, 1), {4});
+    b = e.squeeze(e.slice(pairs, 4, 1, 2), {4});
+  } else {
+    a = e.slice(turned, 3, 0, width / 2);
+    b = e.slice(turned, 3, width / 2, width);
+  }
+  Val real = e.sub(e.mul(cos, a), e.mul(sin, b)), imaginary = e.add(e.mul(sin, a), e.mul(cos, b));
+  Val y = interleaved
+              ? e.reshape(e.concat({e.unsqueeze(real, {4}), e.unsqueeze(imaginary, {4})}, 4),
+                          turned.dims())
+              : e.concat({real, imaginary}, 3);
+  return width < D ? e.concat({y, rest}, 3) : y;
+}
+
+namespace {
 
 /// Who attends to whom, from the limits of the node; absent if there are none. [B or 1, 1, S, T]
 struct Limits {
@@ -180,23 +199,7 @@ void rotaryEmbedding(NodeImport &n) {
   }
   cos = e.unsqueeze(cos, {1}); // [B, 1, S, width/2]
   sin = e.unsqueeze(sin, {1});
-  bool interleaved = n.i("interleaved") != 0;
-  Val turned = e.slice(v, 3, 0, width), rest = e.slice(v, 3, width, D), a, b;
-  if (interleaved) {
-    Val pairs = e.reshape(turned, {v.dim(0), v.dim(1), v.dim(2), width / 2, 2});
-    a = e.squeeze(e.slice(pairs, 4, 0, 1), {4});
-    b = e.squeeze(e.slice(pairs, 4, 1, 2), {4});
-  } else {
-    a = e.slice(turned, 3, 0, width / 2);
-    b = e.slice(turned, 3, width / 2, width);
-  }
-  Val real = e.sub(e.mul(cos, a), e.mul(sin, b)), imaginary = e.add(e.mul(sin, a), e.mul(cos, b));
-  Val y = interleaved
-              ? e.reshape(e.concat({e.unsqueeze(real, {4}), e.unsqueeze(imaginary, {4})}, 4),
-                          turned.dims())
-              : e.concat({real, imaginary}, 3);
-  if (width < D)
-    y = e.concat({y, rest}, 3);
+  Val y = rotate(e, v, cos, sin, width, n.i("interleaved") != 0);
   n.out(flat ? joinHeads(e, y) : y);
 }
 

@@ -37,6 +37,18 @@ void rmsNorm(NodeImport &n) {
       n.e.emit(ops::rms_norm, {x, n.optional(1)}, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
 }
 
+/// ONNX Runtime's name for RMSNormalization, in the standard domain; its second result is the
+/// reciprocal deviation.
+void simplifiedNorm(NodeImport &n) {
+  rmsNorm(n);
+  if (!n.wants(1))
+    return;
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  Dims axes = allAxes(normalAxis(n.i("axis", -1), x.rank()), x.rank());
+  n.out(1, e(ops::rsqrt, e.add(e.mean(e.mul(x, x), axes), n.f("epsilon", 1e-5))));
+}
+
 /// A vector per channel against [N, C, ...].
 Val perChannel(Emitter &e, const Val &v, int64_t rank) {
   Dims d(rank, 1);
@@ -175,7 +187,7 @@ const OnnxOp kOps[] = {
     {"LayerNormalization", layerNorm},           {"RMSNormalization", rmsNorm},
     {"InstanceNormalization", instanceNorm},     {"GroupNormalization", groupNorm},
     {"BatchNormalization", batchNorm},           {"LRN", lrn},
-    {"MeanVarianceNormalization", meanVariance},
+    {"MeanVarianceNormalization", meanVariance}, {"SimplifiedLayerNormalization", simplifiedNorm},
 };
 
 } // namespace

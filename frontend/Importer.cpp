@@ -9,17 +9,26 @@ using namespace zcc;
 using llvm::ArrayRef;
 using llvm::StringRef;
 
+using Importers = llvm::StringMap<void (*)(NodeImport &)>;
+
+static Importers tableOf(std::initializer_list<ArrayRef<OnnxOp>> families) {
+  Importers t;
+  for (auto family : families)
+    for (const OnnxOp &o : family)
+      t[o.name] = o.import;
+  return t;
+}
+
 void (*zcc::findOnnxOp(StringRef name))(NodeImport &) {
-  static const llvm::StringMap<void (*)(NodeImport &)> table = [] {
-    llvm::StringMap<void (*)(NodeImport &)> t;
-    for (auto family :
-         {elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(), poolOps(),
-          normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(), resizeOps(),
-          sampleOps(), signalOps(), sequenceOps(), quantizeOps(), controlOps()})
-      for (const OnnxOp &o : family)
-        t[o.name] = o.import;
-    return t;
-  }();
+  static const Importers table =
+      tableOf({elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(),
+               poolOps(), normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(),
+               resizeOps(), sampleOps(), signalOps(), sequenceOps(), quantizeOps(), controlOps()});
+  return table.lookup(name);
+}
+
+void (*zcc::findMicrosoftOp(StringRef name))(NodeImport &) {
+  static const Importers table = tableOf({microsoftOps(), microsoftAttentionOps()});
   return table.lookup(name);
 }
 
@@ -280,7 +289,9 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
           n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
       if (standard)
         upgrade(node);
-      auto *import = standard ? findOnnxOp(node.op) : nullptr;
+      auto *import = standard                         ? findOnnxOp(node.op)
+                     : n.domain() == "com.microsoft" ? findMicrosoftOp(node.op)
+                                                     : nullptr;
       if (!import) {
         problems.unsupported(qualified(n), e.loc);
         return fail();

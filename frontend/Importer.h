@@ -178,8 +178,13 @@ llvm::ArrayRef<OnnxOp> signalOps();
 llvm::ArrayRef<OnnxOp> sequenceOps();
 llvm::ArrayRef<OnnxOp> quantizeOps();
 llvm::ArrayRef<OnnxOp> controlOps();
+// Of com.microsoft: what ONNX Runtime's optimizer and Optimum write.
+llvm::ArrayRef<OnnxOp> microsoftOps();
+llvm::ArrayRef<OnnxOp> microsoftAttentionOps();
 /// The importer of an operator of ai.onnx, or nullptr.
 void (*findOnnxOp(llvm::StringRef name))(NodeImport &);
+/// The importer of an operator of com.microsoft, or nullptr.
+void (*findMicrosoftOp(llvm::StringRef name))(NodeImport &);
 
 /// Brings a node to the newest form of its operator (Upgrade.cpp): attributes that became inputs,
 /// renamed operators.

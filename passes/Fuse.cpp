@@ -76,7 +76,8 @@ static Node *splatConstant(Value *v) {
 }
 
 static Value *copyOf(Function &f, Node *before, Value *v) {
-  Builder b(f, before, before ? before->loc : v->def->loc);
+  Loc loc = before ? before->loc : v->def ? v->def->loc : static_cast<GlobalValue *>(v)->loc;
+  Builder b(f, before, loc ? loc : makeLoc(v->name));
   return b.make(ops::copy, {v}, {}, v->name);
 }
 

@@ -2,6 +2,7 @@
 """check_losses.py LOG REF KIND: the losses of a run's log against PyTorch's in ref.json; 1e-5 at step 0, 1e-4 later, relative.
 check_losses.py --same LOG LOG...: the logs hold the same losses, bit for bit.
 check_losses.py --close TOLERANCE LOG LOG...: the same to a relative tolerance.
+check_losses.py --below LIMIT LOG: no loss exceeds the limit.
 check_losses.py --falls LOG: the mean of the last fifth is below 0.9 of the first loss."""
 import json, sys
 
@@ -15,6 +16,9 @@ def main(args):
         l = losses(args[1])
         tail = l[-max(1, len(l) // 5):]
         assert sum(tail) / len(tail) < 0.9 * l[0], f"losses do not fall: {l[0]} -> {tail}"
+        return
+    if args[0] == "--below":
+        assert all(x <= float(args[1]) for x in losses(args[2])), f"{losses(args[2])} exceed {args[1]}"
         return
     if args[0] in ("--same", "--close"):
         tol = float(args.pop(1)) if args[0] == "--close" else 0.0
