@@ -103,6 +103,10 @@ std::string zcc::toJson(const Plan &p) {
   llvm::json::Object device{{"arena_bytes", p.arenaBytes},
                             {"model_state_bytes", p.modelStateBytes},
                             {"peak_at", p.peakAt}};
+  llvm::json::Array settings;
+  for (const Setting &s : p.settings)
+    settings.push_back(
+        llvm::json::Object{{"key", s.key}, {"value", s.value}, {"reason", s.reason}});
   llvm::json::Object o{{"ranks", p.ranks},
                        {"zero", p.zero},
                        {"trained", llvm::json::Array(p.trained)},
@@ -113,7 +117,8 @@ std::string zcc::toJson(const Plan &p) {
                        {"traffic_bytes_per_rank", std::move(traffic)},
                        {"flops", p.step.flops},
                        {"predicted_step_s", p.step.seconds},
-                       {"bound_by", p.step.boundBy}};
+                       {"bound_by", p.step.boundBy},
+                       {"settings", std::move(settings)}};
   return formatv("{0:2}", llvm::json::Value(std::move(o)));
 }
 
@@ -181,6 +186,10 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
     for (const std::string &l : lines)
       os << "    " << l << '\n';
   };
+  if (!p.settings.empty())
+    os << "\n  settings\n";
+  for (const Setting &s : p.settings)
+    os << formatv("    {0} = {1}  ({2})\n", s.key, s.value, s.reason);
   list("decisions", p.decisions);
   list("remarks", p.remarks);
 }

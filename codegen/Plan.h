@@ -2,6 +2,7 @@
 #pragma once
 
 #include "codegen/CostModel.h"
+#include "passes/Config.h"
 
 namespace zcc {
 
@@ -25,6 +26,7 @@ struct Plan {
   std::vector<LiveItem> live; ///< at the peak, the largest first
   int64_t libraryBytes = 0;
   StepCost step;
+  std::vector<Setting> settings;      ///< what the flags and the configuration say
   std::vector<std::string> decisions; ///< of the frontend
   std::vector<std::string> remarks;   ///< of the passes
 };
@@ -33,7 +35,8 @@ struct Plan {
 llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Machine &machine);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device {arena_bytes, model_state_bytes,
-/// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, bound_by.
+/// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, bound_by, settings [{key,
+/// value, reason}].
 std::string toJson(const Plan &p);
 void print(const Plan &p, llvm::raw_ostream &os);
 

@@ -53,6 +53,27 @@ static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options)
                (open.size() == 1 ? "' is not fixed" : "' are not fixed") + "; give" + flags);
 }
 
+/// Fixes the symbolic first axis of the inputs, where there is one and --dim does not. Several of
+/// them stay open, for --dim to decide.
+static void bindBatch(const OnnxFile &file, ImportOptions &options) {
+  std::string batch;
+  for (auto &input : file.graph().input()) {
+    auto &shape = input.type().tensor_type().shape();
+    if (file.initializer(input.name()) || !shape.dim_size() || shape.dim(0).has_dim_value())
+      continue;
+    std::string symbol = shape.dim(0).dim_param();
+    if (symbol.empty())
+      symbol = input.name() + ".0";
+    if (options.dims.count(symbol) || symbol == batch)
+      continue;
+    if (!batch.empty())
+      return;
+    batch = symbol;
+  }
+  if (!batch.empty())
+    options.dims[batch] = options.batch;
+}
+
 // ---- one function
 
 namespace {
@@ -149,12 +170,15 @@ static void dropUnusedGlobals(Module &m, Parameters &parameters) {
   }
 }
 
-llvm::Expected<std::unique_ptr<Module>>
-zcc::importOnnx(StringRef path, const ImportOptions &options, ImportReport &report) {
+llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given,
+                                                        ImportReport &report) {
+  ImportOptions options = given;
   auto missing = options.init.empty() ? MissingData::Refuse : MissingData::Allow;
   auto file = OnnxFile::open(path, missing);
   if (!file)
     return file.takeError();
+  if (options.batch)
+    bindBatch(**file, options);
   if (auto e = checkDims(**file, options))
     return e;
   auto spec = parseLoss(options.inference ? "" : options.loss);

@@ -10,6 +10,7 @@ namespace zcc {
 /// What the user asked for.
 struct ImportOptions {
   std::map<std::string, int64_t> dims; ///< --dim: sizes of symbolic dimensions
+  int64_t batch = 0; ///< size of a symbolic first axis of the inputs that `dims` does not fix
   std::string loss; ///< --loss: "", an output's name, or "cross_entropy(logits, labels, ...)"
   std::vector<std::string> train; ///< --train: POSIX extended, unanchored; replaces the default set
   std::vector<std::string> freeze; ///< --freeze

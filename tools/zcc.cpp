@@ -7,6 +7,7 @@
 #include "frontend/Import.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
+#include "passes/Config.h"
 #include "passes/Liveness.h"
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
@@ -59,6 +60,9 @@ static cl::opt<std::string>
 static cl::opt<std::string> initWith("init", cl::desc("how initializers without data start"),
                                      cl::value_desc("pytorch|normal:STD"),
                                      cl::cat(optionCategory()));
+static cl::opt<std::string> configFile("config",
+                                       cl::desc("a DeepSpeed configuration; flags win over it"),
+                                       cl::value_desc("FILE"), cl::cat(optionCategory()));
 static cl::opt<std::string> emit("emit", cl::desc("stop early: exe, zir, cpp"), cl::init("exe"),
                                  cl::value_desc("KIND"), cl::cat(optionCategory()));
 static cl::opt<std::string> plan("plan",
@@ -81,7 +85,6 @@ static llvm::Error refuseMissing(int argc, char **argv) {
                                     "memory",
                                     "host-memory",
                                     "nvme",
-                                    "config",
                                     "reduce-bucket-size",
                                     "allgather-bucket-size",
                                     "param-persistence-threshold",
@@ -141,6 +144,61 @@ static llvm::Expected<ImportOptions> importOptions() {
     return error("--batch-norm must be train or frozen, not '" + batchNorm + "'");
   o.init = initWith;
   return o;
+}
+
+// ---- configuration
+
+namespace {
+/// What --config says, beside the flags that are given.
+struct Configured {
+  FlagValues given;
+  std::optional<Config> config;
+};
+} // namespace
+static Configured configured;
+
+/// Sets the flags that the configuration means; says what a user of DeepSpeed should know.
+static llvm::Error readConfig(int argc, char **argv) {
+  configured.given = givenFlags(argc, argv);
+  if (configFile.empty())
+    return llvm::Error::success();
+  auto text = llvm::MemoryBuffer::getFile(configFile);
+  if (!text)
+    return error("cannot read it: " + text.getError().message());
+  auto config = resolveConfig((*text)->getBuffer(), configured.given, flagNames());
+  if (!config)
+    return config.takeError();
+  StringRef name = llvm::sys::path::filename(configFile);
+  for (const std::string &w : config->warnings)
+    llvm::errs() << name << ": warning: " << w << '\n';
+  for (const std::string &n : config->notes)
+    llvm::errs() << name << ": note: " << n << '\n';
+  for (auto &[flag, value] : config->flags)
+    if (auto e = setFlag(flag, value))
+      return e;
+  configured.config = std::move(*config);
+  return llvm::Error::success();
+}
+
+/// An error about a flag that the configuration set says so.
+static llvm::Error withOrigin(llvm::Error e) {
+  if (!e || !configured.config)
+    return e;
+  std::string text = llvm::toString(std::move(e));
+  for (auto &[flag, value] : configured.config->flags)
+    if (StringRef(text).contains("--" + flag))
+      text += "\nnote: --" + flag + "=" + value + " comes from '" + configFile + "'";
+  return error(text);
+}
+
+/// The samples of a micro-batch: the first axis of the first input that has one.
+static int64_t batchOf(const Module &m) {
+  const Function *f = m.function("micro") ? m.function("micro") : m.function("eval");
+  if (f)
+    for (auto &a : f->args)
+      if (a->type.ndim())
+        return a->type.dims[0];
+  return 1;
 }
 
 /// The command without --ranks: with that, it is what a program under another number of ranks says.
@@ -253,9 +311,11 @@ static llvm::Error compile(int argc, char **argv) {
   auto importing = importOptions();
   if (!importing)
     return importing.takeError();
+  if (configured.config)
+    importing->batch = configured.config->microBatch;
   auto chosen = passOptions();
   if (!chosen)
-    return chosen.takeError();
+    return withOrigin(chosen.takeError());
   Options options = *chosen;
   options.inference = importing->inference;
   if (!options.threads)
@@ -283,6 +343,9 @@ static llvm::Error compile(int argc, char **argv) {
   if (!read)
     return read.takeError();
   Module &m = **read;
+  if (configured.config)
+    if (auto e = checkBatch(*configured.config, batchOf(m), !importing->dims.empty()))
+      return e;
   if (!isZir || ranksGiven())
     m.ranks = options.ranks;
   options.ranks = m.ranks;
@@ -307,6 +370,9 @@ static llvm::Error compile(int argc, char **argv) {
   for (const ParameterRemark &r : imported.parameters)
     p->decisions.push_back(r.name + " (" + r.initializer + "): " + r.decision + ", " + r.evidence);
   p->remarks = passes.remarks().vec();
+  if (configured.config)
+    p->settings = configured.config->settings;
+  addFlags(p->settings, configured.given);
   if (memoryTable)
     if (auto e = printMemory(m, llvm::outs()))
       return e;
@@ -325,6 +391,10 @@ static llvm::Error compile(int argc, char **argv) {
   info.isa = *isa;
   info.planJson = toJson(*p);
   info.libraryBytes = p->libraryBytes;
+  if (configured.config) {
+    info.schedule = configured.config->schedule;
+    info.scheduleParams = configured.config->scheduleParams;
+  }
   StringRef folder = llvm::sys::path::parent_path(output);
   info.outputFolder = folder.empty() ? "." : folder.str();
   for (auto [form, parts] : {std::pair(&imported.inferenceForm, &info.onnx),
@@ -353,7 +423,9 @@ int main(int argc, char **argv) {
     return 1;
   if (printTables())
     return 0;
-  if (report("zcc", checkValues()))
+  if (report(llvm::sys::path::filename(configFile), readConfig(argc, argv)))
+    return 1;
+  if (report("zcc", withOrigin(checkValues())))
     return 1;
   if (model.empty()) {
     llvm::errs() << "zcc: error: no model; usage: zcc [options] model.onnx -o OUT\n";
