@@ -21,6 +21,7 @@ class ProgramEmitter {
   CallTable calls;
   EmittedProgram out;
   std::string functions;
+  size_t gradients = 0;        ///< parameters with one
   std::vector<bool> slotTaken; ///< collectives under way at the node being printed
   llvm::DenseMap<const Node *, unsigned> slotOf;
 
@@ -34,6 +35,7 @@ private:
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
   llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op,
                                          unsigned slot);
+  void printGradients(llvm::raw_ostream &os);
   std::string record() const;
   unsigned takeSlot();
 };
@@ -249,8 +251,10 @@ std::string ProgramEmitter::record() const {
   table("outputs", "noutputs", "noutputs");
   number("has_loss", loss >= 0);
   number("loss", loss);
-  for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1"})
+  for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale",
+                             "overflow", "skipped", "grad_squares"})
     number(scalar, globalOffset(m, scalar));
+  table("gradients", "ngradients", std::to_string(gradients));
   field("base_lr", formatv("{0:e17}", baseLr(o)).str());
   table("onnx", "npieces", std::to_string(info.onnx.size()));
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
@@ -264,6 +268,20 @@ std::string ProgramEmitter::record() const {
   field("plan_json", "planJson");
   number("slots", slotTaken.size());
   return s + "};\n";
+}
+
+/// The parameters with a gradient, in the order of %grad_squares.
+void ProgramEmitter::printGradients(llvm::raw_ostream &os) {
+  os << "static const char *const gradients[] = {";
+  for (auto &g : m.globals) {
+    bool isUpdated = llvm::any_of(
+        g->uses, [](auto &u) { return u.node->op == &ops::assign && u.index == 0; });
+    if (!g->trained || !isUpdated)
+      continue;
+    os << quoted(g->onnxName.empty() ? g->name : g->onnxName) << ", ";
+    ++gradients;
+  }
+  os << "0};\n\n";
 }
 
 llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
@@ -284,6 +302,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     return e;
   if (auto e = printInputsAndOutputs(m, os))
     return e;
+  printGradients(os);
   os << "// ---- the files that --export writes\n\n"
         R"(asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin \"literals.bin\"\n.byte 0\n.text");
 )"

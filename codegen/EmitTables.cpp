@@ -250,13 +250,15 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
     }
     int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
     table << formatv(
-        "  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, "
-        "{14}, {15:x}u},\n",
+        "  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
+        "{15}, {16}, {17:x}u},\n",
         quoted(g->name), quoted(g->exported ? g->onnxName : ""),
         tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
         initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset,
-        s.bytes, int(g->init.encoding == "transposed"), copyOf, int(g->role), int(g->trained),
-        s.hash);
+        s.bytes, int(g->init.encoding == "transposed"),
+        elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
+        g->init.from.empty() || copyOf >= 0 ? "0" : quoted(g->init.from), int(g->role),
+        int(g->trained), s.hash);
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const std::string &name : files)

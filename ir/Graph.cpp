@@ -1,4 +1,5 @@
 #include "ir/Graph.h"
+#include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallString.h"
@@ -291,16 +292,20 @@ llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit)
     if (int64_t(raw.size()) != g.init.bytes)
       return error("'" + path.str() + "' is too short for '" + g.name + "'");
   }
+  auto converted = [&](std::string bytes) {
+    return g.init.elem ? convertedBytes(bytes, g.type.withElem(*g.init.elem), g.type.elem)
+                       : bytes;
+  };
   if (g.init.encoding != "transposed")
-    return raw;
-  int64_t e = elemBytes(g.type.elem), rows = g.type.dims[g.type.ndim() - 2],
+    return converted(std::move(raw));
+  int64_t e = elemBytes(g.init.elem.value_or(g.type.elem)), rows = g.type.dims[g.type.ndim() - 2],
           cols = g.type.dims.back(), mats = g.type.count() / (rows * cols);
   std::string out(raw.size(), 0);
   for (int64_t m = 0; m < mats; ++m)
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < cols; ++c)
         memcpy(&out[((m * rows + r) * cols + c) * e], &raw[((m * cols + c) * rows + r) * e], e);
-  return out;
+  return converted(std::move(out));
 }
 
 std::unique_ptr<Module> Module::clone() const {

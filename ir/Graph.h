@@ -83,7 +83,9 @@ struct Init {
   /// File: how the bytes encode the tensor: "raw" (little-endian, row-major), or "transposed" (raw with the
   /// last two axes swapped).
   std::string encoding = "raw";
-  std::string from;      ///< Copy: the global it starts equal to (a master weight)
+  std::optional<Elem> elem; ///< File: the bytes' element, if another than the global's: they are converted
+  /// Copy: the global it starts equal to. Uniform, Normal: the global by whose name numbers are drawn, if not its own.
+  std::string from;
 };
 
 /// `param`: trained or frozen weights. `state`: lives over steps, not a weight (moments, running statistics).

@@ -241,7 +241,7 @@ llvm::Expected<Tensor> Run::initial(const GlobalValue &g) {
     return tensorFromBytes(g.type, *bytes);
   }
   Tensor t(g.type);
-  uint32_t id = philoxId(g.name.c_str());
+  uint32_t id = philoxId((init.from.empty() ? g.name : init.from).c_str());
   GlobalValue *seedValue = f.module->global("seed");
   uint64_t seed = 0;
   if (seedValue) {

@@ -28,6 +28,8 @@ void roundAll(Tensor &t, Compute c);
 
 Tensor tensorFromBytes(const Type &t, llvm::StringRef bytes);
 std::string tensorToBytes(const Tensor &t);
+/// Floats of a tensor in another element.
+std::string convertedBytes(llvm::StringRef bytes, const Type &from, Elem to);
 
 /// Fills `dst` with the elements `offset + sum(i * stride)` of `src`.
 void copyStrided(const Tensor &src, int64_t offset, llvm::ArrayRef<int64_t> strides, Tensor &dst);

@@ -28,7 +28,8 @@ bool Parser::global() {
 bool Parser::init(const Type &t, Init &i) {
   auto pair = [&](Init::Kind k) {
     i.kind = k;
-    return expect("(") && number(i.a) && expect(",") && number(i.b) && expect(")");
+    return expect("(") && number(i.a) && expect(",") && number(i.b) && expect(")") &&
+           (!consume("as") || from(i));
   };
   if (consume("zero"))
     return true;
@@ -40,13 +41,9 @@ bool Parser::init(const Type &t, Init &i) {
     return pair(Init::Uniform);
   if (consume("normal"))
     return pair(Init::Normal);
-  Token t0 = tok;
   if (consume("copy")) {
     i.kind = Init::Copy;
-    if (!take(Token::Name, "a global, like %w", t0))
-      return false;
-    i.from = t0.str;
-    return true;
+    return from(i);
   }
   if (consume("data"))
     return range(i);
@@ -64,6 +61,14 @@ bool Parser::init(const Type &t, Init &i) {
   return unexpected("zero, splat, uniform, normal, copy, data, hex, a file or a list of numbers");
 }
 
+bool Parser::from(Init &i) {
+  Token name;
+  if (!take(Token::Name, "a global, like %w", name))
+    return false;
+  i.from = name.str;
+  return true;
+}
+
 bool Parser::number(double &v) {
   if (tok.kind != Token::Integer && tok.kind != Token::Float)
     return unexpected("a number");
@@ -75,6 +80,10 @@ bool Parser::number(double &v) {
 void Parser::encoding(Init &i) {
   if (consume("transposed"))
     i.encoding = "transposed";
+  if (auto e = tok.kind == Token::Word ? elemFromName(tok.text) : std::nullopt) {
+    i.elem = *e;
+    advance();
+  }
 }
 
 /// Puts bytes into the constant data, aligned as Module::addConst does.
@@ -94,10 +103,10 @@ bool Parser::hex(const Type &t, Init &i) {
     return false;
   if (s.str.size() % 2 || !llvm::tryGetFromHex(s.str, bytes))
     return fail(s.range(), "expected two hexadecimal digits a byte");
-  if (int64_t(bytes.size()) != t.count() * elemBytes(t.elem))
-    return fail(s.range(), Twine(bytes.size()) + " bytes for " + t.str());
   embed(bytes, i);
   encoding(i);
+  if (int64_t(bytes.size()) != t.count() * elemBytes(i.elem.value_or(t.elem)))
+    return fail(s.range(), Twine(bytes.size()) + " bytes for " + t.str());
   return true;
 }
 

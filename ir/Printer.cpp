@@ -202,6 +202,10 @@ void Printer::init(const GlobalValue &g) {
     os << ", ";
     printFloat(os, i.b);
     os << ')';
+    if (!i.from.empty()) {
+      os << " as ";
+      value(m.global(i.from));
+    }
   };
   switch (i.kind) {
   case Init::Zero:
@@ -226,7 +230,7 @@ void Printer::init(const GlobalValue &g) {
   }
   if (isConstData(g)) {
     StringRef bytes = constBytes(m, g);
-    if (i.encoding == "raw" && list(g, bytes))
+    if (i.encoding == "raw" && !i.elem && list(g, bytes))
       return;
     auto at = offsets.find(&g);
     if (at != offsets.end())
@@ -239,6 +243,8 @@ void Printer::init(const GlobalValue &g) {
   }
   if (i.encoding != "raw")
     os << ' ' << i.encoding;
+  if (i.elem)
+    os << ' ' << elemName(*i.elem);
 }
 
 /// Prints the elements, if they are few and read back as the same bytes.

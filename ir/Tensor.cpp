@@ -117,6 +117,12 @@ Tensor zcc::tensorFromBytes(const Type &type, StringRef bytes) {
   return t;
 }
 
+std::string zcc::convertedBytes(StringRef bytes, const Type &from, Elem to) {
+  Tensor t = tensorFromBytes(from, bytes);
+  t.type.elem = to;
+  return tensorToBytes(t);
+}
+
 std::string zcc::tensorToBytes(const Tensor &t) {
   int64_t n = t.count(), size = elemBytes(t.type.elem);
   std::string bytes(n * size, 0);

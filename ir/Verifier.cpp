@@ -36,14 +36,14 @@ static bool isCollective(const Node &n) {
 
 static void checkGlobal(const GlobalValue &g, Report &r) {
   const Init &i = g.init;
-  int64_t bytes = g.type.count() * elemBytes(g.type.elem);
+  int64_t bytes = g.type.count() * elemBytes(i.elem.value_or(g.type.elem));
   if (g.type.isFuture)
     r.at(g, "[V1] a global cannot be a future");
   if (g.trained && (g.role != GlobalValue::Param || !isFloat(g.type.elem)))
     r.at(g, "[V1] only a floating-point param can be trained");
   if ((i.kind == Init::Uniform || i.kind == Init::Normal) && !isFloat(g.type.elem))
     r.at(g, "[V1] random initial values need a floating-point type, not " + g.type.str());
-  if (i.kind == Init::Copy) {
+  if (i.kind == Init::Copy || !i.from.empty()) {
     const GlobalValue *from = r.m.global(i.from);
     if (!from || from == &g)
       r.at(g, "[V1] there is no global '%" + Twine(i.from) + "' to copy");
@@ -52,6 +52,8 @@ static void checkGlobal(const GlobalValue &g, Report &r) {
   }
   if (i.kind != Init::File)
     return;
+  if (i.elem && !(isFloat(*i.elem) && isFloat(g.type.elem)))
+    r.at(g, "[V1] " + elemName(*i.elem) + " in the file cannot become " + g.type.str());
   if (i.bytes != bytes)
     r.at(g, "[V1] " + g.type.str() + " takes " + Twine(bytes) + " bytes, not " + Twine(i.bytes));
   if (i.offset < 0 || i.offset > INT64_MAX - i.bytes)

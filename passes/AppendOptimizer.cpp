@@ -186,7 +186,9 @@ void Appender::accumulate() {
       top.make(ops::eq, {stepState("micro", Elem::I64), top.scalar(0, Elem::I64)}, {}, "is_first");
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.assign, g.assign->loc);
-    Value *d = g.value;
+    if (elemBytes(g.value->type.elem) == 2) // sums over micro-batches are f32
+      g.state->type.elem = Elem::F32;
+    Value *d = b.cast(g.value, g.state->type.elem);
     if (m_.ranks > 1) {
       g.state->type.addends = m_.ranks;
       d = b.make(ops::addend, {d});
@@ -198,8 +200,13 @@ void Appender::accumulate() {
   Builder b(f, nullptr, loc_);
   for (Gradient &g : gradients_) {
     b.loc = g.assign->loc;
-    Value *sum = sumOverRanks(b, g.state, /*isAddend=*/true);
-    g.value = b.make(ops::mul, {sum, b.scalar(1.0 / o_.gradAccum, sum->type.elem)});
+    auto mean = [&](Value *v) {
+      return b.make(ops::mul, {v, b.scalar(1.0 / o_.gradAccum, v->type.elem)});
+    };
+    // Between ranks a gradient has its parameter's element.
+    bool isWider = m_.ranks > 1 && g.state->type.elem != g.param->type.elem;
+    g.value = isWider ? sumOverRanks(b, b.cast(mean(g.state), g.param->type.elem), /*isAddend=*/true)
+                      : mean(sumOverRanks(b, g.state, /*isAddend=*/true));
   }
   Optimizer opt(m_, o_, f, f.first(), loc_);
   if (o_.clipGradNorm > 0)

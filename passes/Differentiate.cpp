@@ -289,7 +289,9 @@ llvm::Error Sweep::run() {
     forward.push_back(n.get());
   Value *loss = fn.results[0];
   Builder b(fn, /*before=*/nullptr, locOf(loss));
-  gradients[loss] = b.scalar(1, loss->type.elem);
+  // With a loss scale all gradients are multiplied by it.
+  GlobalValue *scale = module.global("loss_scale");
+  gradients[loss] = scale ? scale : b.scalar(1, loss->type.elem);
   for (Node *n : llvm::reverse(forward)) {
     if (isReached(*n)) {
       Gradients dy;

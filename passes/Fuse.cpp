@@ -59,6 +59,33 @@ static void dropTrivialReductions(Function &f) {
   }
 }
 
+/// Each reader of a 16-bit value converts it by itself, behind views and broadcasts: a load does that for free, an f32 copy
+/// would be stored.
+static void sinkCasts(Function &f) {
+  for (Node *n = f.first(); n; n = n->next()) {
+    if (n->op != &ops::cast || n->result()->type.elem != Elem::F32 ||
+        elemBytes(n->operand(0)->type.elem) != 2 || !isFloat(n->operand(0)->type.elem))
+      continue;
+    std::vector<Value::Use> uses = n->result()->uses;
+    for (auto &u : uses) {
+      Node &user = *u.node;
+      Builder b(f, &user, n->loc);
+      Value *narrow = n->operand(0);
+      if (user.op->view)
+        narrow = b.make(*user.op, {narrow}, user.attrs);
+      else if (user.op->isElementwise())
+        narrow = b.expand(narrow, user.result()->type.dims);
+      if (uses.size() == 1 && narrow == n->operand(0))
+        continue;
+      Value *wide = b.make(ops::cast, {narrow}, n->attrs);
+      if (user.op->view)
+        user.result()->replaceAllUsesWith(wide);
+      else
+        user.setOperand(u.index, wide);
+    }
+  }
+}
+
 static Node *splatConstant(Value *v) {
   while (v->def && (v->def->op == &ops::broadcast || v->def->op == &ops::reshape ||
                     v->def->op == &ops::transpose))
@@ -384,6 +411,7 @@ static void eraseDead(Function &f) {
 static llvm::Error fuseFunction(Module &m, Function &f, llvm::StringMap<std::string> &known) {
   expandComposites(f);
   dropTrivialReductions(f);
+  sinkCasts(f);
   fillConstantBases(f);
   if (llvm::Error e = globalizeConstants(m, f))
     return e;

@@ -176,8 +176,20 @@ void FuseGroups::dependences(const FuseGroup &g, llvm::SmallVectorImpl<FuseGroup
   }
 }
 
+/// Whether a group widens 16-bit values that the forward keeps for the backward (save-narrow).
+static bool readsKept(const FuseGroup &g) {
+  return llvm::any_of(g.nodes, [](Node *n) { return n->op == &ops::cast && n->attrs.i("kept"); });
+}
+
+bool FuseGroups::hasForward(const FuseGroup &g) const {
+  const Node *loss = f.results.empty() ? nullptr : f.results[0]->def;
+  return llvm::any_of(g.nodes, [&](Node *n) { return loss && index.lookup(n) <= index.lookup(loss); });
+}
+
 /// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
 bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
+  if ((readsKept(*a) && hasForward(*b)) || (readsKept(*b) && hasForward(*a)))
+    return false;
   if (a == b || !a->isKernel || !b->isKernel || a->nodes.size() + b->nodes.size() > kMostNodes)
     return false;
   if (a->position > b->position)

@@ -47,6 +47,7 @@ private:
 
   void addMemoryDependences();
   FuseGroup *single(Node *n);
+  bool hasForward(const FuseGroup &g) const;
   bool join(FuseGroup *a, FuseGroup *b);
   void dependences(const FuseGroup &g, llvm::SmallVectorImpl<FuseGroup *> &out) const;
   bool recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);

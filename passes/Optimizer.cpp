@@ -289,7 +289,8 @@ void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
   };
   const Rule *rule = llvm::find_if(rules, [&](const Rule &r) { return o_.optimizer == r.name; });
   double otherwise = o_.weightDecay >= 0 ? o_.weightDecay : def_.weightDecay;
-  Update u{param, &param, b.cast(gradient, Elem::F32), param.attrs.f("lr_scale", 1),
+  GlobalValue *master = m_.global(param.attrs.s("master"));
+  Update u{param, master ? master : &param, b.cast(gradient, Elem::F32), param.attrs.f("lr_scale", 1),
            param.attrs.f("weight_decay", otherwise)};
   if (coefficient)
     u.g = mul(b, u.g, coefficient);
@@ -298,8 +299,10 @@ void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
   else if (u.weightDecay != 0 && rule->decay == Rule::OnGradient)
     u.g = add(b, u.g, mul(b, u.p, number(u.weightDecay)));
   Value *updated = (this->*rule->step)(b, u);
+  if (master)
+    assigns_.push_back({master, updated});
   for (auto [state, value] : assigns_)
     b.node(ops::assign, {state, value});
   assigns_.clear();
-  b.node(ops::assign, {&param, updated});
+  b.node(ops::assign, {&param, b.cast(updated, param.type.elem)});
 }

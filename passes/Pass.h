@@ -17,6 +17,8 @@ struct Options {
   double lrDecay = 0, initialAccumulator = 0; ///< adagrad
   double maxCoeff = 10, minCoeff = 0.01;      ///< lamb
   double clipGradNorm = 0;          ///< 0: no clipping
+  Elem dtype = Elem::F32;           ///< what products are computed in, and parameters and gradients kept: F32, BF16, F16
+  bool isLow() const { return dtype != Elem::F32; }
   struct ParamGroup {
     std::string regex;
     double weightDecay = -1, lrScale = 1; ///< -1: as the rest

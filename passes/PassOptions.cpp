@@ -63,6 +63,9 @@ static Text maxCoeff("max-coeff", cl::desc("lamb: the largest ratio of norms"), 
                      cl::init("10"), cl::cat(category));
 static Text minCoeff("min-coeff", cl::desc("lamb: the smallest ratio of norms"),
                      cl::value_desc("X"), cl::init("0.01"), cl::cat(category));
+static Text dtype("dtype",
+                  cl::desc("compute type: fp32, bf16 or fp16; 16 bits keep fp32 master weights"),
+                  cl::value_desc("TYPE"), cl::init("fp32"), cl::cat(category));
 static Text clipGradNorm("clip-grad-norm", cl::desc("clip the global norm of the gradients to X"),
                          cl::value_desc("X"), cl::init("0"), cl::cat(category));
 static cl::list<std::string>
@@ -233,12 +236,33 @@ static llvm::Error readOptimizer(Options &o) {
   return llvm::Error::success();
 }
 
+static constexpr std::pair<const char *, Elem> kTypes[] = {
+    {"fp32", Elem::F32}, {"bf16", Elem::BF16}, {"fp16", Elem::F16}};
+
+static llvm::Expected<Elem> elementOf(StringRef type) {
+  for (auto [name, elem] : kTypes)
+    if (type == name)
+      return elem;
+  return error("--dtype must be fp32, bf16 or fp16, not '" + type + "'");
+}
+
+static std::string typeName(Elem e) {
+  for (auto [name, elem] : kTypes)
+    if (e == elem)
+      return name;
+  llvm_unreachable("no such --dtype");
+}
+
 llvm::Expected<Options> zcc::passOptions() {
   Options o;
   if (llvm::Error e = readNumbers(o))
     return e;
   if (auto e = readOptimizer(o))
     return e;
+  auto element = elementOf(dtype);
+  if (!element)
+    return element.takeError();
+  o.dtype = *element;
   auto [b1, b2] = StringRef(betas).split(',');
   for (auto [text, to] : {std::pair(b1, &o.beta1), std::pair(b2, &o.beta2)})
     if (!parseNumber(text, *to) || *to < 0 || *to >= 1)
@@ -319,6 +343,7 @@ std::string zcc::flagsOf(const Options &o) {
   number(maxCoeff, o.maxCoeff, d.maxCoeff);
   number(minCoeff, o.minCoeff, d.minCoeff);
   number(clipGradNorm, o.clipGradNorm, d.clipGradNorm);
+  flag(dtype, typeName(o.dtype), typeName(d.dtype));
   for (auto &g : o.groups)
     s += groupFlag(g);
   flag(overlap, o.overlap ? "on" : "off", "on");

@@ -8,12 +8,18 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   pm.add("fold-constants");
   pm.add("simplify");
   pm.add("eliminate-dead");
+  if (o.isLow()) {
+    pm.add("lower-precision");
+    pm.add("fold-constants"); // constants that have become 16 bit
+  }
   if (!o.inference) {
     pm.add("differentiate");
     // Gradients bring sums over axes of 1, products with 0 and 1, and what no parameter needs.
     pm.add("fold-constants");
     pm.add("simplify");
     pm.add("eliminate-dead");
+    if (o.isLow())
+      pm.add("save-narrow");
     pm.add("append-optimizer");
     if (o.ranks > 1)
       pm.add("reduce-gradients");

@@ -115,8 +115,13 @@ static bool dropCast(Node &n, Rewriter &r) {
     r.replace(n.result(), x);
     return true;
   }
-  Node *inner = defBy(x, ops::cast); // bool -> number -> bool
-  if (!inner || to != Elem::Bool || inner->operand(0)->type.elem != Elem::Bool)
+  Node *inner = defBy(x, ops::cast);
+  if (!inner)
+    return false;
+  Elem from = inner->operand(0)->type.elem;
+  // There and back where nothing was lost: bool -> number -> bool, bf16 -> f32 -> bf16.
+  bool isWider = (from == Elem::BF16 || from == Elem::F16) && x->type.elem == Elem::F32;
+  if (to != from || !(to == Elem::Bool || isWider))
     return false;
   r.replace(n.result(), inner->operand(0));
   return true;

@@ -11,7 +11,7 @@ namespace zccrt {
 void drawRandom(const zccrt_global &g, int64_t seed, int64_t begin, int64_t count, void *out) {
   if (!isFloat(g.t.elem))
     fail("tensor '%s' is %s and cannot be drawn at random", g.name, elemName(g.t.elem));
-  const uint32_t id = zcc::philoxId(g.name);
+  const uint32_t id = zcc::philoxId(g.draw_as ? g.draw_as : g.name);
   auto value = [&](int64_t e) {
     if (g.init == ZCCRT_INIT_NORMAL)
       return g.a + g.b * zcc::philoxNormal(seed, e, id, zcc::kPhiloxInit);

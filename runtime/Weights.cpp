@@ -134,7 +134,7 @@ private:
   }
 
   void read(const zccrt_global &g, char *to, Piece piece) {
-    int64_t size = elemBytes(g.t.elem);
+    int64_t size = elemBytes(g.file_elem);
     if (g.file_bytes != elementCount(g.t) * size)
       fail("tensor '%s' takes %lld bytes, its file entry has %lld; compile again", label(g),
            static_cast<long long>(elementCount(g.t) * size), static_cast<long long>(g.file_bytes));
@@ -144,15 +144,28 @@ private:
            f.path().c_str(), label(g));
     if (g.transposed && g.t.ndim >= 2)
       return readTransposed(g, f, to, piece);
+    if (g.file_elem != g.t.elem)
+      return readConverted(g, f, to, piece);
     f.read(g.file_offset + piece.begin * size, piece.count * size, to);
+  }
+
+  void readConverted(const zccrt_global &g, const File &f, char *to, Piece piece) {
+    const int64_t from = elemBytes(g.file_elem), size = elemBytes(g.t.elem);
+    const int64_t chunk = kChunkBytes / from;
+    buffer.resize(std::min(chunk, piece.count) * from);
+    for (int64_t at = 0; at < piece.count; at += chunk) {
+      int64_t n = std::min(chunk, piece.count - at);
+      f.read(g.file_offset + (piece.begin + at) * from, n * from, buffer.data());
+      convert(buffer.data(), g.file_elem, to + at * size, g.t.elem, n);
+    }
   }
 
   /// The file has [.., cols, rows] where the arena has [.., rows, cols]: for each matrix the wanted
   /// rows, which are columns of the file, as many of the file's rows at a time as a chunk holds.
   void readTransposed(const zccrt_global &g, const File &f, char *to, Piece piece) {
-    const int64_t size = elemBytes(g.t.elem), rows = g.t.dims[g.t.ndim - 2],
+    const int64_t size = elemBytes(g.file_elem), rows = g.t.dims[g.t.ndim - 2],
                   cols = g.t.dims[g.t.ndim - 1];
-    const int64_t end = piece.begin + piece.count;
+    const int64_t end = piece.begin + piece.count, narrow = elemBytes(g.t.elem);
     for (int64_t at = piece.begin; at < end;) {
       // Whole rows of one matrix, or part of a row where the piece begins or ends inside one.
       int64_t row = at / cols, c0 = at % cols, matrix = row / rows;
@@ -164,11 +177,20 @@ private:
       for (int64_t c = c0; c < c1; c += band) {
         int64_t n = std::min(band, c1 - c);
         readColumns(f, base, c, n, first, wanted, rows, size);
-        transposeCopy(buffer.data(), wanted, to + (at - piece.begin + c - c0) * size, cols, wanted,
-                      n, size);
+        transposeCopy(inElement(g, n * wanted), wanted, to + (at - piece.begin + c - c0) * narrow, cols,
+                      wanted, n, narrow);
       }
       at += c0 == 0 && c1 == cols ? wanted * cols : c1 - c0;
     }
+  }
+
+  /// The buffer's n values as the tensor's element.
+  const char *inElement(const zccrt_global &g, int64_t n) {
+    if (g.file_elem == g.t.elem)
+      return buffer.data();
+    converted.resize(n * elemBytes(g.t.elem));
+    convert(buffer.data(), g.file_elem, converted.data(), g.t.elem, n);
+    return converted.data();
   }
 
   /// buffer[n][wanted] = the file's rows [c, c + n), columns [first, first + wanted) of a matrix
@@ -200,7 +222,7 @@ private:
   std::string dir;
   int64_t seed;
   std::map<int, std::unique_ptr<File>> files;
-  std::vector<char> buffer;
+  std::vector<char> buffer, converted;
 };
 
 } // namespace

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 1 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 2 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -141,7 +141,9 @@ typedef struct {
   int32_t file; /* index into files; -1: OUT.weights */
   int64_t file_offset, file_bytes;
   int32_t transposed; /* the file holds it with its last two axes swapped */
+  int32_t file_elem;  /* the file's element; floats are converted to t.elem */
   int32_t copy_of;    /* index into globals; at the same offset: another name of that one (tied) */
+  const char *draw_as; /* random numbers are drawn by this name; NULL: by its own */
   int32_t role;       /* 0 param, 1 state, 2 const */
   int32_t trained;
   uint64_t hash; /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
@@ -191,6 +193,11 @@ typedef struct {
   int32_t has_loss;
   int64_t loss; /* arena offset of @micro's loss (f32), -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
+  int64_t loss_scale, overflow, skipped; /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
+                                            skipped so far */
+  int64_t grad_squares;                  /* f32[ngradients]: squared norms, not finite where a gradient is not */
+  const char *const *gradients;          /* their parameters' names in the model */
+  int32_t ngradients;
   double base_lr;
   const zccrt_piece *onnx;
   int32_t npieces; /* --export=.onnx in inference form */

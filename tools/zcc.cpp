@@ -35,8 +35,6 @@ static cl::opt<std::string> target("target", cl::desc("what computes: cpu"), cl:
 static cl::opt<std::string> march("march", cl::desc("the CPU that code is generated for"),
                                   cl::value_desc("ARCH"), cl::init("native"),
                                   cl::cat(optionCategory()));
-static cl::opt<std::string> dtype("dtype", cl::desc("compute type: fp32"), cl::init("fp32"),
-                                  cl::value_desc("TYPE"), cl::cat(optionCategory()));
 static cl::opt<std::string> loss(
     "loss",
     cl::desc(
@@ -109,10 +107,6 @@ static llvm::Error checkValues() {
     return error("--target=cuda: this zcc has no code generator for CUDA; there is cpu");
   if (target != "cpu")
     return error("--target must be cpu or cuda, not '" + target + "'");
-  if (dtype == "bf16" || dtype == "fp16")
-    return error("--dtype=" + dtype + " is not supported yet; there is fp32");
-  if (dtype != "fp32")
-    return error("--dtype must be fp32, bf16 or fp16, not '" + dtype + "'");
   if (emit != "exe" && emit != "zir" && emit != "cpp")
     return error("--emit must be exe, zir or cpp, not '" + emit + "'");
   if (!plan.empty() && plan != "json")

@@ -78,7 +78,7 @@ constexpr OpDef ops::fmod =
 constexpr OpDef ops::neg = unary("neg", "Neg", "-x", "-dy", "negative");
 constexpr OpDef ops::abs = unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value");
 constexpr OpDef ops::sign = unary("sign", "Sign", "sign(x)", "0", "-1, 0 or 1");
-constexpr OpDef ops::sqrt = unary("sqrt", "Sqrt", "sqrt(x)", "dy / (2 * y)", "square root");
+constexpr OpDef ops::sqrt = unary("sqrt", "Sqrt", "sqrt(x)", "dy / (2 * y)", "square root", Precision::F32);
 constexpr OpDef ops::rsqrt =
     unary("rsqrt", nullptr, "rsqrt(x)", "dy * (-0.5 * (y * y * y))", "1 / sqrt(x)", Precision::F32);
 constexpr OpDef ops::reciprocal =
@@ -93,25 +93,25 @@ constexpr OpDef ops::log =
     unary("log", "Log", "log(x)", "dy / x", "natural logarithm", Precision::F32);
 constexpr OpDef ops::log1p =
     unary("log1p", nullptr, "log1p(x)", "dy / (x + 1)", "log(1 + x)", Precision::F32);
-constexpr OpDef ops::sin = unary("sin", "Sin", "sin(x)", "dy * cos(x)", "sine");
-constexpr OpDef ops::cos = unary("cos", "Cos", "cos(x)", "-dy * sin(x)", "cosine");
+constexpr OpDef ops::sin = unary("sin", "Sin", "sin(x)", "dy * cos(x)", "sine", Precision::F32);
+constexpr OpDef ops::cos = unary("cos", "Cos", "cos(x)", "-dy * sin(x)", "cosine", Precision::F32);
 constexpr OpDef ops::tan =
     unary("tan", "Tan", "tan(x)", "dy * (y * y + 1)", "tangent", Precision::F32);
 constexpr OpDef ops::asin =
     unary("asin", "Asin", "asin(x)", "dy * rsqrt(1 - x * x)", "inverse sine", Precision::F32);
 constexpr OpDef ops::acos =
     unary("acos", "Acos", "acos(x)", "-dy * rsqrt(1 - x * x)", "inverse cosine", Precision::F32);
-constexpr OpDef ops::atan = unary("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent");
+constexpr OpDef ops::atan = unary("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent", Precision::F32);
 constexpr OpDef ops::sinh =
     unary("sinh", "Sinh", "sinh(x)", "dy * cosh(x)", "hyperbolic sine", Precision::F32);
 constexpr OpDef ops::cosh =
     unary("cosh", "Cosh", "cosh(x)", "dy * sinh(x)", "hyperbolic cosine", Precision::F32);
 constexpr OpDef ops::asinh =
-    unary("asinh", "Asinh", "asinh(x)", "dy * rsqrt(x * x + 1)", "inverse hyperbolic sine");
+    unary("asinh", "Asinh", "asinh(x)", "dy * rsqrt(x * x + 1)", "inverse hyperbolic sine", Precision::F32);
 constexpr OpDef ops::acosh =
-    unary("acosh", "Acosh", "acosh(x)", "dy * rsqrt(x * x - 1)", "inverse hyperbolic cosine");
+    unary("acosh", "Acosh", "acosh(x)", "dy * rsqrt(x * x - 1)", "inverse hyperbolic cosine", Precision::F32);
 constexpr OpDef ops::atanh =
-    unary("atanh", "Atanh", "atanh(x)", "dy / (1 - x * x)", "inverse hyperbolic tangent");
+    unary("atanh", "Atanh", "atanh(x)", "dy / (1 - x * x)", "inverse hyperbolic tangent", Precision::F32);
 constexpr OpDef ops::erf =
     unary("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))", "error function",
           Precision::F32);
@@ -119,9 +119,9 @@ constexpr OpDef ops::erf =
 // ---- activations
 
 constexpr OpDef ops::tanh =
-    unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent");
+    unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent", Precision::F32);
 constexpr OpDef ops::sigmoid =
-    unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)");
+    unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)", Precision::F32);
 constexpr OpDef ops::softplus = unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))",
                                       "dy * sigmoid(x)", "log(1 + e^x)", Precision::F32);
 constexpr OpDef ops::relu =
@@ -129,17 +129,17 @@ constexpr OpDef ops::relu =
 constexpr OpDef ops::gelu = unary("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
                                   "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
                                   "x * (exp(x * x * -0.5) * 0.3989422804014327))",
-                                  "x times the normal distribution function");
+                                  "x times the normal distribution function", Precision::F32);
 constexpr OpDef ops::gelu_tanh = unary(
     "gelu_tanh", nullptr, "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
     "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
     "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
     "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
     "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
-    "gelu with tanh in place of erf");
+    "gelu with tanh in place of erf", Precision::F32);
 constexpr OpDef ops::silu =
     unary("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
-          "x times its sigmoid");
+          "x times its sigmoid", Precision::F32);
 
 // ---- rounding and tests
 

@@ -31,6 +31,7 @@ zccrt_global global(const char *name, const zccrt_tensor &t, zccrt_init init) {
   g.t = t;
   g.shards = 1;
   g.init = init;
+  g.file_elem = t.elem;
   return g;
 }
 

@@ -1,0 +1,233 @@
+// 16-bit floats for parameters, activations and, through differentiation, gradients.
+//
+//   param %w : f32[64x16] = "mlp.data"[0, 4096] {trained, exported, onnx = "w"}
+//   func @micro(%x : f32[8x64], ...) {
+//     %y = matmul %x, %w                      : f32[8x16]
+//     %p = softmax %y {axis = 1}              : f32[8x16]
+// becomes
+//   param %w : bf16[64x16] = "mlp.data"[0, 4096] f32 {trained, master = "w.master", onnx = "w"}
+//   state %w.master : f32[64x16] = "mlp.data"[0, 4096] {exported, of = "w", onnx = "w"}
+//   func @micro(%x : f32[8x64], ...) {
+//     %x1 = cast %x {to = "bf16"}             : bf16[8x64]
+//     %y = matmul %x1, %w                     : bf16[8x16]
+//     %y1 = cast %y {to = "f32"}              : f32[8x16]
+//     %p = softmax %y1 {axis = 1}             : f32[8x16]
+//     %p1 = cast %p {to = "bf16", !rounds}    : bf16[8x16]
+//
+// By each operator's policy. Compute: 16-bit operands. F32: computed in f32 and rounded, if 16-bit data went in; sums and
+// losses stay f32. Follow: as the operands; where 16 bits meet f32 data or a constant that 16 bits cannot hold, computed in
+// f32 and rounded. All parameters are 16 bit and have an f32 master, as in DeepSpeed's 16-bit engines.
+#include "ir/Builder.h"
+#include "ir/Interpreter.h"
+#include "passes/Pass.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace zcc;
+
+// DeepSpeed's: 2^16, halved from the second overflow in a row on, doubled after 1000 steps without one.
+constexpr double kInitialScale = 65536;
+
+namespace {
+class Lowering {
+public:
+  Lowering(Module &m, Elem low) : m_(m), low_(low) {}
+  llvm::Error run();
+
+private:
+  void lowerParams();
+  llvm::Error lower(Function &f);
+  llvm::Error lower(Node &n);
+  llvm::Error compute(Node &n, Elem e);
+  llvm::Error setTypes(Node &n);
+  Value *as(Value *v, Elem e, Node &user);
+  void round(Node &n, unsigned result);
+
+  bool isLow(const Value *v) const { return v && v->type.elem == low_; }
+  static bool isF32(const Value *v) { return v && v->type.elem == Elem::F32; }
+  bool isExact(const Value *v) const;
+
+  Module &m_;
+  const Elem low_;
+  llvm::DenseMap<Value *, Value *> other_; ///< a value in the other precision
+};
+} // namespace
+
+// ---- parameters
+
+/// Whether a product or a lookup reads `v`, also through views.
+static bool isWeight(const Value *v) {
+  return llvm::any_of(v->uses, [](auto &u) {
+    const Node &n = *u.node;
+    return n.op->view ? isWeight(n.result())
+                      : n.op->precision == Precision::Compute || n.op == &ops::gather;
+  });
+}
+
+/// Numbers drawn at random depend on the name: the master draws what the parameter would have.
+static Init masterInit(const GlobalValue &param) {
+  Init i = param.init;
+  if ((i.kind == Init::Uniform || i.kind == Init::Normal) && i.from.empty())
+    i.from = param.name;
+  return i;
+}
+
+void Lowering::lowerParams() {
+  std::vector<GlobalValue *> params;
+  for (auto &g : m_.globals)
+    if (g->role == GlobalValue::Param && isF32(g.get()) && !g->init.elem)
+      params.push_back(g.get());
+  for (GlobalValue *p : params) {
+    // A frozen parameter has no master: it is exported from its file.
+    if (!p->trained && (p->init.kind != Init::File || !isWeight(p)))
+      continue;
+    if (p->trained) {
+      GlobalValue *master =
+          m_.addGlobal(GlobalValue::State, p->name + ".master", p->type, masterInit(*p));
+      master->attrs.set("of", p->name);
+      master->exported = p->exported;
+      master->onnxName = p->onnxName;
+      master->loc = p->loc;
+      p->exported = false;
+      p->attrs.set("master", master->name);
+    }
+    if (p->init.kind == Init::File)
+      p->init.elem = Elem::F32;
+    p->type.elem = low_;
+  }
+}
+
+// ---- values
+
+bool Lowering::isExact(const Value *v) const {
+  if (!v->def || v->def->op != &ops::constant)
+    return false;
+  return llvm::all_of(v->def->attrs.floats("value"), [&](double x) {
+    return x != x || roundTo(low_, x) == x;
+  });
+}
+
+/// `v` in another precision, converted once, before the first that wants it.
+Value *Lowering::as(Value *v, Elem e, Node &user) {
+  if (v->type.elem == e)
+    return v;
+  Value *&other = other_[v];
+  if (!other) {
+    Builder b(*user.parent(), &user, v->def ? v->def->loc : user.loc);
+    other = b.cast(v, e);
+    other_[other] = v; // never converted there and back
+  }
+  return other;
+}
+
+/// What reads result i later reads it in 16 bits.
+void Lowering::round(Node &n, unsigned i) {
+  Value *v = n.result(i);
+  Node *rounded = Builder(*n.parent(), n.next(), n.loc).node(ops::cast, {v}, {{"to", elemName(low_).str()}});
+  rounded->attrs.set("rounds", int64_t(1));
+  v->replaceAllUsesWith(rounded->result());
+  rounded->setOperand(0, v);
+}
+
+/// Result types from the operands' new types.
+llvm::Error Lowering::setTypes(Node &n) {
+  llvm::SmallVector<const Type *, 4> types;
+  for (Value *v : n.operands())
+    types.push_back(v ? &v->type : nullptr);
+  auto results = inferTypes(*n.op, types, n.attrs);
+  if (!results)
+    return errorAt(n.loc, "'" + llvm::Twine(n.op->name) + "' in " + elemName(low_) + ": " +
+                              llvm::toString(results.takeError()));
+  for (auto [r, t] : llvm::zip(n.results, *results))
+    r->type = t;
+  return llvm::Error::success();
+}
+
+/// Makes all operands `e` that are f32 or 16 bit.
+llvm::Error Lowering::compute(Node &n, Elem e) {
+  for (unsigned i = 0; i < n.numOperands(); ++i)
+    if (isF32(n.operand(i)) || isLow(n.operand(i)))
+      n.setOperand(i, as(n.operand(i), e, n));
+  return setTypes(n);
+}
+
+// ---- nodes
+
+/// Sums keep their precision for what follows.
+static bool staysWide(const Node &n) {
+  return n.op->reduction || n.op == &ops::cross_entropy ||
+         llvm::all_of(n.results, [](auto &r) {
+           return llvm::all_of(
+               r->uses, [](auto &u) { return u.node->op->precision == Precision::F32; });
+         });
+}
+
+llvm::Error Lowering::lower(Node &n) {
+  if (n.op == &ops::assign) {
+    n.setOperand(1, as(n.operand(1), n.operand(0)->type.elem, n));
+    return llvm::Error::success();
+  }
+  bool low = false, wide = false, inexact = false;
+  for (Value *v : n.operands()) {
+    low |= isLow(v);
+    bool isConstant = v && v->def && v->def->op == &ops::constant;
+    wide |= isF32(v) && !isConstant;
+    inexact |= isF32(v) && isConstant && !isExact(v);
+  }
+  if ((!low && !wide && !inexact) || n.op == &ops::cast || n.op->leaf)
+    return llvm::Error::success();
+  if (n.op->precision == Precision::Compute)
+    return compute(n, low_);
+  if (!low)
+    return llvm::Error::success();
+  if (n.op->precision == Precision::Follow && !(n.op->isElementwise() && (wide || inexact)))
+    return compute(n, low_);
+  if (auto e = compute(n, Elem::F32))
+    return e;
+  if (isF32(n.result()) && !(n.op->precision == Precision::F32 && staysWide(n)))
+    round(n, 0);
+  return llvm::Error::success();
+}
+
+llvm::Error Lowering::lower(Function &f) {
+  other_.clear();
+  llvm::SmallVector<Elem, 4> outputs;
+  for (Value *v : f.results)
+    outputs.push_back(v->isGlobal() && isLow(v) ? Elem::F32 : v->type.elem);
+  std::vector<Node *> nodes;
+  for (auto &n : f.nodes)
+    nodes.push_back(n.get());
+  for (Node *n : nodes)
+    if (auto e = lower(*n))
+      return e;
+  for (auto [v, elem] : llvm::zip(f.results, outputs))
+    if (v->type.elem != elem)
+      v = Builder(f, nullptr, v->def ? v->def->loc : makeLoc("output")).cast(v, elem);
+  return llvm::Error::success();
+}
+
+llvm::Error Lowering::run() {
+  if (m_.has(Property::Differentiated))
+    return error("lower-precision must come before differentiate");
+  lowerParams();
+  for (auto &f : m_.functions)
+    if (f->name == "micro" || f->name == "eval")
+      if (auto e = lower(*f))
+        return e;
+  if (low_ == Elem::F16 && m_.function("micro")) {
+    Init scale;
+    scale.kind = Init::Splat;
+    scale.a = kInitialScale;
+    m_.addGlobal(GlobalValue::State, "loss_scale", Type(Elem::F32, {}), scale)->loc =
+        makeLoc("loss scale");
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<bool> zcc::lowerPrecision(Module &m, PassContext &ctx) {
+  if (!ctx.options.isLow())
+    return false;
+  if (auto e = Lowering(m, ctx.options.dtype).run())
+    return e;
+  return true;
+}
