@@ -128,13 +128,14 @@ void Resolver::take(const ConfigKey &k, const Value &v) {
   case Treatment::FlagDs:
     return takeFlag(k, flagText(v), kConfig);
   case Treatment::Hint:
-    if (!knows(k.target))
-      return out_.set(path, jsonText(v), "a hint, not used: derived");
-    return takeFlag(k, flagText(v), kConfig);
   case Treatment::Prefetch:
+    if (stage_ < 3 && StringRef(k.name).starts_with("stage3_"))
+      return out_.set(path, jsonText(v), "of stage 3");
     if (!knows(k.target))
       return out_.set(path, jsonText(v), "a hint, not used: derived");
-    return takeFlag(k, *v.getAsInteger() > 0 ? "on" : "off", kConfig);
+    if (k.treatment == Treatment::Prefetch)
+      return takeFlag(k, *v.getAsInteger() > 0 ? "on" : "off", kConfig);
+    return takeFlag(k, flagText(v), kConfig);
   case Treatment::Offload:
     return takeOffload(k, v);
   case Treatment::Param:
@@ -189,6 +190,10 @@ void Resolver::takeOffload(const ConfigKey &k, const Value &v) {
 // ---- all
 
 llvm::Expected<Config> Resolver::run(const Object &top) {
+  if (const Object *zero = top.getObject("zero_optimization"))
+    stage_ = zero->getInteger("stage").value_or(0);
+  if (isGiven("zero") && StringRef(given_.at("zero")).getAsInteger(10, stage_))
+    stage_ = 0; // the flag's own error
   walk("", top, "");
   takeBatch(top);
   takePrecision();

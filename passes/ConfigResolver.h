@@ -66,6 +66,7 @@ private:
   llvm::Error errors_ = llvm::Error::success();
   std::map<std::string, bool> switches_; ///< what Code keys of type Bool say, by path
   std::string optimizer_;                ///< zcc's name
+  int64_t stage_ = 0;
   bool isOff_ = false;                   ///< in a section whose `enabled` is false
   std::vector<std::pair<std::string, std::vector<std::string>>> ignored_; ///< keys by reason
 };

@@ -5,7 +5,8 @@
 
 NAME/VARIANT.onnx   dyn (dynamo, the default), noopt (dynamo, optimize=False), ts (TorchScript, training mode)
 NAME/data.npz       two batches along the first axis
-NAME/ref.json       losses of 10 steps over the two batches in turn, for each of OPTIMIZERS
+NAME/ref.json       losses of 10 steps over the two batches in turn, for each of OPTIMIZERS; "deepspeed": of 10 steps of both
+                    batches, as test/e2e/Inputs/adam.json says
 chargpt.onnx        the quick start's model: a graph without weights, for --init=pytorch
 """
 import json, os, sys, warnings
@@ -142,6 +143,30 @@ def losses(name, kind):
     return out
 
 
+# What DeepSpeed 0.19.6's WarmupDecayLR(total_num_steps=10, warmup_max_lr=0.005, warmup_num_steps=4) sets before each step.
+RATES = [0.0, 0.0, 0.0025, 0.003962406251802891, 0.005, 0.005, 0.004166666666666667, 0.003333333333333333, 0.0025,
+         0.0016666666666666666]
+
+
+def deepspeed_losses(name):
+    torch.manual_seed(0)
+    m, data = MODELS[name]()
+    m.train()
+    opt = torch.optim.AdamW(m.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
+    out = []
+    for rate in RATES:
+        for group in opt.param_groups:
+            group["lr"] = rate
+        opt.zero_grad()
+        micro = [m(*b) for b in batches(data)]
+        for loss in micro:
+            (loss / len(micro)).backward()
+        out.append(sum(l.item() for l in micro) / len(micro))
+        torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+        opt.step()
+    return out
+
+
 def strip(path):
     """Stack traces hold paths of the machine that exported; one stays for the tests, made anonymous."""
     import onnx
@@ -179,8 +204,9 @@ def make(name):
         m, data = MODELS[name]()
         export(m, batches(data)[0], list(data), os.path.join(folder, kind + ".onnx"), kind)
     np.savez(os.path.join(folder, "data.npz"), **data)
-    json.dump(dict(losses={k: losses(name, k) for k in OPTIMIZERS}),
-              open(os.path.join(folder, "ref.json"), "w"), indent=0)
+    ref = {k: losses(name, k) for k in OPTIMIZERS}
+    ref["deepspeed"] = deepspeed_losses(name)
+    json.dump(dict(losses=ref), open(os.path.join(folder, "ref.json"), "w"), indent=0)
 
 
 def chargpt():

@@ -56,6 +56,8 @@ static Object around(const ConfigKey &k) {
     if (type == "OneCycle")
       params["cycle_min_lr"] = 0.1, params["cycle_max_lr"] = 0.2;
   }
+  if (StringRef(k.name).starts_with("stage3_"))
+    sectionOf(top, section)["stage"] = 3;
   const ConfigKey *enabled = findKey(section, "enabled", "");
   if (enabled && enabled->treatment != Treatment::Refuse)
     sectionOf(top, section)["enabled"] = true;
@@ -349,6 +351,14 @@ TEST(Config, Zero) {
   EXPECT_EQ(errorOf(resolve(R"({"stage3_max_live_parameters": 1})")),
             "unknown key stage3_max_live_parameters; did you mean "
             "zero_optimization.stage3_max_live_parameters?");
+}
+
+TEST(Config, KeysOfStage3DoNothingElsewhere) {
+  auto c = llvm::cantFail(resolve(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 1e6,
+    "stage3_max_live_parameters": 1e9}})"));
+  EXPECT_EQ(c.flags.count("max-live-parameters"), 0u);
+  EXPECT_EQ(shown(c, "zero_optimization.stage3_max_live_parameters"), "1000000000 (of stage 3)");
+  EXPECT_EQ(c.flags["reduce-bucket-size"], "1000000");
 }
 
 TEST(Config, Schedules) {

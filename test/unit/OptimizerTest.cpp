@@ -180,6 +180,20 @@ TEST(Optimizer, Groups) {
   expectNear(train(o).weights, {0.784421265, -1.68243062, 0.391956478, 0.228708491, 4.00739527});
 }
 
+/// The group's parameter is updated as with these settings for all, the other as before.
+TEST(Optimizer, GroupsOfEachOptimizer) {
+  for (const char *name : {"adagrad", "lamb", "lion", "sgd"}) {
+    Options all, own, grouped;
+    all.optimizer = own.optimizer = grouped.optimizer = name;
+    all.lr = grouped.lr = 0.1, own.lr = 0.05;
+    all.weightDecay = grouped.weightDecay = 0.2, own.weightDecay = 0.3;
+    grouped.groups = {{"^b$", 0.3, 0.5}};
+    std::vector<double> want = train(all).weights, ofGroup = train(own).weights;
+    std::copy(ofGroup.begin() + 3, ofGroup.end(), want.begin() + 3);
+    expectNear(train(grouped).weights, want);
+  }
+}
+
 TEST(Optimizer, MicroBatches) {
   Options o;
   o.gradAccum = 4;
