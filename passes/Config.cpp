@@ -88,6 +88,8 @@ void Resolver::takeAuto(const ConfigKey &k, const std::string &written) {
   bool isFlag = k.treatment == Treatment::Flag || k.treatment == Treatment::FlagDs;
   if (isFlag && isGiven(k.target))
     value = given_.at(k.target), reason = std::string("--") + k.target;
+  else if (StringRef(k.name) == "enabled" && isGiven("dtype"))
+    value = given_.at("dtype") == k.section ? "true" : "false", reason = "--dtype";
   else if (k.treatment == Treatment::Hint || k.treatment == Treatment::Prefetch ||
            k.treatment == Treatment::Derive || (isFlag && !hasDefault))
     value = "derived", reason = "zcc's choice";

@@ -330,6 +330,10 @@ TEST(Config, Defaults) {
 TEST(Config, Precision) {
   EXPECT_EQ(llvm::cantFail(resolve(R"({"bfloat16": {"enabled": true}})")).flags["dtype"], "bf16");
   EXPECT_EQ(llvm::cantFail(resolve(R"({"fp16": {"enabled": true}})")).flags["dtype"], "fp16");
+  auto c = llvm::cantFail(
+      resolve(R"({"fp16": {"enabled": "auto", "min_loss_scale": 4}})", {{"dtype", "fp16"}}));
+  EXPECT_EQ(c.flags["min-loss-scale"], "4");
+  EXPECT_TRUE(contains(c.notes, "fp16.enabled: auto is true (--dtype)"));
   EXPECT_EQ(errorOf(resolve(R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}})")),
             "fp16.enabled and bf16.enabled exclude each other");
   EXPECT_EQ(errorOf(resolve(R"({"bfloat16": {"enabled": true}, "bf16": {"enabled": true}})")),
