@@ -12,6 +12,7 @@
 // behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates
 // and @update does this; with more than one rank each gradient is summed over them first. Formulas,
 // their order and defaults are PyTorch's.
+#include "passes/LossScale.h"
 #include "passes/Optimizer.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
@@ -28,7 +29,7 @@ struct Gradient {
 
 class Appender {
 public:
-  Appender(Module &m, const Options &o) : m_(m), o_(o), loc_(makeLoc("optimizer")) {}
+  Appender(Module &m, const Options &o) : m_(m), o_(o), loc_(makeLoc("optimizer")), scale_(m, loc_) {}
   llvm::Error run();
 
 private:
@@ -37,13 +38,15 @@ private:
   void accumulate();
   void placeUpdates();
   void delayUpdates();
-  void clip(Function &f, Optimizer &opt);
+  void measure(Function &f, Optimizer &opt);
+  Value *clip(Builder &b, Value *norm);
   Value *sumOverRanks(Builder &b, Value *v, bool isAddend);
-  GlobalValue *stepState(llvm::StringRef name, Elem e);
+  GlobalValue *stepState(llvm::StringRef name, Type t);
 
   Module &m_;
   const Options &o_;
   Loc loc_;
+  LossScale scale_;
   Function *micro_ = nullptr;
   std::vector<Gradient> gradients_; ///< in the order of their assigns
 };
@@ -119,40 +122,51 @@ void Appender::delayUpdates() {
   }
 }
 
-/// Scales all gradients so that their joint norm is at most the limit, as
-/// torch.nn.utils.clip_grad_norm_.
-void Appender::clip(Function &f, Optimizer &opt) {
+/// The squared norms of all gradients, where somebody wants them: clipping, the loss scale, and the search for what is not
+/// finite in 16 bits.
+void Appender::measure(Function &f, Optimizer &opt) {
+  if (o_.clipGradNorm <= 0 && !o_.isLow())
+    return;
+  bool waits = o_.clipGradNorm > 0 || scale_;
   Builder b(f, nullptr, loc_);
-  std::vector<Gradient *> inOrder;
+  std::vector<Value *> values;
+  std::vector<Node *> before;
   for (auto &p : m_.globals)
     for (Gradient &g : gradients_)
-      if (g.param == p.get())
-        inOrder.push_back(&g);
-  Value *total = nullptr;
-  for (Gradient *g : inOrder) {
-    b.loc = g->assign->loc;
-    Value *x = b.cast(g->value, Elem::F32);
-    Dims axes;
-    for (unsigned i = 0; i < x->type.ndim(); ++i)
-      axes.push_back(i);
-    Value *square = b.make(ops::mul, {x, x});
-    Value *sum = axes.empty() ? square : b.reshape(b.reduceSum(square, axes), {});
-    total = total ? b.make(ops::add, {total, sum}) : sum;
-  }
-  b.loc = loc_;
+      if (g.param == p.get()) {
+        g.before = waits ? nullptr : g.before;
+        values.push_back(g.value);
+        before.push_back(g.before);
+      }
+  Value *squares = squaredNorms(b, values, before);
+  if (o_.isLow())
+    b.node(ops::assign, {stepState("grad_squares", squares->type), squares});
+  Value *total = b.reshape(b.reduceSum(squares, {0}), {});
   Value *norm = b.make(ops::sqrt, {total});
-  b.node(ops::assign, {stepState("grad_norm", Elem::F32), norm});
-  Value *guarded = b.make(ops::add, {norm, b.scalar(1e-6, Elem::F32)});
-  Value *ratio = b.make(ops::div, {b.scalar(o_.clipGradNorm, Elem::F32), guarded});
-  opt.coefficient = b.make(ops::min, {ratio, b.scalar(1, Elem::F32)});
-  for (Gradient &g : gradients_)
-    g.before = nullptr;
+  if (scale_)
+    norm = b.make(ops::div, {norm, scale_.scale()});
+  b.node(ops::assign, {stepState("grad_norm", Type(Elem::F32, {})), norm});
+  if (o_.clipGradNorm > 0)
+    opt.coefficient = clip(b, norm);
+  if (!scale_)
+    return;
+  Value *one = opt.coefficient ? opt.coefficient : b.scalar(1, Elem::F32);
+  opt.coefficient = b.make(ops::div, {one, scale_.scale()}, {}, "unscale");
+  opt.taken = scale_.adjust(b, total);
 }
 
-GlobalValue *Appender::stepState(llvm::StringRef name, Elem e) {
+/// What scales all gradients so that their joint norm is at most the limit, as
+/// torch.nn.utils.clip_grad_norm_.
+Value *Appender::clip(Builder &b, Value *norm) {
+  Value *guarded = b.make(ops::add, {norm, b.scalar(1e-6, Elem::F32)});
+  Value *ratio = b.make(ops::div, {b.scalar(o_.clipGradNorm, Elem::F32), guarded});
+  return b.make(ops::min, {ratio, b.scalar(1, Elem::F32)});
+}
+
+GlobalValue *Appender::stepState(llvm::StringRef name, Type t) {
   if (GlobalValue *g = m_.global(name))
     return g;
-  GlobalValue *g = m_.addGlobal(GlobalValue::State, name, Type(e, {}), Init());
+  GlobalValue *g = m_.addGlobal(GlobalValue::State, name, std::move(t), Init());
   g->loc = loc_;
   return g;
 }
@@ -167,8 +181,7 @@ void Appender::updateInMicro() {
     Builder b(*micro_, g.assign, g.assign->loc);
     g.value = sumOverRanks(b, g.value, /*isAddend=*/false);
   }
-  if (o_.clipGradNorm > 0)
-    clip(*micro_, opt);
+  measure(*micro_, opt);
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.before, g.assign->loc);
     opt.update(b, *g.param, g.value);
@@ -183,7 +196,7 @@ void Appender::updateInMicro() {
 void Appender::accumulate() {
   Builder top(*micro_, micro_->first(), loc_);
   Value *isFirst =
-      top.make(ops::eq, {stepState("micro", Elem::I64), top.scalar(0, Elem::I64)}, {}, "is_first");
+      top.make(ops::eq, {stepState("micro", Type(Elem::I64, {})), top.scalar(0, Elem::I64)}, {}, "is_first");
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.assign, g.assign->loc);
     if (elemBytes(g.value->type.elem) == 2) // sums over micro-batches are f32
@@ -209,8 +222,7 @@ void Appender::accumulate() {
                       : mean(sumOverRanks(b, g.state, /*isAddend=*/true));
   }
   Optimizer opt(m_, o_, f, f.first(), loc_);
-  if (o_.clipGradNorm > 0)
-    clip(f, opt);
+  measure(f, opt);
   for (Gradient &g : gradients_) {
     b.loc = g.assign->loc;
     opt.update(b, *g.param, g.value);

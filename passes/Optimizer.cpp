@@ -81,16 +81,19 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
   return llvm::Error::success();
 }
 
-Value *zcc::squaredNorms(Builder &b, llvm::ArrayRef<Value *> values) {
+Value *zcc::squaredNorms(Builder &end, llvm::ArrayRef<Value *> values,
+                         llvm::ArrayRef<Node *> before) {
   std::vector<Value *> sums;
-  for (Value *v : values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    Value *v = values[i];
+    Builder b(end.fn, before.empty() ? end.before : before[i], v->def ? v->def->loc : end.loc);
     Value *x = b.cast(v, Elem::F32);
     Dims axes;
     for (unsigned i = 0; i < x->type.ndim(); ++i)
       axes.push_back(i);
     sums.push_back(b.reshape(b.reduceSum(b.make(ops::mul, {x, x}), axes), {1}));
   }
-  return sums.size() == 1 ? sums[0] : b.make(ops::concat, sums, {{"axis", int64_t(0)}});
+  return sums.size() == 1 ? sums[0] : end.make(ops::concat, sums, {{"axis", int64_t(0)}});
 }
 
 Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc)
@@ -119,7 +122,9 @@ void Optimizer::scaleRate() {
   bool corrects = (def_.uses & OptimizerDef::BiasCorrection) && o_.biasCorrection;
   if (!corrects && o_.lrDecay == 0)
     return;
-  GlobalValue *step = scalarState("step", Elem::I64, 0);
+  Value *step = scalarState("step", Elem::I64, 0);
+  if (GlobalValue *skipped = m_.global("skipped"))
+    step = top_.make(ops::sub, {step, skipped});
   if (!corrects) { // Adagrad: lr / (1 + step * decay)
     Value *decays =
         top_.make(ops::mul, {top_.cast(step, Elem::F64), top_.scalar(o_.lrDecay, Elem::F64)});
@@ -301,8 +306,14 @@ void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
   Value *updated = (this->*rule->step)(b, u);
   if (master)
     assigns_.push_back({master, updated});
+  auto kept = [&](Value *old, Value *v) {
+    return taken ? b.make(ops::select, {taken, v, old}) : v;
+  };
+  for (auto &[state, value] : assigns_)
+    value = kept(state, value);
+  Value *stored = master ? assigns_.back().second : kept(&param, updated);
   for (auto [state, value] : assigns_)
     b.node(ops::assign, {state, value});
   assigns_.clear();
-  b.node(ops::assign, {&param, b.cast(updated, param.type.elem)});
+  b.node(ops::assign, {&param, b.cast(stored, param.type.elem)});
 }

@@ -29,8 +29,8 @@ llvm::Error checkOptimizer(const Options &o);
 /// its name in the model counts.
 llvm::Error applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o);
 
-/// The sums of squares of tensors: f32[n] for n of them.
-Value *squaredNorms(Builder &b, llvm::ArrayRef<Value *> values);
+/// The sums of squares of tensors: f32[n] for n of them. Each is computed where `b` builds, or before its node in `before`.
+Value *squaredNorms(Builder &b, llvm::ArrayRef<Value *> values, llvm::ArrayRef<Node *> before = {});
 
 class Optimizer {
 public:
@@ -42,6 +42,7 @@ public:
   void update(Builder &b, GlobalValue &param, Value *gradient);
 
   Value *coefficient = nullptr; ///< f32[] by which every gradient is multiplied, or nullptr
+  Value *taken = nullptr;       ///< bool[]: whether anything changes; nullptr: always
 
 private:
   /// What an update is made of: the parameter (decayed), its gradient, lr_scale and weight decay.

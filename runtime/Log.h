@@ -12,7 +12,8 @@ namespace zccrt {
 struct StepReport {
   int64_t step = 0;
   double loss = 0; ///< mean over ranks and micro-batches, before the update
-  std::optional<double> lr, gradNorm;
+  std::optional<double> lr, gradNorm, lossScale;
+  bool skipped = false; ///< the gradients overflowed; logged with the loss scale
   double seconds = 0;
   int64_t samples = 0; ///< over all ranks
   std::optional<double> evalLoss;

@@ -3,6 +3,7 @@
 #include "runtime/Fail.h"
 #include "runtime/Session.h"
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <ctime>
 
@@ -59,11 +60,15 @@ StepReport Session::trainStep(int64_t s) {
   double begin = now(), sum = 0;
   StepReport r;
   r.step = s;
-  r.lr = schedule.at(s);
+  // Schedules count the steps that were taken.
+  int64_t taken = s - integerAt(p.skipped);
+  r.lr = schedule.at(taken);
   setScalar(p.lr, static_cast<float>(*r.lr));
   if (schedule.cyclesMomentum())
-    setScalar(p.beta1, static_cast<float>(schedule.beta1At(s)));
+    setScalar(p.beta1, static_cast<float>(schedule.beta1At(taken)));
   setScalar(p.step, s);
+  if (p.loss_scale >= 0)
+    r.lossScale = floatAt(arena->base() + p.loss_scale, ZCCRT_F32, 0);
   for (int64_t k = 0; k < p.grad_accum; ++k) {
     setScalar(p.micro, k);
     data->load(arena->base(), (s * p.grad_accum + k) * comm.ranks + comm.rank);
@@ -79,9 +84,46 @@ StepReport Session::trainStep(int64_t s) {
   r.loss = sum / (double(p.grad_accum) * comm.ranks);
   if (p.grad_norm >= 0)
     r.gradNorm = floatAt(arena->base() + p.grad_norm, ZCCRT_F32, 0);
+  r.skipped = integerAt(p.overflow) > 0;
+  checkGradients(r);
   r.samples = data->batchRows() * p.grad_accum * comm.ranks;
   r.seconds = now() - begin;
   return r;
+}
+
+int64_t Session::integerAt(int64_t offset) const {
+  int64_t value = 0;
+  if (offset >= 0)
+    std::memcpy(&value, arena->base() + offset, sizeof value);
+  return value;
+}
+
+/// The model's name of the first parameter, in its order, whose gradient is not finite; nullptr: all are.
+const char *Session::firstNotFinite() const {
+  for (int i = 0; p.grad_squares >= 0 && i < p.ngradients; ++i)
+    if (!std::isfinite(floatAt(arena->base() + p.grad_squares, ZCCRT_F32, i)))
+      return p.gradients[i];
+  return nullptr;
+}
+
+/// Ends the run on gradients that no loss scale helps. Every rank sees the same.
+void Session::checkGradients(const StepReport &r) {
+  const char *name = firstNotFinite();
+  if (!name)
+    return;
+  if (!r.lossScale)
+    together([&] {
+      fail("the gradient of '%s' is not finite (loss %g); lower the learning rate, clip with "
+           "--clip-grad-norm, or compile with --dtype=fp32",
+           name, r.loss);
+    });
+  constexpr int64_t kAtMinimum = 2;
+  if (integerAt(p.overflow) == kAtMinimum)
+    together([&] {
+      fail("the gradient of '%s' overflows, and the loss scale is at its minimum, %g; lower the "
+           "learning rate, or compile with --dtype=bf16",
+           name, *r.lossScale);
+    });
 }
 
 /// The mean loss over the batches of a data set, each once; nothing if the program computes no

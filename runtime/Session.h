@@ -35,6 +35,9 @@ private:
 
   void train();
   StepReport trainStep(int64_t step);
+  int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
+  const char *firstNotFinite() const;
+  void checkGradients(const StepReport &r);
   std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
   template <typename T> void setScalar(int64_t offset, T value);
   ExportForm exportForm() const;

@@ -128,7 +128,8 @@ struct Tiny {
     program.micro = -1;
     program.seed = Seed;
     program.lr = Lr;
-    program.grad_norm = program.beta1 = -1;
+    program.grad_norm = program.beta1 = program.loss_scale = program.overflow = program.skipped =
+        program.grad_squares = -1;
     program.base_lr = 0.01;
     program.onnx = &piece;
     program.npieces = 1;
