@@ -19,7 +19,7 @@ static ElemCode codeOf(Elem e) {
   switch (e) {
   case Elem::F32: return {"float", "float", "", "", ""};
   case Elem::F64: return {"double", "double", "", "", ""};
-  case Elem::F16: return {"float", "_Float16", "z_f16", "z_to_f16", "z_round_f16"};
+  case Elem::F16: return {"float", "uint16_t", "z_f16", "z_to_f16", "z_round_f16"};
   case Elem::BF16: return {"float", "uint16_t", "z_bf16", "z_to_bf16", "z_round_bf16"};
   case Elem::I64: return {"int64_t", "int64_t", "", "", ""};
   case Elem::I32: return {"int32_t", "int32_t", "", "", ""};

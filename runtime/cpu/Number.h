@@ -15,10 +15,18 @@ struct Bf16 {
   operator float() const { return z_bf16(bits); }
 };
 
+/// A binary16 that calculates as a float.
+struct F16 {
+  uint16_t bits;
+  F16() = default;
+  F16(float f) : bits(z_to_f16(f)) {}
+  operator float() const { return z_f16(bits); }
+};
+
 /// What elements of T are summed in.
 template <typename T> struct SumOf { using type = T; };
 template <> struct SumOf<Bf16> { using type = float; };
-template <> struct SumOf<_Float16> { using type = float; };
+template <> struct SumOf<F16> { using type = float; };
 template <typename T> using Sum = typename SumOf<T>::type;
 
 /// Calls f with a null pointer to the C++ type of an element (bool: uint8_t).
@@ -29,7 +37,7 @@ template <typename F> void withNumber(int32_t elem, F f) {
   case ZCCRT_F64:
     return f((double *)nullptr);
   case ZCCRT_F16:
-    return f((_Float16 *)nullptr);
+    return f((F16 *)nullptr);
   case ZCCRT_BF16:
     return f((Bf16 *)nullptr);
   case ZCCRT_I64:
@@ -61,7 +69,7 @@ template <typename F> bool withFloat(int32_t elem, F f) {
     f((double *)nullptr);
     return true;
   case ZCCRT_F16:
-    f((_Float16 *)nullptr);
+    f((F16 *)nullptr);
     return true;
   case ZCCRT_BF16:
     f((Bf16 *)nullptr);

@@ -26,24 +26,38 @@ bool needsWide(const zccrt_call *c, bool native) { return !native && isHalf(resu
 
 namespace {
 
+/// The axes of a view that step, from the longest step to the shortest.
+std::vector<int> byStride(const zccrt_tensor &t) {
+  std::vector<int> axes;
+  for (int a = 0; a < t.ndim; ++a)
+    if (t.strides[a] != 0 && t.dims[a] != 1)
+      axes.push_back(a);
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](int a, int b) { return t.strides[a] > t.strides[b]; });
+  return axes;
+}
+
 struct WideCall {
   std::vector<zccrt_tensor> t;
   zccrt_call call;
   void *cache = nullptr;
   int64_t copies = 0; ///< bytes of f32 tensors, in front of the kernel's own scratch
 
-  /// Offsets of copies count from `base`.
+  /// Offsets of copies count from `base`. A copy has no gaps, keeps the order of the axes in memory, and does not repeat.
   WideCall(const zccrt_call *c, int64_t base) : t(c->t, c->t + c->nin + c->nout), call(*c) {
     for (zccrt_tensor &x : t) {
       if (!isHalf(x.elem) || x.offset < 0)
         continue;
+      std::vector<int> axes = byStride(x);
       x.elem = ZCCRT_F32;
       int64_t n = 1;
-      for (int a = x.ndim - 1; a >= 0; --a) {
-        bool repeated = x.strides[a] == 0; // is copied once
-        x.strides[a] = repeated ? 0 : n;
-        n *= repeated ? 1 : x.dims[a];
+      for (auto a = axes.rbegin(); a != axes.rend(); ++a) {
+        x.strides[*a] = n;
+        n *= x.dims[*a];
       }
+      for (int a = 0; a < x.ndim; ++a)
+        if (x.dims[a] == 1)
+          x.strides[a] = std::max<int64_t>(1, x.strides[a] ? n : 0);
       x.offset = base + copies;
       copies += aligned(n * 4);
     }
@@ -54,26 +68,48 @@ struct WideCall {
   }
 };
 
-/// Calls f(element of a, element of b) for the elements of two views of the same dims, where `a`
-/// does not repeat.
+// ---- conversion
+
+ZCC_CLONES void widenRow(const Bf16 *from, float *to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = from[i];
+}
+ZCC_CLONES void widenRow(const F16 *from, float *to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = from[i];
+}
+ZCC_CLONES void narrowRow(const float *from, Bf16 *to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = from[i];
+}
+ZCC_CLONES void narrowRow(const float *from, F16 *to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = from[i];
+}
+
+/// Calls f(element of the f32 copy, element of the 16-bit view, count) for pieces of rows.
 template <typename F>
-void forPairs(const zccrt_tensor &a, const zccrt_tensor &b, int threads, F f) {
-  int64_t width = a.ndim && a.strides[a.ndim - 1] ? a.dims[a.ndim - 1] : 1, rows = 1;
-  for (int i = 0; i + 1 < a.ndim; ++i)
-    rows *= a.strides[i] ? a.dims[i] : 1;
-  int64_t stepA = a.ndim ? a.strides[a.ndim - 1] : 0, stepB = a.ndim ? b.strides[a.ndim - 1] : 0;
+void forPieces(const zccrt_tensor &half, int threads, F f) {
+  constexpr int64_t kPiece = 4096;
+  std::vector<std::pair<int64_t, int64_t>> axes; // extent and step in the view, merged, from the innermost
+  std::vector<int> order = byStride(half);
+  for (auto a = order.rbegin(); a != order.rend(); ++a) {
+    if (!axes.empty() && half.strides[*a] == axes.back().first * axes.back().second)
+      axes.back().first *= half.dims[*a];
+    else
+      axes.push_back({half.dims[*a], half.strides[*a]});
+  }
+  if (axes.empty() || axes[0].second != 1)
+    axes.insert(axes.begin(), {1, 1});
+  int64_t width = axes[0].first, rows = 1, pieces = (width + kPiece - 1) / kPiece;
+  for (size_t i = 1; i < axes.size(); ++i)
+    rows *= axes[i].first;
 #pragma omp parallel for schedule(static) num_threads(threads) if (rows * width > 8192)
-  for (int64_t row = 0; row < rows; ++row) {
-    int64_t rest = row, atA = 0, atB = 0;
-    for (int i = a.ndim - 2; i >= 0; --i) {
-      if (!a.strides[i])
-        continue;
-      atA += rest % a.dims[i] * a.strides[i];
-      atB += rest % a.dims[i] * b.strides[i];
-      rest /= a.dims[i];
-    }
-    for (int64_t i = 0; i < width; ++i)
-      f(atA + i * stepA, atB + i * stepB);
+  for (int64_t job = 0; job < rows * pieces; ++job) {
+    int64_t row = job / pieces, begin = job % pieces * kPiece, at = begin;
+    for (size_t i = 1, rest = row; i < axes.size(); rest /= axes[i++].first)
+      at += int64_t(rest) % axes[i].first * axes[i].second;
+    f(row * width + begin, at, std::min(kPiece, width - begin));
   }
 }
 
@@ -81,7 +117,7 @@ template <typename F> void withHalf(int32_t elem, F f) {
   if (elem == ZCCRT_BF16)
     f((Bf16 *)nullptr);
   else
-    f((_Float16 *)nullptr);
+    f((F16 *)nullptr);
 }
 
 void widen(char *arena, const zccrt_tensor &wide, const zccrt_tensor &half, int threads) {
@@ -89,7 +125,7 @@ void widen(char *arena, const zccrt_tensor &wide, const zccrt_tensor &half, int 
     using T = std::remove_pointer_t<decltype(type)>;
     float *to = at<float>(arena, wide);
     const T *from = at<T>(arena, half);
-    forPairs(wide, half, threads, [=](int64_t a, int64_t b) { to[a] = float(from[b]); });
+    forPieces(half, threads, [=](int64_t a, int64_t b, int64_t n) { widenRow(from + b, to + a, n); });
   });
 }
 
@@ -98,7 +134,7 @@ void narrow(char *arena, const zccrt_tensor &wide, const zccrt_tensor &half, int
     using T = std::remove_pointer_t<decltype(type)>;
     const float *from = at<float>(arena, wide);
     T *to = at<T>(arena, half);
-    forPairs(wide, half, threads, [=](int64_t a, int64_t b) { to[b] = T(from[a]); });
+    forPieces(half, threads, [=](int64_t a, int64_t b, int64_t n) { narrowRow(from + a, to + b, n); });
   });
 }
 

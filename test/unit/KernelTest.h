@@ -55,14 +55,15 @@ template <> struct ElemOf<int64_t> { static constexpr int32_t value = ZCCRT_I64;
 template <> struct ElemOf<int32_t> { static constexpr int32_t value = ZCCRT_I32; };
 template <> struct ElemOf<uint8_t> { static constexpr int32_t value = ZCCRT_U8; };
 using zccrt::cpu::Bf16;
+using zccrt::cpu::F16;
 template <> struct ElemOf<Bf16> { static constexpr int32_t value = ZCCRT_BF16; };
-template <> struct ElemOf<_Float16> { static constexpr int32_t value = ZCCRT_F16; };
+template <> struct ElemOf<F16> { static constexpr int32_t value = ZCCRT_F16; };
 template <typename T> T toElem(double x) { return T(float(x)); }
 template <> inline double toElem<double>(double x) { return x; }
 /// How far results of order 1 may be off.
 template <typename T> constexpr double kTolerance = 2e-5;
 template <> constexpr double kTolerance<double> = 1e-12;
-template <> constexpr double kTolerance<_Float16> = 4e-3;
+template <> constexpr double kTolerance<F16> = 4e-3;
 template <> constexpr double kTolerance<Bf16> = 3e-2;
 template <> struct ElemOf<bool> { static constexpr int32_t value = ZCCRT_BOOL; };
 

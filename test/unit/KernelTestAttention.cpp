@@ -271,7 +271,7 @@ TEST(Attention, OtherElements) {
   check<double>({2, 4, 2, 40, 30, 16, 12, true, Mask::BoolRows});
   check<Bf16>({2, 4, 2, 40, 50, 16, 12, true, Mask::Float, true});
   check<Bf16>({2, 4, 2, 40, 50, 16, 12, true, Mask::BoolRows});
-  check<_Float16>({2, 4, 2, 40, 50, 16, 12, false, Mask::FloatHeads, true});
+  check<F16>({2, 4, 2, 40, 50, 16, 12, false, Mask::FloatHeads, true});
 }
 
 } // namespace
