@@ -19,8 +19,8 @@ static ElemCode codeOf(Elem e) {
   switch (e) {
   case Elem::F32: return {"float", "float", "", "", ""};
   case Elem::F64: return {"double", "double", "", "", ""};
-  case Elem::F16: return {"float", "uint16_t", "z_f16", "z_to_f16", "z_round_f16"};
-  case Elem::BF16: return {"float", "uint16_t", "z_bf16", "z_to_bf16", "z_round_bf16"};
+  case Elem::F16: return {"float", "uint16_t", "z_f16", "z_bits_f16", "z_round_f16"};
+  case Elem::BF16: return {"float", "uint16_t", "z_bf16", "z_bits_bf16", "z_round_bf16"};
   case Elem::I64: return {"int64_t", "int64_t", "", "", ""};
   case Elem::I32: return {"int32_t", "int32_t", "", "", ""};
   case Elem::I16: return {"int16_t", "int16_t", "", "", ""};
@@ -124,10 +124,13 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands)
   for (unsigned i = 0; i < operands.size(); ++i)
     names.push_back({n.op->operands[i].name, operands[i]});
   std::string v = print(**s, names, computeType(in), isInteger(in));
+  // One of the operands, which are rounded, or its magnitude.
+  static const OpDef *const kExact[] = {&ops::max, &ops::min, &ops::neg, &ops::abs,
+                                        &ops::relu, &ops::select, &ops::copy};
   // Narrow integers are promoted by C++ and wrap when they come back.
   if (isInteger(to))
     return "(" + type + ")" + v;
-  return roundCode(to, v);
+  return llvm::is_contained(kExact, n.op) ? v : roundCode(to, v);
 }
 
 std::string zcc::identityCode(const Node &n) {

@@ -9,7 +9,7 @@ namespace zcc {
 std::string computeType(Elem e);
 /// The C++ type it is stored in.
 std::string storageType(Elem e);
-/// Reads a stored element, writes a computed one, rounds a computed value to what the element can hold.
+/// Reads a stored element, writes one that is rounded, rounds a computed value to what the element can hold.
 std::string loadCode(Elem e, const std::string &place);
 std::string storeCode(Elem e, const std::string &value);
 std::string roundCode(Elem e, const std::string &value);

@@ -13,6 +13,7 @@ ZCCKM uint16_t z_to_bf16(float f) { // to nearest, ties to even; NaN stays NaN
   uint32_t r = (b + 0x7fff + (b >> 16 & 1)) >> 16;
   return uint16_t(f == f ? r : 0x7fc0);
 }
+ZCCKM uint16_t z_bits_bf16(float f) { return uint16_t(uint32_t(vbits(f)) >> 16); } // of a rounded value
 ZCCKM float z_round_bf16(float f) { return z_bf16(z_to_bf16(f)); }
 // binary16 by integers, because compilers vectorise no conversion of _Float16 without AVX512-FP16. Equal to the hardware's
 // for all values.
@@ -30,6 +31,13 @@ ZCCKM uint16_t z_to_f16(float f) { // to nearest, ties to even; NaN stays NaN
   r = b >= 0x477ff000 ? 0x7c00 : r;
   r = b > 0x7f800000 ? 0x7e00 : r;
   return uint16_t(r | sign);
+}
+ZCCKM uint16_t z_bits_f16(float f) { // of a rounded value
+  uint32_t b = uint32_t(vbits(f)), sign = b >> 16 & 0x8000;
+  b &= 0x7fffffff;
+  uint32_t small = uint32_t(vbits(vfloat(int32_t(b)) + 0.5f)) - 0x3f000000;
+  uint32_t r = b < 0x38800000 ? small : (b - 0x38000000) >> 13;
+  return uint16_t((b >= 0x7f800000 ? (b - 0x70000000) >> 13 : r) | sign);
 }
 ZCCKM float z_round_f16(float f) { return z_f16(z_to_f16(f)); }
 
