@@ -37,10 +37,12 @@ static bool dropKernels(Module &m) {
 }
 
 static bool dropGlobals(Module &m) {
-  llvm::StringSet<> sources; // of copies
+  llvm::StringSet<> sources; // of copies, and masters that no update writes yet
   llvm::DenseSet<const Value *> returned;
-  for (auto &g : m.globals)
+  for (auto &g : m.globals) {
     sources.insert(g->init.from);
+    sources.insert(g->attrs.s("master"));
+  }
   for (auto &f : m.functions)
     returned.insert(f->results.begin(), f->results.end());
   std::vector<GlobalValue *> unused;

@@ -1,7 +1,9 @@
 #include "runtime/Export.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/Npy.h"
 #include "runtime/Transpose.h"
+#include "runtime/Weights.h"
 #include <algorithm>
 #include <vector>
 
@@ -11,16 +13,23 @@ constexpr int64_t kChunkBytes = 4 << 20;
 
 static bool isExported(const zccrt_global &g) { return g.onnx_name && *g.onnx_name; }
 
+/// What is computed in 16 bits and never written is exported as its file has it.
+static bool isNarrowed(const zccrt_global &g) {
+  return g.init == ZCCRT_INIT_FILE && g.file_elem != g.t.elem;
+}
+static int exportElem(const zccrt_global &g) { return isNarrowed(g) ? g.file_elem : g.t.elem; }
+
 static int64_t globalBytes(const zccrt_global &g) {
-  return elementCount(g.t) * elemBytes(g.t.elem);
+  return elementCount(g.t) * elemBytes(exportElem(g));
 }
 
 namespace {
 
 class Writer {
 public:
-  Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file)
-      : program(p), arena(arena), comm(comm), file(file) {}
+  Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file,
+         const std::string &weightsDir)
+      : program(p), arena(arena), comm(comm), file(file), weightsDir(weightsDir) {}
 
   void bytes(const char *data, int64_t n) {
     if (comm.rank == 0)
@@ -30,6 +39,8 @@ public:
   /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them
   /// so.
   void tensor(const zccrt_global &g, bool transposed) {
+    if (isNarrowed(g))
+      return comm.rank == 0 ? copyFromFile(g, transposed) : void();
     const char *data = arena + g.t.offset;
     if (g.shards > 1) {
       gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(g), 1) : 0);
@@ -45,6 +56,27 @@ public:
   }
 
 private:
+  void copyFromFile(const zccrt_global &g, bool transposed) {
+    const File from(weightsPath(program, g.file, weightsDir));
+    const int64_t bytes = globalBytes(g);
+    if (transposed == bool(g.transposed) || g.t.ndim < 2) {
+      buffer.resize(std::min(bytes, kChunkBytes));
+      for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+        int64_t n = std::min(kChunkBytes, bytes - at);
+        from.read(g.file_offset + at, n, buffer.data());
+        file.write(buffer.data(), n);
+      }
+      return;
+    }
+    zccrt_tensor t = g.t; // as it lies in the file
+    t.elem = g.file_elem;
+    if (g.transposed)
+      std::swap(t.dims[t.ndim - 2], t.dims[t.ndim - 1]);
+    gathered.resize(std::max<int64_t>(bytes, 1));
+    from.read(g.file_offset, bytes, gathered.data());
+    writeTransposed(t, gathered.data());
+  }
+
   void writeTransposed(const zccrt_tensor &t, const char *data) {
     const int64_t size = elemBytes(t.elem), rows = t.dims[t.ndim - 2], cols = t.dims[t.ndim - 1];
     const int64_t band = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(rows, 1) * size));
@@ -61,6 +93,7 @@ private:
   const char *arena;
   Comm &comm;
   OutFile &file;
+  const std::string &weightsDir;
   std::vector<char> gathered, buffer;
 };
 
@@ -106,7 +139,7 @@ std::string safetensorsHeader(const zccrt_program &p) {
     for (int64_t d : dims)
       shape += format(shape.empty() ? "%lld" : ",%lld", static_cast<long long>(d));
     s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}",
-                jsonString(g.onnx_name).c_str(), types[g.t.elem], shape.c_str(),
+                jsonString(g.onnx_name).c_str(), types[exportElem(g)], shape.c_str(),
                 static_cast<long long>(at), static_cast<long long>(at + globalBytes(g)));
     at += globalBytes(g);
   }
@@ -133,8 +166,8 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form) {
 }
 
 void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm,
-                   OutFile &file) {
-  Writer writer(p, arena, comm, file);
+                   OutFile &file, const std::string &weightsDir) {
+  Writer writer(p, arena, comm, file, weightsDir);
   if (form == ExportForm::Safetensors) {
     std::string header = safetensorsHeader(p);
     writer.bytes(header.data(), header.size());

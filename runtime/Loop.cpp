@@ -38,7 +38,7 @@ void Session::run() {
       outputs->finish();
   }
   if (!o.exportFile.empty())
-    exportWeights(p, exportForm(), arena->base(), comm, exportFile);
+    exportWeights(p, exportForm(), arena->base(), comm, exportFile, o.weights);
 }
 
 void Session::train() {

@@ -242,6 +242,8 @@ static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m,
       const GlobalValue *g = m.global(p.global);
       if (!g)
         return error("internal: the exported file names '" + p.global + "', which is gone");
+      if (const GlobalValue *master = m.global(g->attrs.s("master")))
+        g = master;
       parts.push_back({std::move(bytes), g, p.transposed});
       bytes.clear();
     }

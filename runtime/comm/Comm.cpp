@@ -29,6 +29,8 @@ void Comm::agree(const std::string &error) {
     for (int other = 0; other < ranks; ++other)
       everyone &= text == &all[other * kBytes];
     std::string who = everyone ? "" : format("rank %d: ", r);
+    if (where.step >= 0)
+      who += format("step %lld: ", static_cast<long long>(where.step));
     fprintf(stderr, "%s: error: %s%s\n", where.program.c_str(), who.c_str(), text.c_str());
   }
   if (!distinct.empty())

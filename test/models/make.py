@@ -5,7 +5,8 @@
 
 NAME/VARIANT.onnx   dyn (dynamo, the default), noopt (dynamo, optimize=False), ts (TorchScript, training mode)
 NAME/data.npz       two batches along the first axis
-NAME/ref.json       losses of 10 steps over the two batches in turn, for each of OPTIMIZERS; "deepspeed": of 10 steps of both
+NAME/ref.json       losses of 10 steps over the two batches in turn, for each of OPTIMIZERS; "bf16": AdamW under
+                    bf16 autocast; "deepspeed": of 10 steps of both
                     batches, as test/e2e/Inputs/adam.json says
 chargpt.onnx        the quick start's model: a graph without weights, for --init=pytorch
 """
@@ -132,10 +133,11 @@ def losses(name, kind):
     torch.manual_seed(0)
     m, data = MODELS[name]()
     m.train()
-    opt = OPTIMIZERS[kind](m.parameters())
+    opt = OPTIMIZERS["adamw" if kind == "bf16" else kind](m.parameters())
     out = []
     for step in range(10):
-        loss = m(*batches(data)[step % 2])
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "bf16"):
+            loss = m(*batches(data)[step % 2])
         out.append(loss.item())
         opt.zero_grad()
         loss.backward()
@@ -204,7 +206,7 @@ def make(name):
         m, data = MODELS[name]()
         export(m, batches(data)[0], list(data), os.path.join(folder, kind + ".onnx"), kind)
     np.savez(os.path.join(folder, "data.npz"), **data)
-    ref = {k: losses(name, k) for k in OPTIMIZERS}
+    ref = {k: losses(name, k) for k in [*OPTIMIZERS, "bf16"]}
     ref["deepspeed"] = deepspeed_losses(name)
     json.dump(dict(losses=ref), open(os.path.join(folder, "ref.json"), "w"), indent=0)
 
