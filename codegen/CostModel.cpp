@@ -28,7 +28,9 @@ static double flopsOf(const Node &n) {
 /// Bytes of the collective that a node is or starts, that one rank sends: (N-1)/N of the tensor,
 /// twice for a sum that all get.
 static double sentBy(const Node &n, llvm::StringRef op, int ranks) {
-  double bytes = double(n.operand(0)->type.count()) * double(elemBytes(n.operand(0)->type.elem));
+  double bytes = 0;
+  for (Value *v : n.operands())
+    bytes += double(v->type.count()) * double(elemBytes(v->type.elem));
   double part = bytes * (ranks - 1) / ranks;
   return op == ops::all_reduce.name ? 2 * part : part;
 }

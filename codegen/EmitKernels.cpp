@@ -13,7 +13,7 @@ static std::string strideKey(llvm::ArrayRef<Dims> strides, const Function &kerne
   std::string s;
   for (unsigned i = 0; i < strides.size(); ++i) {
     s += ';';
-    if (strides[i] == denseStrides(kernel.args[i]->type.dims))
+    if (strides[i] == denseStrides(kernel.args[i]->type.localDims()))
       continue;
     for (int64_t x : strides[i])
       s += std::to_string(x) + ",";

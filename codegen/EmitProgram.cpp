@@ -24,6 +24,9 @@ class ProgramEmitter {
   size_t gradients = 0;        ///< parameters with one
   std::vector<bool> slotTaken; ///< collectives under way at the node being printed
   llvm::DenseMap<const Node *, unsigned> slotOf;
+  llvm::DenseMap<const Node *, unsigned> waited; ///< results of a start that are waited for already
+  std::string partTable; ///< what collectives read and write
+  unsigned partCount = 0, mostParts = 0;
 
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
@@ -36,6 +39,7 @@ private:
   llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op,
                                          unsigned slot);
   void printGradients(llvm::raw_ostream &os);
+  llvm::Expected<std::string> parts(const Function &f, const Node &n);
   std::string record() const;
   unsigned takeSlot();
 };
@@ -74,19 +78,32 @@ unsigned ProgramEmitter::takeSlot() {
   return slot;
 }
 
+/// "parts + 3", behind which the node's operands and results are listed.
+llvm::Expected<std::string> ProgramEmitter::parts(const Function &f, const Node &n) {
+  unsigned first = partCount;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    auto s = storageOf(n.operand(i));
+    if (!s || s->strides != denseStrides(s->dims))
+      return errorAt(n.loc, "a collective reads the strided view '%" + n.operand(i)->name + "'");
+    partTable += formatv("  {{{0}, {1}, {2}},\n", plannedOffset(f, n.operand(i)),
+                         plannedOffset(f, n.result(i)), n.operand(i)->type.count());
+    ++partCount;
+  }
+  mostParts = std::max(mostParts, n.numOperands());
+  return "parts + " + std::to_string(first);
+}
+
 llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n,
                                                        StringRef op, unsigned slot) {
   bool isGather = op == ops::all_gather.name;
   bool isKnown = isGather || op == ops::all_reduce.name || op == ops::reduce_scatter.name;
   if (!isKnown)
     return errorAt(n.loc, "'" + op + "' cannot be started");
-  const Type &t = n.operand(0)->type;
-  auto s = storageOf(n.operand(0));
-  if (!s || s->strides != denseStrides(s->dims))
-    return errorAt(n.loc, "a collective reads the strided view '%" + n.operand(0)->name + "'");
-  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, {4}, ZCCRT_{5}", op, slot,
-                             plannedOffset(f, n.operand(0)), plannedOffset(f, n.result()),
-                             t.count(), elemName(t.elem).upper());
+  auto list = parts(f, n);
+  if (!list)
+    return list.takeError();
+  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, ZCCRT_{4}", op, slot, *list,
+                             n.numOperands(), elemName(n.operand(0)->type.elem).upper());
   if (!isGather)
     text += n.attrs.i("mean", 1) ? ", 1" : ", 0";
   return text + ");";
@@ -126,6 +143,12 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
     return "memcpy(" + address(at) + ", " + address(source) + ", " +
            std::to_string(to->type.localBytes()) + ");";
   }
+  if (op == &ops::shard) {
+    auto list = parts(f, n);
+    if (!list)
+      return list.takeError();
+    return "zccrt_shard(A, " + *list + ", ZCCRT_" + elemName(n.result()->type.elem).upper() + ");";
+  }
   if (op == &ops::start) {
     unsigned slot = takeSlot();
     slotOf[&n] = slot;
@@ -136,7 +159,8 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
     if (!started || !slotOf.count(started))
       return errorAt(n.loc, "'%" + n.operand(0)->name + "' was not started here");
     unsigned slot = slotOf.lookup(started);
-    slotTaken[slot] = false;
+    if (++waited[started] == started->results.size())
+      slotTaken[slot] = false;
     return "zccrt_wait(" + std::to_string(slot) + ");";
   }
   if (op == &ops::all_reduce || op == &ops::all_gather || op == &ops::reduce_scatter) {
@@ -267,6 +291,7 @@ std::string ProgramEmitter::record() const {
   function("eval", "eval");
   field("plan_json", "planJson");
   number("slots", slotTaken.size());
+  number("most_parts", mostParts);
   return s + "};\n";
 }
 
@@ -312,6 +337,9 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   os << '\n';
   if (!calls.empty())
     calls.print(os);
+  if (partCount)
+    os << "// ---- what collectives read and write: offsets, elements of the whole tensor\n\n"
+       << "static const zccrt_part parts[] = {\n" << partTable << "};\n\n";
   os << functions;
   calls.printPrepare(os);
   if (!info.scheduleParams.empty()) {

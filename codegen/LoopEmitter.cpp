@@ -67,7 +67,7 @@ void LoopEmitter::findAccesses(ArrayRef<Dims> operandStrides) {
       } else {
         continue;
       }
-      a.strides = *domainStrides(s, *n, v->type.dims, own);
+      a.strides = *domainStrides(s, *n, v->type.localDims(), own);
       accessOf[{n, i}] = add(a);
     }
   for (unsigned r = 0; r < k.results.size(); ++r)

@@ -9,7 +9,7 @@ using llvm::StringRef;
 
 llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs,
                                         StringRef name) {
-  if (&op == &ops::addend && !attrs.has("ranks"))
+  if ((&op == &ops::addend || &op == &ops::shard) && !attrs.has("ranks"))
     attrs.set("ranks", int64_t(fn.module->ranks));
   llvm::SmallVector<const Type *, 4> types;
   for (Value *v : operands)

@@ -15,7 +15,7 @@ public:
 
   Builder(Function &f, Node *b, Loc l) : fn(f), before(b), loc(std::move(l)) {}
 
-  /// An `addend` is one of as many as the module has ranks unless the attribute says otherwise.
+  /// An `addend` or `shard` is one of as many as the module has ranks unless the attribute says otherwise.
   llvm::Expected<Node *> tryMake(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {},
                                  llvm::StringRef name = "");
   Node *node(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {},

@@ -171,7 +171,8 @@ static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
 
 static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
-  if (moves(&op) || isOneOf(&op, {&ops::all_gather, &ops::fused}))
+  // The whole sum of a shard is an addend.
+  if (moves(&op) || isOneOf(&op, {&ops::all_gather, &ops::fused, &ops::reduce_sum}))
     return "";
   if (!op.isElementwise())
     return "is partitioned (" + t.str() + "); it must be gathered first";

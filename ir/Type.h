@@ -59,6 +59,8 @@ struct Type {
   int64_t count() const { return elementCount(dims); }
   /// Elements this rank holds: ceil(count / shards).
   int64_t localCount() const { return (count() + shards - 1) / shards; }
+  /// What this rank holds, as loops see it: `dims`, or one axis of localCount() if it is a shard.
+  Dims localDims() const { return isPartitioned() ? Dims{localCount()} : dims; }
   /// Bytes this rank holds.
   int64_t localBytes() const { return localCount() * elemBytes(elem); }
 

@@ -28,8 +28,13 @@ struct Report {
 
 static std::string quoted(const Value *v) { return "'%" + v->name + "'"; }
 static bool isUpdate(const Node &n) { return n.op == &ops::assign; }
-static bool isCollective(const Node &n) {
-  return n.op->ordered && n.op != &ops::wait && n.op != &ops::release;
+
+/// Whether a node is this collective or starts it.
+static bool performs(const Node &n, const OpDef &op) {
+  return n.op == &op || (n.op == &ops::start && n.attrs.s("op") == op.name);
+}
+static bool sumsOverRanks(const Node &n) {
+  return performs(n, ops::all_reduce) || performs(n, ops::reduce_scatter);
 }
 
 // ---- V1: definitions before uses, types by the record
@@ -169,6 +174,55 @@ static void checkV3(const Function &f, Report &r) {
         checkStarted(*n, *res, r);
 }
 
+// ---- V4: what is gathered is released
+
+/// The last node that reads `v` or a view of it, but for releases; nullptr if none does.
+static const Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> &number) {
+  const Node *last = nullptr;
+  for (auto &u : v.uses) {
+    if (u.node->op == &ops::release)
+      continue;
+    const Node *reader = u.node;
+    if (reader->op->view)
+      if (const Node *behind = lastReader(*reader->result(), number))
+        reader = behind;
+    if (!last || number.lookup(reader) > number.lookup(last))
+      last = reader;
+  }
+  return last;
+}
+
+static void checkV4(const Function &f, Report &r) {
+  llvm::DenseMap<const Node *, int> number;
+  for (auto &n : f.nodes)
+    number.insert({n.get(), int(number.size())});
+  auto check = [&](const Node &n, const Value &v) {
+    const Node *release = nullptr;
+    bool isKept = llvm::is_contained(f.results, &v);
+    for (auto &u : v.uses) {
+      isKept |= isUpdate(*u.node) && u.index == 1; // it becomes a parameter
+      if (u.node->op != &ops::release)
+        continue;
+      if (release)
+        r.at(*u.node, "[V4] " + quoted(&v) + " is released twice");
+      release = u.node;
+    }
+    if (!release && !isKept)
+      r.at(n, "[V4] " + quoted(&v) + " is gathered and never released");
+    if (!release)
+      return;
+    const Node *last = lastReader(v, number);
+    if (last && number.lookup(last) > number.lookup(release))
+      r.at(*last, "[V4] " + quoted(&v) + " is read after its release");
+  };
+  for (auto &n : f.nodes) {
+    bool isWait = n->op == &ops::wait && n->operand(0)->def;
+    for (auto &res : n->results)
+      if (n->op == &ops::all_gather || (isWait && performs(*n->operand(0)->def, ops::all_gather)))
+        check(*n, *res);
+  }
+}
+
 // ---- V5: each trained parameter is updated once, from gradients that were summed
 
 /// The collectives that an addend reaches through what is linear, and through states that hold it.
@@ -183,7 +237,7 @@ static unsigned reductionsOf(const Value *addend) {
         work.push_back(next);
     };
     for (auto &u : v->uses) {
-      if (isCollective(*u.node))
+      if (sumsOverRanks(*u.node))
         found.insert(u.node);
       else if (isUpdate(*u.node))
         follow(u.node->operand(0));
@@ -206,7 +260,7 @@ static void checkV5(Report &r) {
         if (unsigned k = reductionsOf(n->result()); k != 1)
           r.at(*n, "[V5] addend " + quoted(n->result()) + " is summed " + Twine(k) +
                        " times over the ranks, not once");
-      bool depends = isCollective(*n) ||
+      bool depends = sumsOverRanks(*n) ||
                      llvm::any_of(n->operands(), [&](Value *v) { return summed.contains(v); });
       for (auto &res : n->results)
         if (depends)
@@ -258,6 +312,8 @@ std::vector<Violation> zcc::violations(const Module &m) {
     checkV1(*f, globals, r);
     checkV2(*f, r);
     checkV3(*f, r);
+    if (m.has(Property::Scheduled))
+      checkV4(*f, r);
     checkV6(*f, r);
     checkV8(*f, r);
   }

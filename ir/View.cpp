@@ -88,7 +88,8 @@ std::optional<View> zcc::viewOf(Value *v) {
     path.push_back(v->def);
     v = v->def->operand(0);
   }
-  View view{v, 0, v->type.dims, denseStrides(v->type.dims)};
+  Dims dims = v->type.localDims();
+  View view{v, 0, dims, denseStrides(dims)};
   for (const Node *n : llvm::reverse(path)) {
     auto next = viewThrough(*n, view);
     if (!next)

@@ -15,7 +15,7 @@ struct View {
   bool isDense() const;
 };
 
-/// Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of
+/// Of a shard: its elements, as one axis. Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of
 /// strides that cannot be expressed (torch.view would refuse) has no view: it must read a `copy`;
 /// nullopt then.
 std::optional<View> viewOf(Value *v);

@@ -40,7 +40,7 @@ private:
   void delayUpdates();
   void measure(Function &f, Optimizer &opt);
   Value *clip(Builder &b, Value *norm);
-  Value *sumOverRanks(Builder &b, Value *v, bool isAddend);
+  Value *sumOverRanks(Builder &b, const GlobalValue &param, Value *v, bool isAddend);
   GlobalValue *stepState(llvm::StringRef name, Type t);
 
   Module &m_;
@@ -73,11 +73,11 @@ llvm::Error Appender::collect() {
   return llvm::Error::success();
 }
 
-Value *Appender::sumOverRanks(Builder &b, Value *v, bool isAddend) {
+Value *Appender::sumOverRanks(Builder &b, const GlobalValue &param, Value *v, bool isAddend) {
   if (m_.ranks == 1)
     return v;
   Value *a = isAddend ? v : b.make(ops::addend, {v});
-  return b.make(ops::sum_ranks, {a}, {{"mean", int64_t(1)}}, v->name + ".sum");
+  return b.make(ops::sum_ranks, {a}, {{"mean", int64_t(1)}, {"of", param.name}}, v->name + ".sum");
 }
 
 /// Each update goes behind its gradient and behind what still reads the parameter, also through
@@ -179,7 +179,7 @@ void Appender::updateInMicro() {
   Optimizer opt(m_, o_, *micro_, micro_->first(), loc_);
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.assign, g.assign->loc);
-    g.value = sumOverRanks(b, g.value, /*isAddend=*/false);
+    g.value = sumOverRanks(b, *g.param, g.value, /*isAddend=*/false);
   }
   measure(*micro_, opt);
   for (Gradient &g : gradients_) {
@@ -201,11 +201,12 @@ void Appender::accumulate() {
     Builder b(*micro_, g.assign, g.assign->loc);
     if (elemBytes(g.value->type.elem) == 2) // sums over micro-batches are f32
       g.state->type.elem = Elem::F32;
-    Value *d = b.cast(g.value, g.state->type.elem);
+    Value *d = g.value;
     if (m_.ranks > 1) {
       g.state->type.addends = m_.ranks;
       d = b.make(ops::addend, {d});
     }
+    d = b.cast(d, g.state->type.elem);
     Value *sum = b.make(ops::add, {g.state, d});
     g.assign->setOperand(1, b.make(ops::select, {isFirst, d, sum}, {}, g.param->name + ".acc"));
   }
@@ -218,8 +219,9 @@ void Appender::accumulate() {
     };
     // Between ranks a gradient has its parameter's element.
     bool isWider = m_.ranks > 1 && g.state->type.elem != g.param->type.elem;
-    g.value = isWider ? sumOverRanks(b, b.cast(mean(g.state), g.param->type.elem), /*isAddend=*/true)
-                      : mean(sumOverRanks(b, g.state, /*isAddend=*/true));
+    g.value = isWider ? sumOverRanks(b, *g.param, b.cast(mean(g.state), g.param->type.elem),
+                                     /*isAddend=*/true)
+                      : mean(sumOverRanks(b, *g.param, g.state, /*isAddend=*/true));
   }
   Optimizer opt(m_, o_, f, f.first(), loc_);
   measure(f, opt);

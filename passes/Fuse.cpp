@@ -52,7 +52,8 @@ static void dropTrivialReductions(Function &f) {
   for (Node *n = f.first(); n;) {
     Node *at = n;
     n = n->next();
-    if (at->op->reduction && at->operand(0)->type.count() == at->result()->type.count()) {
+    const Type &from = at->operand(0)->type;
+    if (at->op->reduction && !from.isPartitioned() && from.count() == at->result()->type.count()) {
       at->result()->replaceAllUsesWith(at->operand(0));
       at->erase();
     }
@@ -322,12 +323,12 @@ static std::vector<int64_t> inPlacePairs(const Function &k, const KernelShape &s
     Dims want = resultStrides(s, *def);
     for (unsigned a = 0; a < k.args.size(); ++a) {
       const Type &t = k.args[a]->type;
-      if (elemBytes(t.elem) != elemBytes(k.results[r]->type.elem) || t.count() != s.count())
+      if (elemBytes(t.elem) != elemBytes(k.results[r]->type.elem) || t.localCount() != s.count())
         continue;
       auto view = viewOf(operands[a]);
       bool same = view && view->isDense();
       for (auto &u : k.args[a]->uses) {
-        auto st = domainStrides(s, *u.node, t.dims, denseStrides(t.dims));
+        auto st = domainStrides(s, *u.node, t.localDims(), denseStrides(t.localDims()));
         same &= st && *st == want;
       }
       if (same)

@@ -1,6 +1,7 @@
 #include "passes/FuseGroups.h"
 #include "ir/Op.h"
 #include "ir/Scalar.h"
+#include "ir/View.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/SetVector.h"
 #include <algorithm>
@@ -118,19 +119,13 @@ FuseGroup *FuseGroups::single(Node *n) {
   return g;
 }
 
-/// What is written in place comes after its earlier readers and before its later ones; ordered nodes keep their
-/// order. The producer of what is assigned is kept behind the readers too, so that it may write in place.
+/// What is written in place comes after its earlier readers and before its later ones. Collectives may move, as their
+/// values say: every rank runs the same program. The producer of what is assigned is kept behind the readers too, so that it may write in place.
 void FuseGroups::addMemoryDependences() {
   llvm::DenseMap<const Value *, std::vector<Node *>> readers;
   llvm::DenseMap<const Value *, Node *> writer;
-  Node *lastOrdered = nullptr;
   for (auto &p : f.nodes) {
     Node *n = p.get();
-    if (n->op->ordered) {
-      if (lastOrdered)
-        after[n].push_back(lastOrdered);
-      lastOrdered = n;
-    }
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       // What reads a view reads the memory under it.
       Value *v = n->operand(i);
@@ -282,7 +277,7 @@ void FuseGroups::joinSiblings() {
     while (again) {
       again = false;
       for (Value *v : g->inputs()) {
-        if (v->type.count() != g->shape->count())
+        if (v->type.localCount() != g->shape->count())
           continue;
         for (auto &u : v->uses) {
           if (u.node->parent() != &f)
@@ -314,6 +309,11 @@ static bool isCheap(const Node &n) {
   return llvm::is_contained(kCheap, n.op);
 }
 
+static bool isGathered(Value *v) {
+  std::optional<View> view = viewOf(v);
+  return view && view->base->def && view->base->def->op == &ops::all_gather;
+}
+
 /// Clones the cone of `v` within its group into each reader, if all of them can take it.
 bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
   constexpr size_t kMostCone = 6;
@@ -340,9 +340,11 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
     std::vector<Value *> in = r->inputs();
     int extra = 0;
     for (Value *l : leaves) {
+      if (isGathered(l))
+        return false; // it would have to be kept until then
       if (l->def && l->def->op == &ops::reshape && groupOf.lookup(throughReshapes(l)->def) == home)
         return false; // an inner reshape: its source would have to be stored in its place
-      if (l->type.count() == home->shape->count() && !llvm::is_contained(in, l))
+      if (l->type.localCount() == home->shape->count() && !llvm::is_contained(in, l))
         ++extra;
     }
     if (extra > 1)

@@ -11,8 +11,14 @@ bool zcc::isGenerated(const Node &n) {
   return n.op->isElementwise() || n.op->reduction || n.op == &ops::reshape;
 }
 
-ArrayRef<int64_t> zcc::iterationDims(const Node &n) {
-  return n.op->reduction ? n.operand(0)->type.dims : n.result()->type.dims;
+Dims zcc::iterationDims(const Node &n) {
+  return (n.op->reduction ? n.operand(0) : n.result())->type.localDims();
+}
+
+/// The reduced axes of iterationDims(): a shard has one.
+static std::vector<int64_t> axesOf(const Node &reduction) {
+  return reduction.operand(0)->type.isPartitioned() ? std::vector<int64_t>{0}
+                                                    : reduction.attrs.ints("axes");
 }
 
 int64_t KernelShape::keptCount() const {
@@ -61,7 +67,7 @@ static void addRowCuts(const KernelShape &s, ArrayRef<Node *> nodes, std::vector
   int64_t row = s.count() / s.keptCount();
   for (Node *n : nodes) {
     std::vector<int64_t> own;
-    if (!n->op->reduction && n->result()->type.count() == s.keptCount() && row > 1)
+    if (!n->op->reduction && n->result()->type.localCount() == s.keptCount() && row > 1)
       addCuts(iterationDims(*n), own);
     for (int64_t c : own)
       if (!llvm::is_contained(cuts, c * row))
@@ -108,7 +114,7 @@ static std::optional<Dims> broadcastStrides(ArrayRef<int64_t> from, ArrayRef<int
 
 std::optional<Dims> zcc::domainStrides(const KernelShape &s, const Node &user,
                                        ArrayRef<int64_t> dims, ArrayRef<int64_t> strides) {
-  ArrayRef<int64_t> own = iterationDims(user);
+  Dims own = iterationDims(user);
   // A member reshape reads its operand in the operand's own dims.
   if (user.op == &ops::reshape)
     own = user.operand(0)->type.dims;
@@ -162,7 +168,7 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
         continue;
       if (elementCount(iterationDims(*n)) != count)
         return std::nullopt;
-      auto r = reducedAxes(s.dims, n->operand(0)->type.dims, n->attrs.ints("axes"));
+      auto r = reducedAxes(s.dims, iterationDims(*n), axesOf(*n));
       if (any && r != s.reduced)
         return std::nullopt;
       s.reduced = r;
@@ -174,7 +180,7 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
   int64_t kept = s.keptCount();
   bool fullAfterReduction = false;
   for (Node *n : nodes) {
-    int64_t c = elementCount(n->result()->type.dims);
+    int64_t c = n->result()->type.localCount();
     int phase = 0;
     bool needsFull = false;
     for (Value *v : n->operands()) {
@@ -227,8 +233,8 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
         continue;
       bool inside = v->def && members.count(v->def);
       auto view = inside ? std::nullopt : viewOf(v);
-      auto st = domainStrides(s, *n, v->type.dims,
-                              view ? view->strides : denseStrides(v->type.dims));
+      Dims dims = v->type.localDims();
+      auto st = domainStrides(s, *n, dims, view ? view->strides : denseStrides(dims));
       if (!st)
         return std::nullopt;
       if (!inside)

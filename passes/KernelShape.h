@@ -26,8 +26,8 @@ struct KernelShape {
 
 /// Whether a node's code is generated: elementwise, a reduction, or a reshape inside a group.
 bool isGenerated(const Node &n);
-/// The dims a member iterates over: its result's, or a reduction's operand's.
-llvm::ArrayRef<int64_t> iterationDims(const Node &n);
+/// The dims a member iterates over: its result's, or a reduction's operand's; of a shard what this rank holds.
+Dims iterationDims(const Node &n);
 
 /// The shared loops of `nodes` (in order of definition), or nullopt if there are none.
 std::optional<KernelShape> kernelShape(llvm::ArrayRef<Node *> nodes);

@@ -16,7 +16,7 @@ std::optional<View> zcc::storageOf(Value *v) {
   std::optional<View> view = viewOf(v);
   while (view && view->base->def &&
          (view->base->def->op == &ops::wait || view->base->def->op == &ops::addend)) {
-    std::optional<View> below = viewOf(view->base->def->operand(0));
+    std::optional<View> below = viewOf(view->base->def->operand(view->base->index));
     if (!below || below->strides != denseStrides(below->dims))
       return std::nullopt;
     view->base = below->base;
@@ -34,8 +34,10 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
       n.op == &ops::scatter_add || n.op == &ops::scatter_elements || n.op == &ops::scatter_nd;
   bool isAllReduce =
       n.op == &ops::all_reduce || (n.op == &ops::start && n.attrs.s("op") == ops::all_reduce.name);
-  if (isScatter || isAllReduce)
+  if (isScatter)
     pairs.push_back({0, 0});
+  for (unsigned i = 0; isAllReduce && i < n.numOperands(); ++i)
+    pairs.push_back({i, i});
   return pairs;
 }
 
@@ -120,8 +122,9 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
       continue; // reads happen where the view is read
     int until = at;
     if (n->op == &ops::start)
-      for (const Value::Use &u : n->result()->uses)
-        until = std::max(until, l.number.lookup(u.node));
+      for (auto &r : n->results)
+        for (const Value::Use &u : r->uses)
+          until = std::max(until, l.number.lookup(u.node));
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       if (n->op == &ops::assign && i == 0) {
         l.writes[n->operand(0)].push_back(n.get());

@@ -83,17 +83,21 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
 
 Value *zcc::squaredNorms(Builder &end, llvm::ArrayRef<Value *> values,
                          llvm::ArrayRef<Node *> before) {
+  bool isSplit = end.fn.module->ranks > 1;
   std::vector<Value *> sums;
   for (size_t i = 0; i < values.size(); ++i) {
     Value *v = values[i];
     Builder b(end.fn, before.empty() ? end.before : before[i], v->def ? v->def->loc : end.loc);
-    Value *x = b.cast(v, Elem::F32);
+    if (isSplit && v->type.isScalar())
+      v = b.reshape(v, {1}); // scalars are never shards
+    Value *x = b.cast(isSplit ? b.make(ops::shard, {v}) : v, Elem::F32);
     Dims axes;
     for (unsigned i = 0; i < x->type.ndim(); ++i)
       axes.push_back(i);
     sums.push_back(b.reshape(b.reduceSum(b.make(ops::mul, {x, x}), axes), {1}));
   }
-  return sums.size() == 1 ? sums[0] : end.make(ops::concat, sums, {{"axis", int64_t(0)}});
+  Value *all = sums.size() == 1 ? sums[0] : end.make(ops::concat, sums, {{"axis", int64_t(0)}});
+  return isSplit ? end.make(ops::sum_ranks, {all}, {{"mean", int64_t(0)}}, "squares") : all;
 }
 
 Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc)

@@ -30,6 +30,8 @@ llvm::Error checkOptimizer(const Options &o);
 llvm::Error applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o);
 
 /// The sums of squares of tensors: f32[n] for n of them. Each is computed where `b` builds, or before its node in `before`.
+/// With several ranks each rank sums its shards and the parts are added in rank order, so that the bits do not depend on
+/// what is partitioned.
 Value *squaredNorms(Builder &b, llvm::ArrayRef<Value *> values, llvm::ArrayRef<Node *> before = {});
 
 class Optimizer {

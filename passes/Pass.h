@@ -26,6 +26,9 @@ struct Options {
   std::vector<ParamGroup> groups;   ///< first match wins
   bool inference = false;           ///< --loss=none
   bool overlap = true;
+  bool prefetch = true;
+  /// ZeRO's limits in elements; -1: derived (passes/Zero.h).
+  int64_t persistence = -1, maxLive = -1, maxReuse = -1, reduceBucket = -1, gatherBucket = -1;
 };
 
 struct PassContext {

@@ -27,8 +27,9 @@ static Text ranks("ranks", cl::desc("data-parallel ranks the program is compiled
                   cl::value_desc("N"), cl::init("1"), cl::cat(category));
 static Text threads("threads", cl::desc("threads a rank computes with (0: its cores)"),
                     cl::value_desc("N"), cl::init("0"), cl::cat(category));
-static Text zero("zero", cl::desc("ZeRO stage: 0, plain data parallel"), cl::value_desc("STAGE"),
-                 cl::init("0"), cl::cat(category));
+static Text zero("zero",
+                 cl::desc("ZeRO stage: 1 partitions optimizer state, 2 also gradients, 3 also parameters"),
+                 cl::value_desc("STAGE"), cl::init("0"), cl::cat(category));
 static Text gradAccum("grad-accum", cl::desc("micro-batches per step"), cl::value_desc("K"),
                       cl::init("1"), cl::cat(category));
 static Text optimizer("optimizer",
@@ -74,6 +75,24 @@ static cl::list<std::string>
                 cl::value_desc("REGEX:weight-decay=0,lr-scale=0.1"), cl::cat(category));
 static Text overlap("overlap", cl::desc("start reductions while the backward runs: on, off"),
                     cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
+
+static Text prefetch("prefetch", cl::desc("gather parameters before they are needed: on, off"),
+                     cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
+static Text reduceBucket("reduce-bucket-size",
+                         cl::desc("elements of gradients that one collective reduces (default: derived)"),
+                         cl::value_desc("N"), cl::cat(category));
+static Text gatherBucket("allgather-bucket-size",
+                         cl::desc("elements of parameters that one collective gathers (default: derived)"),
+                         cl::value_desc("N"), cl::cat(category));
+static Text persistence("param-persistence-threshold",
+                        cl::desc("stage 3: parameters up to this size stay whole (default: derived)"),
+                        cl::value_desc("N"), cl::cat(category));
+static Text maxLive("max-live-parameters",
+                    cl::desc("stage 3: elements gathered at once (default: derived)"), cl::value_desc("N"),
+                    cl::cat(category));
+static Text maxReuse("max-reuse-distance",
+                     cl::desc("stage 3: elements between two uses served by one gather (default: derived)"),
+                     cl::value_desc("N"), cl::cat(category));
 
 // ---- what is shown and checked
 
@@ -189,8 +208,13 @@ static llvm::Error readNumbers(Options &o) {
     return e;
   if (auto e = integer(threads, 0, kMost, o.threads))
     return e;
-  if (auto e = integer(zero, 0, 0, o.zero))
+  if (auto e = integer(zero, 0, 3, o.zero))
     return e;
+  for (auto [flag, to] : {std::pair(&reduceBucket, &o.reduceBucket), {&gatherBucket, &o.gatherBucket},
+                          {&persistence, &o.persistence}, {&maxLive, &o.maxLive}, {&maxReuse, &o.maxReuse}})
+    if (flag->getNumOccurrences())
+      if (auto e = integer<int64_t>(*flag, 0, int64_t(1) << 60, *to))
+        return e;
   if (auto e = integer(gradAccum, 1, kMost, o.gradAccum))
     return e;
   for (auto [flag, to] : {std::pair(&momentum, &o.momentum),
@@ -273,8 +297,9 @@ llvm::Expected<Options> zcc::passOptions() {
       return group.takeError();
     o.groups.push_back(*group);
   }
-  if (auto e = onOff(overlap, o.overlap))
-    return e;
+  for (auto [flag, to] : {std::pair(&overlap, &o.overlap), {&prefetch, &o.prefetch}})
+    if (auto e = onOff(*flag, *to))
+      return e;
   return o;
 }
 
@@ -325,6 +350,7 @@ std::string zcc::flagsOf(const Options &o) {
     flag(name, text(v), text(otherwise));
   };
   integer(ranks, o.ranks, d.ranks);
+  integer(zero, o.zero, d.zero);
   integer(threads, o.threads, d.threads);
   integer(gradAccum, o.gradAccum, d.gradAccum);
   flag(optimizer, o.optimizer, d.optimizer);
@@ -347,6 +373,12 @@ std::string zcc::flagsOf(const Options &o) {
   for (auto &g : o.groups)
     s += groupFlag(g);
   flag(overlap, o.overlap ? "on" : "off", "on");
+  flag(prefetch, o.prefetch ? "on" : "off", "on");
+  integer(reduceBucket, o.reduceBucket, d.reduceBucket);
+  integer(gatherBucket, o.gatherBucket, d.gatherBucket);
+  integer(persistence, o.persistence, d.persistence);
+  integer(maxLive, o.maxLive, d.maxLive);
+  integer(maxReuse, o.maxReuse, d.maxReuse);
   return s;
 }
 

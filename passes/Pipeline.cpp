@@ -21,10 +21,16 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     if (o.isLow())
       pm.add("save-narrow");
     pm.add("append-optimizer");
-    if (o.ranks > 1)
+    if (o.ranks > 1) {
+      pm.add("partition-states");
+      pm.add("insert-gathers");
       pm.add("reduce-gradients");
+      pm.add("bucket-collectives");
+    }
     pm.add("eliminate-dead");
   }
   pm.add("fuse");
+  if (o.ranks > 1)
+    pm.add("schedule-prefetch");
   pm.add("plan-memory"); // last: it gives every value that is left its place
 }

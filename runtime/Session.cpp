@@ -167,7 +167,7 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     } else {
       Session session(p, o, launch, *comm);
       session.start(commandHash(argc, argv));
-      startCollectives(*comm, p.slots, hasSpareCore(p, launch));
+      startCollectives(*comm, p.slots, p.most_parts, hasSpareCore(p, launch));
       session.run();
     }
     comm->barrier();

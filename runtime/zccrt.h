@@ -88,24 +88,29 @@ extern const int zccrt_cpu_kernel_count;
 __attribute__((noreturn, format(printf, 2, 3))) void zccrt_fail(const char *node,
                                                                 const char *format, ...);
 
-/* ---- collectives: started and waited, in the program's order; each blocks or not as Comm decides.
- * Offsets are those of the arena; neither buffer is touched between start and wait. out may be in
+/* ---- collectives of one tensor or of a bucket of n: started and waited, in the program's order;
+ * each blocks or not as Comm decides. No buffer is touched between start and wait. out may be in
  * itself (or, of a gather, in may be this rank's piece of out), else they do not overlap. 0 <= slot
- * < zccrt_program.slots, free again after its wait. A tensor of count elements lies on the ranks in
+ * < zccrt_program.slots; a wait for what has been waited for returns at once. A tensor of count elements lies on the ranks in
  * pieces of ceil(count / ranks), the last ones shorter or empty; a piece's buffer has room for that
  * many, and what a reduce_scatter does not fill there it sets to zero. Sums are taken in rank
  * order, rank 0 + rank 1 + ..., bf16 and f16 in f32; mean != 0 divides the sum by the number of
  * ranks before it is rounded. With one rank a sum or a gather is a copy. */
+typedef struct {
+  int64_t in, out; /* offsets in the arena, bytes */
+  int64_t count;   /* elements of the whole tensor */
+} zccrt_part;
 /* in[count] -> out[count] */
-void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem,
+void zccrt_all_reduce_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
                             int mean);
 /* in[piece] -> out[count] */
-void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
-                            int elem);
+void zccrt_all_gather_start(char *arena, int slot, const zccrt_part *parts, int n, int elem);
 /* in[count] -> out[piece] */
-void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
-                                int elem, int mean);
+void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
+                                int mean);
 void zccrt_wait(int slot);
+/* out[piece] = this rank's piece of in[count], zero beyond its end. */
+void zccrt_shard(char *arena, const zccrt_part *part, int elem);
 
 /* ---- the program record */
 
@@ -212,6 +217,7 @@ typedef struct {
   void (*eval)(char *arena);
   const char *plan_json; /* what zcc --plan=json printed */
   int32_t slots;         /* collectives that may be under way at once */
+  int32_t most_parts;    /* tensors of the largest bucket */
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

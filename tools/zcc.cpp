@@ -83,12 +83,6 @@ static llvm::Error refuseMissing(int argc, char **argv) {
                                     "memory",
                                     "host-memory",
                                     "nvme",
-                                    "reduce-bucket-size",
-                                    "allgather-bucket-size",
-                                    "param-persistence-threshold",
-                                    "max-live-parameters",
-                                    "max-reuse-distance",
-                                    "prefetch",
                                     "sub-group-size"};
   for (int i = 1; i < argc; ++i) {
     StringRef a = argv[i];

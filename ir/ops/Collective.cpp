@@ -9,11 +9,14 @@ using llvm::ArrayRef;
 static double noFlops(const Node &) { return 0; }
 
 static llvm::Error evalOneRank(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  const Type &x = in[0]->type, &y = out[0]->type;
-  if (x.shards > 1 || y.shards > 1 || x.addends > 1 || y.addends > 1)
-    return errorAt(n.loc, "several ranks cannot be interpreted");
-  out[0]->f = in[0]->f;
-  out[0]->i = in[0]->i;
+  for (size_t i = 0; i < in.size(); ++i)
+    if (in[i]->type.isPartitioned() || in[i]->type.isAddend() || out[i]->type.isPartitioned() ||
+        out[i]->type.isAddend())
+      return errorAt(n.loc, "several ranks cannot be interpreted");
+  for (size_t i = 0; i < in.size(); ++i) {
+    out[i]->f = in[i]->f;
+    out[i]->i = in[i]->i;
+  }
   return llvm::Error::success();
 }
 
@@ -27,58 +30,102 @@ static TypesOr inferAddend(Operands t, const Attrs &a) {
   return Types{r};
 }
 
-static TypesOr inferSum(Operands t, const Attrs &) {
+static TypesOr inferShard(Operands t, const Attrs &a) {
+  int64_t ranks = a.i("ranks");
+  if (t[0]->isAddend() || t[0]->isPartitioned() || ranks < 1)
+    return error(t[0]->str() + " cannot be split over " + llvm::Twine(ranks) + " ranks");
   Type r = *t[0];
-  r.addends = 1;
+  r.shards = int(ranks);
   return Types{r};
+}
+
+static Type summed(const Type &t, bool isScattered) {
+  Type r = t;
+  r.shards = isScattered ? t.addends : 1;
+  r.addends = 1;
+  return r;
+}
+
+static TypesOr inferSumRanks(Operands t, const Attrs &a) {
+  return Types{summed(*t[0], a.i("scatter"))};
+}
+
+static TypesOr inferAllReduce(Operands t, const Attrs &) {
+  Types types;
+  for (const Type *x : t)
+    types.push_back(summed(*x, false));
+  return types;
 }
 
 static TypesOr inferGather(Operands t, const Attrs &) {
-  if (t[0]->isAddend())
-    return error(llvm::Twine("expected a piece of a tensor, got ") + t[0]->str());
-  Type r = *t[0];
-  r.shards = 1;
-  return Types{r};
+  Types types;
+  for (const Type *x : t) {
+    if (x->isAddend())
+      return error(llvm::Twine("expected a piece of a tensor, got ") + x->str());
+    types.push_back(*x);
+    types.back().shards = 1;
+  }
+  return types;
 }
 
 static TypesOr inferReduceScatter(Operands t, const Attrs &) {
-  if (t[0]->isPartitioned())
-    return error(llvm::Twine("expected an addend, got ") + t[0]->str());
-  Type r = *t[0];
-  r.shards = r.addends;
-  r.addends = 1;
-  return Types{r};
+  Types types;
+  for (const Type *x : t) {
+    if (x->isPartitioned())
+      return error(llvm::Twine("expected an addend, got ") + x->str());
+    types.push_back(summed(*x, true));
+  }
+  return types;
 }
 
-enum Order { Free, Ordered };
-
-static consteval OpDef collective(const char *name, const char *summary, AttrDef attr,
-                                  InferFn infer, Order order) {
+static consteval OpDef betweenRanks(const char *name, const char *summary, InferFn infer) {
   OpDef d;
   d.name = name;
   d.summary = summary;
   d.operands = {{{"x"}}};
-  d.attrs = {{attr}};
   d.infer = infer;
   d.structural = true;
   d.noGrad = "it is inserted after differentiation";
   d.eval = evalOneRank;
-  d.ordered = order == Ordered;
   d.flops = noFlops;
+  return d;
+}
+
+/// Of one type, or of several as one bucket: a result for each operand.
+static consteval OpDef collective(const char *name, const char *summary, InferFn infer,
+                                  AttrDef attr = {}) {
+  OpDef d = betweenRanks(name, summary, infer);
+  d.operands = {{{"x", OperandDef::Variadic}}};
+  d.attrs = {{attr}};
+  d.results = -1;
+  d.ordered = true;
+  return defineOp(d);
+}
+
+static consteval OpDef splitting(const char *name, const char *summary, InferFn infer) {
+  OpDef d = betweenRanks(name, summary, infer);
+  d.attrs = {{{"ranks", "int", nullptr}}};
+  return defineOp(d);
+}
+
+static consteval OpDef sum(const char *name, const char *summary, InferFn infer) {
+  OpDef d = betweenRanks(name, summary, infer);
+  d.attrs = {{{"mean", "int", "1"}, {"scatter", "int", "0"}}};
   return defineOp(d);
 }
 
 constexpr OpDef ops::addend =
-    collective("addend", "the same tensor as this rank's addend of a sum over all ranks",
-               {"ranks", "int", nullptr}, inferAddend, Free);
+    splitting("addend", "the same tensor as this rank's addend of a sum over all ranks", inferAddend);
+constexpr OpDef ops::shard =
+    splitting("shard", "this rank's piece of a tensor that every rank holds", inferShard);
 constexpr OpDef ops::sum_ranks =
-    collective("sum_ranks", "the sum of an addend over the ranks, or the mean",
-               {"mean", "int", "1"}, inferSum, Free);
+    sum("sum_ranks", "the sum of an addend over the ranks, or the mean; with `scatter` a piece of it",
+        inferSumRanks);
 constexpr OpDef ops::all_reduce =
     collective("all_reduce", "the sum of an addend over the ranks, or the mean, on every rank",
-               {"mean", "int", "1"}, inferSum, Ordered);
+               inferAllReduce, {"mean", "int", "1"});
 constexpr OpDef ops::all_gather =
-    collective("all_gather", "the whole tensor from every rank's piece", {}, inferGather, Ordered);
+    collective("all_gather", "the whole tensor from every rank's piece", inferGather);
 constexpr OpDef ops::reduce_scatter =
     collective("reduce_scatter", "this rank's piece of the sum of an addend, or of the mean",
-               {"mean", "int", "1"}, inferReduceScatter, Ordered);
+               inferReduceScatter, {"mean", "int", "1"});

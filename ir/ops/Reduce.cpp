@@ -18,6 +18,11 @@ static TypesOr inferReduce(Operands t, const Attrs &a) {
     return error(llvm::Twine("expected numbers, got ") + t[0]->str());
   std::vector<int64_t> axes = a.ints("axes");
   Type r = *t[0];
+  // What is left of a shard is this rank's part of the sum.
+  if (r.isPartitioned() && axes.size() != r.ndim())
+    return error(llvm::Twine("a shard is summed whole, over all axes of ") + t[0]->str());
+  r.addends = std::max(r.addends, r.shards);
+  r.shards = 1;
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] < 0 || axes[i] >= int64_t(r.ndim()) || (i && axes[i] <= axes[i - 1]))
       return error(llvm::Twine("'axes' must be axes of ") + t[0]->str() + " in rising order");

@@ -1,8 +1,10 @@
 // zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own
 // or at once.
+#include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/comm/Comm.h"
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -12,18 +14,19 @@ namespace zccrt {
 namespace {
 
 struct Job {
-  enum Kind { AllReduce, AllGather, ReduceScatter } kind;
-  const void *in;
-  void *out;
-  int64_t count;
-  int elem;
-  bool mean;
+  enum Kind { AllReduce, AllGather, ReduceScatter } kind = AllReduce;
+  std::vector<Part> parts;
+  int elem = 0;
+  bool mean = false;
 };
 
 /// Collectives under way. Everything is allocated when it is made: a step only moves numbers.
 class Queue {
 public:
-  Queue(Comm &comm, int slots, bool ownThread) : comm(comm), ring(slots), turnOf(slots, 0) {
+  Queue(Comm &comm, int slots, int mostParts, bool ownThread)
+      : comm(comm), ring(slots), turnOf(slots, 0) {
+    for (Job &j : ring)
+      j.parts.reserve(mostParts);
     if (ownThread)
       worker = std::thread([this] { work(); });
   }
@@ -39,14 +42,23 @@ public:
     worker.join();
   }
 
-  void start(int slot, const Job &job) {
+  void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem,
+             bool mean) {
     if (slot < 0 || slot >= static_cast<int>(ring.size()))
       endJob(format("collective slot %d of %zu", slot, ring.size()));
+    // No more are under way than there are slots, so this place of the ring is free.
+    Job &job = ring[started % ring.size()];
+    job.kind = kind;
+    job.elem = elem;
+    job.mean = mean;
+    job.parts.clear();
+    for (int i = 0; i < n; ++i)
+      job.parts.push_back({arena + parts[i].in, arena + parts[i].out, parts[i].count});
+    count(job);
     if (!worker.joinable())
       return run(job);
     {
       std::lock_guard lock(mutex);
-      ring[started % ring.size()] = job;
       turnOf[slot] = ++started;
     }
     wake.notify_one();
@@ -59,16 +71,36 @@ public:
     progress.wait(lock, [&] { return finished >= turnOf[slot]; });
   }
 
+  const Comm &ranks() const { return comm; }
+
+  Traffic sent;
+
 private:
+  /// What a rank sends: its piece to each other (all-gather), theirs to each other
+  /// (reduce-scatter), both (all-reduce).
+  void count(const Job &j) {
+    for (const Part &p : j.parts) {
+      int64_t own = comm.pieceLength(p.count, comm.rank, 0, p.count);
+      int64_t gathered = own * (comm.ranks - 1) * elemBytes(j.elem);
+      int64_t scattered = (p.count - own) * elemBytes(j.elem);
+      if (j.kind == Job::AllGather)
+        sent.allGather += gathered;
+      else if (j.kind == Job::ReduceScatter)
+        sent.reduceScatter += scattered;
+      else
+        sent.allReduce += gathered + scattered;
+    }
+  }
+
   void run(const Job &j) {
     try {
       switch (j.kind) {
       case Job::AllReduce:
-        return comm.allReduce(j.in, j.out, j.count, j.elem, j.mean);
+        return comm.allReduce(j.parts, j.elem, j.mean);
       case Job::AllGather:
-        return comm.allGather(j.in, j.out, j.count, j.elem);
+        return comm.allGather(j.parts, j.elem);
       case Job::ReduceScatter:
-        return comm.reduceScatter(j.in, j.out, j.count, j.elem, j.mean);
+        return comm.reduceScatter(j.parts, j.elem, j.mean);
       }
     } catch (const PeerFailure &) {
       endSilently();
@@ -85,7 +117,7 @@ private:
       wake.wait(lock, [&] { return stopping || finished < started; });
       if (finished == started)
         return;
-      Job job = ring[finished % ring.size()];
+      const Job &job = ring[finished % ring.size()];
       lock.unlock();
       run(job);
       lock.lock();
@@ -106,40 +138,51 @@ private:
 
 std::unique_ptr<Queue> queue;
 
-void start(char *arena, int slot, Job::Kind kind, int64_t in, int64_t out, int64_t count, int elem,
+void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem,
            bool mean) {
   if (!queue)
     endJob("a collective was started outside the step loop");
-  queue->start(slot, {kind, arena + in, arena + out, count, elem, mean});
+  queue->start(arena, slot, kind, parts, n, elem, mean);
 }
 
 } // namespace
 
-void startCollectives(Comm &comm, int slots, bool ownThread) {
-  queue =
-      std::make_unique<Queue>(comm, std::max(slots, 1), ownThread && comm.ranks > 1 && slots > 0);
+void startCollectives(Comm &comm, int slots, int mostParts, bool ownThread) {
+  queue = std::make_unique<Queue>(comm, std::max(slots, 1), mostParts,
+                                  ownThread && comm.ranks > 1 && slots > 0);
 }
 
 void stopCollectives() { queue.reset(); }
 
+Traffic traffic() { return queue ? queue->sent : Traffic(); }
+
 } // namespace zccrt
 
-void zccrt_all_reduce_start(char *arena, int slot, int64_t in, int64_t out, int64_t count, int elem,
+void zccrt_all_reduce_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
                             int mean) {
-  zccrt::start(arena, slot, zccrt::Job::AllReduce, in, out, count, elem, mean != 0);
+  zccrt::start(arena, slot, zccrt::Job::AllReduce, parts, n, elem, mean != 0);
 }
 
-void zccrt_all_gather_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
-                            int elem) {
-  zccrt::start(arena, slot, zccrt::Job::AllGather, in, out, count, elem, false);
+void zccrt_all_gather_start(char *arena, int slot, const zccrt_part *parts, int n, int elem) {
+  zccrt::start(arena, slot, zccrt::Job::AllGather, parts, n, elem, false);
 }
 
-void zccrt_reduce_scatter_start(char *arena, int slot, int64_t in, int64_t out, int64_t count,
-                                int elem, int mean) {
-  zccrt::start(arena, slot, zccrt::Job::ReduceScatter, in, out, count, elem, mean != 0);
+void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
+                                int mean) {
+  zccrt::start(arena, slot, zccrt::Job::ReduceScatter, parts, n, elem, mean != 0);
 }
 
 void zccrt_wait(int slot) {
   if (zccrt::queue)
     zccrt::queue->wait(slot);
+}
+
+void zccrt_shard(char *arena, const zccrt_part *part, int elem) {
+  if (!zccrt::queue)
+    zccrt::endJob("a tensor was split outside the step loop");
+  const zccrt::Comm &comm = zccrt::queue->ranks();
+  int64_t size = zccrt::elemBytes(elem), whole = comm.piece(part->count);
+  int64_t mine = comm.pieceLength(part->count, comm.rank, 0, whole);
+  std::memcpy(arena + part->out, arena + part->in + comm.rank * whole * size, mine * size);
+  std::memset(arena + part->out + mine * size, 0, (whole - mine) * size);
 }

@@ -7,9 +7,18 @@
 #include "runtime/Options.h"
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace zccrt {
+
+/// A tensor of a bucket: count elements of it whole.
+struct Part {
+  const void *in;
+  void *out;
+  int64_t count;
+};
+using Parts = std::span<const Part>;
 
 class Comm {
 public:
@@ -31,6 +40,19 @@ public:
   /// out[piece(count)] = this rank's piece of the sum of every rank's in[count], zero beyond its
   /// end; out may be in.
   virtual void reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) = 0;
+  /// The same for the tensors of a bucket, each with pieces of its own.
+  virtual void allReduce(Parts parts, int elem, bool mean) {
+    for (const Part &p : parts)
+      allReduce(p.in, p.out, p.count, elem, mean);
+  }
+  virtual void allGather(Parts parts, int elem) {
+    for (const Part &p : parts)
+      allGather(p.in, p.out, p.count, elem);
+  }
+  virtual void reduceScatter(Parts parts, int elem, bool mean) {
+    for (const Part &p : parts)
+      reduceScatter(p.in, p.out, p.count, elem, mean);
+  }
   /// Tells the other ranks that this one has failed.
   virtual void abort() = 0;
   /// Returns when every rank has called it.
@@ -65,7 +87,13 @@ std::unique_ptr<Comm> singleRank();
 
 /// Makes `comm` what zccrt_all_reduce_start and its like use. A thread of its own lets
 /// communication run beside compute; without one a collective runs when it is started.
-void startCollectives(Comm &comm, int slots, bool ownThread);
+void startCollectives(Comm &comm, int slots, int mostParts, bool ownThread);
 void stopCollectives();
+
+/// Bytes that this rank has sent to others since startCollectives, by collective.
+struct Traffic {
+  int64_t allReduce = 0, allGather = 0, reduceScatter = 0;
+};
+Traffic traffic();
 
 } // namespace zccrt

@@ -129,66 +129,119 @@ void ShmComm::barrier() {
 
 // ---- collectives
 
-void ShmComm::allReduce(const void *in, void *out, int64_t count, int elem, bool mean) {
+namespace {
+
+/// The tensors of a bucket, one behind the other: `length` says how long each is.
+template <class Length> class Packed {
+public:
+  Packed(Parts parts, Length length) : parts(parts), length(length) {
+    for (const Part &p : parts)
+      total += length(p);
+  }
+
+  int64_t total = 0;
+
+  /// Calls f(part, offset in it, elements, position behind `begin`) for what lies in [begin, end).
+  template <class F> void each(int64_t begin, int64_t end, F f) const {
+    int64_t first = 0;
+    for (const Part &p : parts) {
+      int64_t last = first + length(p), lo = std::max(begin, first), hi = std::min(end, last);
+      if (lo < hi)
+        f(p, lo - first, hi - lo, lo - begin);
+      if (last >= end)
+        return;
+      first = last;
+    }
+  }
+
+private:
+  Parts parts;
+  Length length;
+};
+
+const char *from(const Part &p, int64_t bytes) { return static_cast<const char *>(p.in) + bytes; }
+char *to(const Part &p, int64_t bytes) { return static_cast<char *>(p.out) + bytes; }
+
+} // namespace
+
+void ShmComm::allReduce(Parts tensors, int elem, bool mean) {
   const int64_t size = elemBytes(elem), chunk = chunkBytes / size;
-  for (int64_t at = 0; at < count; at += chunk) {
-    const char *from = static_cast<const char *>(in) + at * size;
-    char *to = static_cast<char *>(out) + at * size;
-    int64_t n = std::min(chunk, count - at);
+  Packed packed(tensors, [](const Part &p) { return p.count; });
+  for (int64_t at = 0; at < packed.total; at += chunk) {
+    int64_t n = std::min(chunk, packed.total - at);
     // Each rank adds up one part of the chunk, whole cache lines.
     int64_t part = ((n + ranks - 1) / ranks + kLine - 1) / kLine * kLine;
-    auto begin = [&](int r) { return std::min(n, r * part); };
+    auto begin = [&](int r) { return at + std::min(n, r * part); };
     int64_t lo = begin(rank), hi = begin(rank + 1);
-    std::memcpy(buffer(rank), from, lo * size);
-    std::memcpy(buffer(rank) + hi * size, from + hi * size, (n - hi) * size);
+    char *mine = buffer(rank);
+    auto give = [&](int64_t first, int64_t last) {
+      packed.each(first, last, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+        std::memcpy(mine + (first - at + behind) * size, from(p, offset * size), length * size);
+      });
+    };
+    give(at, lo);
+    give(hi, at + n);
     barrier();
-    for (int r = 0; r < ranks; ++r)
-      parts[r] = r == rank ? from + lo * size : buffer(r) + lo * size;
-    sumInOrder(to + lo * size, parts.data(), ranks, hi - lo, elem, mean);
-    // Nobody reads this rank's own part of its buffer before the next barrier.
-    std::memcpy(buffer(rank) + lo * size, to + lo * size, (hi - lo) * size);
+    packed.each(lo, hi, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+      int64_t place = (lo - at + behind) * size;
+      for (int r = 0; r < ranks; ++r)
+        parts[r] = r == rank ? from(p, offset * size) : buffer(r) + place;
+      sumInOrder(to(p, offset * size), parts.data(), ranks, length, elem, mean);
+      // Nobody reads this rank's own part of its buffer before the next barrier.
+      std::memcpy(mine + place, to(p, offset * size), length * size);
+    });
     barrier();
     for (int r = 0; r < ranks; ++r)
       if (r != rank)
-        std::memcpy(to + begin(r) * size, buffer(r) + begin(r) * size,
-                    (begin(r + 1) - begin(r)) * size);
+        packed.each(begin(r), begin(r + 1), [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+          std::memcpy(to(p, offset * size), buffer(r) + (begin(r) - at + behind) * size, length * size);
+        });
     turn ^= 1;
   }
 }
 
-void ShmComm::collect(const void *in, void *out, int64_t count, int elem, bool everyone) {
-  const int64_t size = elemBytes(elem), chunk = chunkBytes / size, whole = piece(count);
-  for (int64_t at = 0; at < whole; at += chunk) {
-    const char *from = static_cast<const char *>(in) + at * size;
-    std::memcpy(buffer(rank), from, pieceLength(count, rank, at, chunk) * size);
+void ShmComm::collect(Parts tensors, int elem, bool everyone) {
+  const int64_t size = elemBytes(elem), chunk = chunkBytes / size;
+  Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
+  for (int64_t at = 0; at < packed.total; at += chunk) {
+    int64_t end = std::min(at + chunk, packed.total);
+    packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+      std::memcpy(buffer(rank) + behind * size, from(p, offset * size),
+                  pieceLength(p.count, rank, offset, length) * size);
+    });
     barrier();
-    for (int r = 0; r < ranks && (everyone || rank == 0); ++r) {
-      char *to = static_cast<char *>(out) + (r * whole + at) * size;
-      const char *source = r == rank ? from : buffer(r);
-      if (to != source)
-        std::memcpy(to, source, pieceLength(count, r, at, chunk) * size);
-    }
+    for (int r = 0; r < ranks && (everyone || rank == 0); ++r)
+      packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+        char *target = to(p, (r * piece(p.count) + offset) * size);
+        const char *source = r == rank ? from(p, offset * size) : buffer(r) + behind * size;
+        if (target != source)
+          std::memcpy(target, source, pieceLength(p.count, r, offset, length) * size);
+      });
     turn ^= 1;
   }
 }
 
-void ShmComm::reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) {
-  const int64_t size = elemBytes(elem), whole = piece(count);
+void ShmComm::reduceScatter(Parts tensors, int elem, bool mean) {
+  const int64_t size = elemBytes(elem);
   const int64_t chunk = std::max<int64_t>(1, chunkBytes / size / ranks);
-  const char *from = static_cast<const char *>(in);
-  for (int64_t at = 0; at < whole; at += chunk) {
-    int64_t n = std::min(chunk, whole - at);
-    for (int r = 0; r < ranks; ++r)
-      if (r != rank)
-        std::memcpy(buffer(rank) + r * chunk * size, from + (r * whole + at) * size,
-                    pieceLength(count, r, at, n) * size);
+  Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
+  for (int64_t at = 0; at < packed.total; at += chunk) {
+    int64_t end = std::min(at + chunk, packed.total);
+    packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+      for (int r = 0; r < ranks; ++r)
+        if (r != rank)
+          std::memcpy(buffer(rank) + (r * chunk + behind) * size, from(p, (r * piece(p.count) + offset) * size),
+                      pieceLength(p.count, r, offset, length) * size);
+    });
     barrier();
-    for (int r = 0; r < ranks; ++r)
-      parts[r] = r == rank ? from + (rank * whole + at) * size : buffer(r) + rank * chunk * size;
-    char *to = static_cast<char *>(out) + at * size;
-    int64_t mine = pieceLength(count, rank, at, n);
-    sumInOrder(to, parts.data(), ranks, mine, elem, mean);
-    std::memset(to + mine * size, 0, (n - mine) * size);
+    packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
+      for (int r = 0; r < ranks; ++r)
+        parts[r] = r == rank ? from(p, (rank * piece(p.count) + offset) * size)
+                             : buffer(r) + (rank * chunk + behind) * size;
+      int64_t mine = pieceLength(p.count, rank, offset, length);
+      sumInOrder(to(p, offset * size), parts.data(), ranks, mine, elem, mean);
+      std::memset(to(p, (offset + mine) * size), 0, (length - mine) * size);
+    });
     turn ^= 1;
   }
 }

@@ -148,15 +148,16 @@ TEST(Comm, OneRank) {
 TEST(Comm, StartAndWait) {
   for (bool ownThread : {false, true})
     onRanks(3, [&](Comm &comm) {
-      startCollectives(comm, 2, ownThread);
+      startCollectives(comm, 2, 2, ownThread);
       const int64_t n = 3000;
       alignas(64) static float arena[3 * n];
       for (int step = 0; step < 50; ++step) {
         for (int64_t i = 0; i < 2 * n; ++i)
           arena[i] = valueOf(comm.rank, i) + step;
         char *base = reinterpret_cast<char *>(arena);
-        zccrt_all_reduce_start(base, 0, 0, 0, n, ZCCRT_F32, 0);
-        zccrt_reduce_scatter_start(base, 1, 4 * n, 8 * n, n, ZCCRT_F32, 1);
+        const zccrt_part parts[] = {{0, 0, n}, {4 * n, 8 * n, n}};
+        zccrt_all_reduce_start(base, 0, parts, 1, ZCCRT_F32, 0);
+        zccrt_reduce_scatter_start(base, 1, parts + 1, 1, ZCCRT_F32, 1);
         zccrt_wait(1);
         zccrt_wait(0);
         float expected = valueOf(0, 5) + step;

@@ -84,7 +84,8 @@ void micro(char *arena) {
       g[c] += 2 * (at<float>(arena, Pred)[r] - at<int64_t>(arena, Label)[r]) *
               at<float>(arena, X)[r * kCols + c] / kRows;
   }
-  zccrt_all_reduce_start(arena, 0, Grad, Grad, kCols, ZCCRT_F32, 1);
+  const zccrt_part part = {Grad, Grad, kCols};
+  zccrt_all_reduce_start(arena, 0, &part, 1, ZCCRT_F32, 1);
   zccrt_wait(0);
   for (int c = 0; c < kCols; ++c)
     at<float>(arena, W)[c] -= *at<float>(arena, Lr) * g[c];

@@ -1,0 +1,30 @@
+// What the ZeRO passes share: the limits that steer them, DeepSpeed's knobs or derived from the parameters.
+#pragma once
+
+#include "passes/Pass.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace zcc {
+
+/// In elements. Each is the option's value where one is given.
+struct ZeroLimits {
+  int64_t persistence;  ///< stage 3: parameters up to this size stay whole on every rank
+  int64_t maxLive;      ///< stage 3: gathered parameters alive at once
+  int64_t maxReuse;     ///< stage 3: two uses further apart than this are gathered for separately
+  int64_t reduceBucket; ///< gradients reduced by one collective
+  int64_t gatherBucket; ///< parameters gathered by one collective
+};
+
+/// The limits for the parameters of `m`; they do not depend on which passes have run.
+ZeroLimits zeroLimits(const Module &m, const Options &o);
+
+/// Whether a pass of ours may split this global over the ranks: it has axes and more than one rank is there.
+bool isSplittable(const GlobalValue &g);
+
+/// Positions of the nodes of a function.
+llvm::DenseMap<const Node *, int> positions(const Function &f);
+
+/// The nodes that read `v`, also through views; not the views, not releases.
+llvm::SmallVector<Node *, 4> readersOf(const Value &v);
+
+} // namespace zcc
