@@ -1,6 +1,7 @@
 #include "codegen/Plan.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
+#include "passes/Zero.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -47,6 +48,24 @@ static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
   llvm::stable_sort(p.live, [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
 }
 
+/// Gathered parameters live at once, in bytes, by the lifetimes of @f's values.
+static int64_t mostGathered(const Function &f, const Liveness &l) {
+  std::vector<int64_t> change(f.nodes.size() + 2);
+  for (auto &[v, life] : l.values) {
+    const Node *n = v->def;
+    bool isGather = n && (n->op == &ops::all_gather ||
+                          (n->op == &ops::start && n->attrs.s("op") == ops::all_gather.name));
+    if (!isGather || !n->operand(v->index)->isGlobal())
+      continue;
+    change[life.first] += v->type.localBytes();
+    change[life.last + 1] -= v->type.localBytes();
+  }
+  int64_t live = 0, most = 0;
+  for (int64_t c : change)
+    most = std::max(most, live += c);
+  return most;
+}
+
 static llvm::Error findPeak(Plan &p, const Module &m) {
   for (auto &f : m.functions) {
     if (f->isKernel || f->nodes.empty())
@@ -54,6 +73,7 @@ static llvm::Error findPeak(Plan &p, const Module &m) {
     auto l = computeLiveness(*f);
     if (!l)
       return l.takeError();
+    p.gatheredBytes = std::max(p.gatheredBytes, mostGathered(*f, *l));
     std::vector<int64_t> live = liveBytes(*f, *l);
     size_t at = std::max_element(live.begin(), live.end()) - live.begin();
     if (live[at] < p.peakBytes || (live[at] == p.peakBytes && !p.peakAt.empty()))
@@ -68,6 +88,22 @@ static llvm::Error findPeak(Plan &p, const Module &m) {
   return llvm::Error::success();
 }
 
+/// Those of ZeRO's limits that no flag gives.
+static void addLimits(Plan &p, const Module &m, const Options &o) {
+  ZeroLimits l = zeroLimits(m, o);
+  auto add = [&](const char *name, int64_t value, int64_t given) {
+    if (given < 0)
+      p.settings.push_back({std::string("--") + name, std::to_string(value), "derived"});
+  };
+  add("reduce-bucket-size", l.reduceBucket, o.reduceBucket);
+  add("allgather-bucket-size", l.gatherBucket, o.gatherBucket);
+  if (o.zero == 3) {
+    add("param-persistence-threshold", l.persistence, o.persistence);
+    add("max-live-parameters", l.maxLive, o.maxLive);
+    add("max-reuse-distance", l.maxReuse, o.maxReuse);
+  }
+}
+
 llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Machine &machine) {
   Plan p;
   p.model = m.name;
@@ -79,14 +115,23 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Mach
       p.constantBytes += g->type.localBytes();
       continue;
     }
-    p.modelStateBytes += g->type.localBytes();
+    int64_t bytes = g->type.localBytes();
+    if (g->attrs.i("persists")) {
+      int64_t shard = (g->type.count() + m.ranks - 1) / m.ranks * elemBytes(g->type.elem);
+      p.persistingBytes += bytes - shard;
+      bytes = shard;
+    }
+    p.modelStateBytes += bytes;
     if (g->role != GlobalValue::Param)
       continue;
     p.parameters += g->type.count();
     (g->trained ? p.trained : p.frozen).push_back(modelName(*g));
   }
   p.arenaBytes = m.attrs.i("arena_bytes");
-  p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.constantBytes;
+  p.inputBytes =
+      m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes;
+  if (m.ranks > 1 && o.zero > 0)
+    addLimits(p, m, o);
   if (auto e = findPeak(p, m))
     return e;
   p.libraryBytes = libraryBytes(m, o);
@@ -102,6 +147,8 @@ std::string zcc::toJson(const Plan &p) {
     traffic[name] = int64_t(bytes);
   llvm::json::Object device{{"arena_bytes", p.arenaBytes},
                             {"model_state_bytes", p.modelStateBytes},
+                       {"persisting_bytes", p.persistingBytes},
+                       {"gathered_bytes", p.gatheredBytes},
                             {"peak_at", p.peakAt}};
   llvm::json::Array settings;
   for (const Setting &s : p.settings)
@@ -157,6 +204,8 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes),
                 p.arenaBytes);
   os << formatv("    model state   {0}\n", size(p.modelStateBytes));
+  if (p.persistingBytes)
+    os << formatv("    persisting    {0}, small parameters kept whole\n", size(p.persistingBytes));
   os << formatv("    constants     {0}\n", size(p.constantBytes));
   os << formatv("    inputs, loss  {0}\n", size(p.inputBytes));
   os << formatv("    values        {0}, most at {1}\n", size(p.peakBytes), p.peakAt);
@@ -170,7 +219,9 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
       rest += p.live[i].bytes;
     os << formatv("      {0,-12} in {1} more\n", size(rest), p.live.size() - kMost);
   }
-  int64_t total = p.modelStateBytes + p.constantBytes + p.inputBytes + p.peakBytes;
+  int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.inputBytes + p.peakBytes;
+  if (p.gatheredBytes)
+    os << formatv("    of the values, gathered parameters alive at once: {0}\n", size(p.gatheredBytes));
   if (p.arenaBytes > total)
     os << formatv("    gaps          {0}\n", size(p.arenaBytes - total));
   os << formatv("  libraries, besides: {0}\n", size(p.libraryBytes));

@@ -20,13 +20,15 @@ struct Plan {
   int64_t parameters = 0;                   ///< elements of all of them
   int64_t arenaBytes = 0;                   ///< of the device space
   int64_t modelStateBytes = 0; ///< parameters, gradients and optimizer state that live over steps
+  /// Stage 3: what parameters that stay whole take beyond a shard; what of the gathered ones is live at once.
+  int64_t persistingBytes = 0, gatheredBytes = 0;
   int64_t constantBytes = 0, inputBytes = 0;
   int64_t peakBytes = 0;      ///< values live at the peak
   std::string peakAt;         ///< "@micro %y = matmul (node '/fc1/MatMul')"
   std::vector<LiveItem> live; ///< at the peak, the largest first
   int64_t libraryBytes = 0;
   StepCost step;
-  std::vector<Setting> settings;      ///< what the flags and the configuration say
+  std::vector<Setting> settings;      ///< what flags and configuration say, and what is derived
   std::vector<std::string> decisions; ///< of the frontend
   std::vector<std::string> remarks;   ///< of the passes
 };

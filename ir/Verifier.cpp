@@ -138,7 +138,9 @@ static void checkV2(const Function &f, Report &r) {
 
 // ---- V3: what is started is waited for
 
-static void checkStarted(const Node &n, const Value &future, Report &r) {
+/// `n` starts it; whatever is waited for first, all that it started is there then.
+static void checkStarted(const Node &n, const Value &future, const llvm::DenseSet<const Node *> &waits,
+                         Report &r) {
   const Node *wait = nullptr;
   for (auto &u : future.uses) {
     if (u.node->op != &ops::wait || u.node->parent() != n.parent())
@@ -151,7 +153,7 @@ static void checkStarted(const Node &n, const Value &future, Report &r) {
     r.at(n, "[V3] " + quoted(&future) + " is started and never waited for");
     return;
   }
-  for (const Node *k = n.next(); k && k != wait; k = k->next())
+  for (const Node *k = n.next(); k && !waits.contains(k); k = k->next())
     for (unsigned i = 0; i < k->numOperands() && i < 32; ++i) {
       bool changes = (k->op->writes >> i & 1) || k->op == &ops::release;
       if (changes && k->operand(i) && llvm::is_contained(n.operands(), k->operand(i)))
@@ -168,10 +170,16 @@ static void checkV3(const Function &f, Report &r) {
   for (const Value *v : f.results)
     if (v && v->type.isFuture)
       r.at(f, "[V3] result " + quoted(v) + " is a future; wait for it first");
-  for (auto &n : f.nodes)
+  for (auto &n : f.nodes) {
+    llvm::DenseSet<const Node *> waits;
+    for (auto &res : n->results)
+      for (auto &u : res->uses)
+        if (res->type.isFuture && u.node->op == &ops::wait)
+          waits.insert(u.node);
     for (auto &res : n->results)
       if (res->type.isFuture)
-        checkStarted(*n, *res, r);
+        checkStarted(*n, *res, waits, r);
+  }
 }
 
 // ---- V4: what is gathered is released

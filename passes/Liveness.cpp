@@ -120,11 +120,12 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
         l.values[r.get()] = {at, at};
     if (n->op->view)
       continue; // reads happen where the view is read
-    int until = at;
-    if (n->op == &ops::start)
-      for (auto &r : n->results)
-        for (const Value::Use &u : r->uses)
-          until = std::max(until, l.number.lookup(u.node));
+    // Whatever is waited for first, all of the bucket is there then.
+    int until = n->op == &ops::start ? count : at;
+    for (auto &r : n->results)
+      for (const Value::Use &u : r->uses)
+        if (r->type.isFuture)
+          until = std::min(until, l.number.lookup(u.node));
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       if (n->op == &ops::assign && i == 0) {
         l.writes[n->operand(0)].push_back(n.get());

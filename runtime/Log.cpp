@@ -89,6 +89,10 @@ void Log::write(const StepReport &r) {
       static_cast<long long>(program.arena_bytes[0]),
       static_cast<long long>(program.arena_bytes[1]),
       static_cast<long long>(program.arena_bytes[2]));
+  if (program.ranks > 1)
+    add(", \"sent_bytes\": {\"all_reduce\": %lld, \"all_gather\": %lld, \"reduce_scatter\": %lld}",
+        static_cast<long long>(r.sent.allReduce), static_cast<long long>(r.sent.allGather),
+        static_cast<long long>(r.sent.reduceScatter));
   if (r.evalLoss)
     addNumber("eval_loss", *r.evalLoss);
   add("}");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/Options.h"
+#include "runtime/comm/Comm.h"
 #include "runtime/zccrt.h"
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@ struct StepReport {
   double seconds = 0;
   int64_t samples = 0; ///< over all ranks
   std::optional<double> evalLoss;
+  Traffic sent; ///< bytes that rank 0 sent in this step
 };
 
 /// A line of the log file is {"step": 0, "loss": 1.23456789, ...}; not-a-number and infinity are

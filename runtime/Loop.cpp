@@ -63,6 +63,7 @@ StepReport Session::trainStep(int64_t s) {
   // Schedules count the steps that were taken.
   int64_t taken = s - integerAt(p.skipped);
   r.lr = schedule.at(taken);
+  Traffic before = traffic();
   setScalar(p.lr, static_cast<float>(*r.lr));
   if (schedule.cyclesMomentum())
     setScalar(p.beta1, static_cast<float>(schedule.beta1At(taken)));
@@ -86,6 +87,9 @@ StepReport Session::trainStep(int64_t s) {
     r.gradNorm = floatAt(arena->base() + p.grad_norm, ZCCRT_F32, 0);
   r.skipped = integerAt(p.overflow) > 0;
   checkGradients(r);
+  Traffic after = traffic();
+  r.sent = {after.allReduce - before.allReduce, after.allGather - before.allGather,
+            after.reduceScatter - before.reduceScatter};
   r.samples = data->batchRows() * p.grad_accum * comm.ranks;
   r.seconds = now() - begin;
   return r;

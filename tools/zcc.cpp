@@ -361,7 +361,8 @@ static llvm::Error compile(int argc, char **argv) {
     p->decisions.push_back(r.name + " (" + r.initializer + "): " + r.decision + ", " + r.evidence);
   p->remarks = passes.remarks().vec();
   if (configured.config)
-    p->settings = configured.config->settings;
+    p->settings.insert(p->settings.begin(), configured.config->settings.begin(),
+                       configured.config->settings.end());
   addFlags(p->settings, configured.given);
   if (memoryTable)
     if (auto e = printMemory(m, llvm::outs()))
