@@ -28,7 +28,7 @@ public:
 private:
   void chooseParams();
   void scatter(Node &sum);
-  void reduceEachMicroBatch(Node &sum);
+  void reduceEachMicroBatch(Node &sum, GlobalValue *state);
   void split(GlobalValue &g);
   void follow(Value &v, const Value::Use &use);
   Value *pieceOf(Value *v, Node &user);
@@ -135,9 +135,16 @@ void Partitioner::scatter(Node &sum) {
   retype(sum);
 }
 
+/// The state in which @micro accumulates what @update sums, or nullptr.
+static GlobalValue *accumulated(const Node &sum) {
+  Value *v = sum.operand(0);
+  while (v->def && v->type.isAddend() && v->def->op != &ops::addend)
+    v = v->def->operand(0);
+  return v->isGlobal() ? static_cast<GlobalValue *>(v) : nullptr;
+}
+
 /// The sum over ranks moves from @update to where @micro adds to the accumulated gradient.
-void Partitioner::reduceEachMicroBatch(Node &sum) {
-  auto *state = static_cast<GlobalValue *>(sum.operand(0));
+void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
   Function *micro = m_.function("micro");
   for (auto &u : std::vector<Value::Use>(state->uses)) {
     if (u.node->parent() != micro || u.node->op != &ops::assign || u.index != 0)
@@ -161,7 +168,7 @@ void Partitioner::reduceEachMicroBatch(Node &sum) {
       scatter(*piece->def);
     }
   }
-  sum.result()->replaceAllUsesWith(state);
+  sum.result()->replaceAllUsesWith(sum.operand(0));
   sum.erase();
   split(*state);
 }
@@ -200,8 +207,8 @@ bool Partitioner::run() {
       if (n->op == &ops::sum_ranks && n->attrs.has("of") && !n->result()->type.isScalar())
         sums.push_back(n.get());
   for (Node *sum : sums) {
-    if (o_.zero >= 2 && sum->operand(0)->isGlobal())
-      reduceEachMicroBatch(*sum);
+    if (GlobalValue *state = accumulated(*sum); state && o_.zero >= 2)
+      reduceEachMicroBatch(*sum, state);
     else
       scatter(*sum);
   }
