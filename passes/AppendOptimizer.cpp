@@ -29,7 +29,7 @@ struct Gradient {
 
 class Appender {
 public:
-  Appender(Module &m, const Options &o) : m_(m), o_(o), loc_(makeLoc("optimizer")), scale_(m, loc_) {}
+  Appender(Module &m, const Options &o) : m_(m), o_(o), loc_(makeLoc("optimizer")), scale_(m, o, loc_) {}
   llvm::Error run();
 
 private:

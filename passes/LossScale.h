@@ -4,13 +4,14 @@
 #pragma once
 
 #include "ir/Builder.h"
+#include "passes/Pass.h"
 
 namespace zcc {
 
 class LossScale {
 public:
   /// Adds the states beside `%loss_scale`; nothing where the module has no such state.
-  LossScale(Module &m, const Loc &loc);
+  LossScale(Module &m, const Options &o, const Loc &loc);
   explicit operator bool() const { return scale_; }
   Value *scale() const { return scale_; } ///< f32[]
   /// From the sum of squares of all gradients, f32[]: bool[], whether the step is taken. Assigns the states; the scale is
@@ -18,6 +19,7 @@ public:
   Value *adjust(Builder &b, Value *total);
 
 private:
+  const Options &o_;
   GlobalValue *scale_, *hysteresis_ = nullptr, *good_ = nullptr, *skipped_ = nullptr,
                        *overflow_ = nullptr;
 };

@@ -21,17 +21,14 @@
 #include "ir/Interpreter.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/DenseSet.h"
+#include <cmath>
 
 using namespace zcc;
-
-// DeepSpeed's: 2^16, halved from the second overflow in a row on, doubled after 1000 steps without one.
-constexpr double kInitialScale = 65536;
 
 namespace {
 class Lowering {
 public:
-  Lowering(Module &m, Elem low) : m_(m), low_(low) {}
+  Lowering(Module &m, const Options &o) : m_(m), o_(o), low_(o.dtype) {}
   llvm::Error run();
 
 private:
@@ -42,12 +39,14 @@ private:
   llvm::Error setTypes(Node &n);
   Value *as(Value *v, Elem e, Node &user);
   void round(Node &n, unsigned result);
+  void clampMasks(Node &n);
 
   bool isLow(const Value *v) const { return v && v->type.elem == low_; }
   static bool isF32(const Value *v) { return v && v->type.elem == Elem::F32; }
   bool isExact(const Value *v) const;
 
   Module &m_;
+  const Options &o_;
   const Elem low_;
   llvm::DenseMap<Value *, Value *> other_; ///< a value in the other precision
 };
@@ -151,6 +150,31 @@ llvm::Error Lowering::compute(Node &n, Elem e) {
   return setTypes(n);
 }
 
+/// What stands for minus infinity in f32 masks becomes the least number of 16 bits, not minus infinity: a row that is masked
+/// as a whole stays finite.
+void Lowering::clampMasks(Node &n) {
+  constexpr double kMaskLike = 1e30;
+  const double most = low_ == Elem::BF16 ? 0x1.fep127 : 65504;
+  bool meetsLow = llvm::any_of(n.operands(), [&](Value *v) { return isLow(v); });
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    Value *v = n.operand(i);
+    if (!v || !isF32(v) || !v->def || v->def->op != &ops::constant)
+      continue;
+    std::vector<double> values = v->def->attrs.floats("value");
+    bool changed = false;
+    for (double &x : values)
+      if (std::isfinite(x) && std::fabs(x) > most && (meetsLow || std::fabs(x) > kMaskLike)) {
+        x = std::copysign(most, x);
+        changed = true;
+      }
+    if (!changed)
+      continue;
+    Attrs attrs = v->def->attrs;
+    attrs.set("value", values);
+    n.setOperand(i, Builder(*n.parent(), &n, v->def->loc).make(ops::constant, {}, attrs, v->name));
+  }
+}
+
 // ---- nodes
 
 /// Sums keep their precision for what follows.
@@ -167,6 +191,7 @@ llvm::Error Lowering::lower(Node &n) {
     n.setOperand(1, as(n.operand(1), n.operand(0)->type.elem, n));
     return llvm::Error::success();
   }
+  clampMasks(n);
   bool low = false, wide = false, inexact = false;
   for (Value *v : n.operands()) {
     low |= isLow(v);
@@ -217,7 +242,7 @@ llvm::Error Lowering::run() {
   if (low_ == Elem::F16 && m_.function("micro")) {
     Init scale;
     scale.kind = Init::Splat;
-    scale.a = kInitialScale;
+    scale.a = o_.lossScale > 0 ? o_.lossScale : std::ldexp(1.0, o_.initialScalePower);
     m_.addGlobal(GlobalValue::State, "loss_scale", Type(Elem::F32, {}), scale)->loc =
         makeLoc("loss scale");
   }
@@ -227,7 +252,7 @@ llvm::Error Lowering::run() {
 llvm::Expected<bool> zcc::lowerPrecision(Module &m, PassContext &ctx) {
   if (!ctx.options.isLow())
     return false;
-  if (auto e = Lowering(m, ctx.options.dtype).run())
+  if (auto e = Lowering(m, ctx.options).run())
     return e;
   return true;
 }

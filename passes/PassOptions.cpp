@@ -67,6 +67,19 @@ static Text minCoeff("min-coeff", cl::desc("lamb: the smallest ratio of norms"),
 static Text dtype("dtype",
                   cl::desc("compute type: fp32, bf16 or fp16; 16 bits keep fp32 master weights"),
                   cl::value_desc("TYPE"), cl::init("fp32"), cl::cat(category));
+static Text lossScale("loss-scale", cl::desc("fp16: the loss's factor (0: dynamic)"),
+                      cl::value_desc("X"), cl::init("0"), cl::cat(category));
+static Text initialScalePower("initial-scale-power",
+                              cl::desc("fp16: the dynamic loss scale starts at 2^N"),
+                              cl::value_desc("N"), cl::init("16"), cl::cat(category));
+static Text lossScaleWindow("loss-scale-window",
+                            cl::desc("fp16: steps without overflow until the scale is doubled"),
+                            cl::value_desc("N"), cl::init("1000"), cl::cat(category));
+static Text lossScaleHysteresis("loss-scale-hysteresis",
+                                cl::desc("fp16: overflows until the scale is halved"),
+                                cl::value_desc("N"), cl::init("2"), cl::cat(category));
+static Text minLossScale("min-loss-scale", cl::desc("fp16: the least dynamic loss scale"),
+                         cl::value_desc("X"), cl::init("1"), cl::cat(category));
 static Text clipGradNorm("clip-grad-norm", cl::desc("clip the global norm of the gradients to X"),
                          cl::value_desc("X"), cl::init("0"), cl::cat(category));
 static cl::list<std::string>
@@ -217,8 +230,15 @@ static llvm::Error readNumbers(Options &o) {
         return e;
   if (auto e = integer(gradAccum, 1, kMost, o.gradAccum))
     return e;
+  for (auto [flag, most, to] : {std::tuple(&initialScalePower, 100, &o.initialScalePower),
+                                {&lossScaleWindow, kMost, &o.lossScaleWindow},
+                                {&lossScaleHysteresis, kMost, &o.lossScaleHysteresis}})
+    if (auto e = integer(*flag, flag == &initialScalePower ? 0 : 1, most, *to))
+      return e;
   for (auto [flag, to] : {std::pair(&momentum, &o.momentum),
                           {&clipGradNorm, &o.clipGradNorm},
+                          {&lossScale, &o.lossScale},
+                          {&minLossScale, &o.minLossScale},
                           {&lrDecay, &o.lrDecay},
                           {&initialAccumulator, &o.initialAccumulator},
                           {&maxCoeff, &o.maxCoeff},
@@ -287,6 +307,10 @@ llvm::Expected<Options> zcc::passOptions() {
   if (!element)
     return element.takeError();
   o.dtype = *element;
+  for (const cl::Option *flag : std::initializer_list<const cl::Option *>{
+           &lossScale, &initialScalePower, &lossScaleWindow, &lossScaleHysteresis, &minLossScale})
+    if (flag->getNumOccurrences() && o.dtype != Elem::F16)
+      return error("--" + flag->ArgStr + " needs --dtype=fp16");
   auto [b1, b2] = StringRef(betas).split(',');
   for (auto [text, to] : {std::pair(b1, &o.beta1), std::pair(b2, &o.beta2)})
     if (!parseNumber(text, *to) || *to < 0 || *to >= 1)
@@ -370,6 +394,11 @@ std::string zcc::flagsOf(const Options &o) {
   number(minCoeff, o.minCoeff, d.minCoeff);
   number(clipGradNorm, o.clipGradNorm, d.clipGradNorm);
   flag(dtype, typeName(o.dtype), typeName(d.dtype));
+  number(lossScale, o.lossScale, d.lossScale);
+  number(minLossScale, o.minLossScale, d.minLossScale);
+  integer(initialScalePower, o.initialScalePower, d.initialScalePower);
+  integer(lossScaleWindow, o.lossScaleWindow, d.lossScaleWindow);
+  integer(lossScaleHysteresis, o.lossScaleHysteresis, d.lossScaleHysteresis);
   for (auto &g : o.groups)
     s += groupFlag(g);
   flag(overlap, o.overlap ? "on" : "off", "on");

@@ -66,6 +66,8 @@ inline int64_t elemBytes(int32_t elem) {
   }
 }
 
+inline bool isHalf(int32_t elem) { return elem == ZCCRT_BF16 || elem == ZCCRT_F16; }
+
 inline const zccrt_attr *findAttr(const zccrt_call *c, const char *name) {
   for (int i = 0; i < c->nattrs; ++i)
     if (!strcmp(c->attrs[i].name, name))

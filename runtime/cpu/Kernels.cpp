@@ -20,7 +20,7 @@ const zccrt_kernel_def zccrt_cpu_kernels[] = {
     {"attention", attentionRun, attentionWorkspace, 0b011111},
     {"attention_grad", attentionGradRun, attentionGradWorkspace, 0b1110111111},
     {"gather", gatherRun, nullptr, 0},
-    {"scatter_add", scatterAddRun, nullptr, 0},
+    {"scatter_add", scatterAddRun, scatterAddWorkspace, 0},
     {"gather_elements", gatherElementsRun, nullptr, 0},
     {"scatter_elements", scatterElementsRun, nullptr, 0},
     {"gather_nd", gatherNdRun, nullptr, 0},

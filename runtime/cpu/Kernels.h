@@ -24,6 +24,7 @@ void attentionGradRun(char *arena, const zccrt_call *c);
 int64_t attentionGradWorkspace(const zccrt_call *c);
 void gatherRun(char *arena, const zccrt_call *c);
 void scatterAddRun(char *arena, const zccrt_call *c);
+int64_t scatterAddWorkspace(const zccrt_call *c);
 void gatherElementsRun(char *arena, const zccrt_call *c);
 void scatterElementsRun(char *arena, const zccrt_call *c);
 void gatherNdRun(char *arena, const zccrt_call *c);

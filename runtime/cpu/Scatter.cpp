@@ -55,6 +55,58 @@ void combineRows(const Rows &target, T *y, const T *updates, int threads) {
   }
 }
 
+/// Columns [begin, begin + n) of a row and of all updates that go to it, summed in f32 and rounded once.
+template <typename T>
+inline ZCC_INLINE void addChain(T *y, const T *updates, const int32_t *next, int64_t first, int64_t inner,
+                                int64_t begin, int64_t n, float *sum) {
+  for (int64_t k = 0; k < n; ++k)
+    sum[k] = y[begin + k];
+  for (int64_t i = first; i >= 0; i = next[i]) {
+    const T *update = updates + i * inner + begin;
+    for (int64_t k = 0; k < n; ++k)
+      sum[k] += float(update[k]);
+  }
+  for (int64_t k = 0; k < n; ++k)
+    y[begin + k] = T(sum[k]);
+}
+ZCC_CLONES void addChainOf(Bf16 *y, const Bf16 *updates, const int32_t *next, int64_t first, int64_t inner,
+                           int64_t begin, int64_t n, float *sum) {
+  addChain(y, updates, next, first, inner, begin, n, sum);
+}
+ZCC_CLONES void addChainOf(F16 *y, const F16 *updates, const int32_t *next, int64_t first, int64_t inner,
+                           int64_t begin, int64_t n, float *sum) {
+  addChain(y, updates, next, first, inner, begin, n, sum);
+}
+
+/// Sums of 16-bit floats: the updates of each row are linked in order, `head` by row and `next` by update.
+template <typename T>
+void addHalfRows(const AxisRows &target, T *y, int64_t rows, const T *updates, int32_t *head,
+                 int threads) {
+  constexpr int64_t kWidth = 512;
+  int32_t *next = head + rows;
+  std::fill_n(head, rows, -1);
+  for (int64_t i = target.rows; i-- > 0;) {
+    int64_t row = target(i);
+    next[i] = head[row];
+    head[row] = int32_t(i);
+  }
+#pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
+  for (int64_t i = 0; i < target.rows; ++i) {
+    int64_t row = target(i);
+    if (head[row] != i)
+      continue;
+    float sum[kWidth];
+    for (int64_t begin = 0; begin < target.inner; begin += kWidth)
+      addChainOf(y + row * target.inner, updates, next, i, target.inner, begin,
+                 std::min(kWidth, target.inner - begin), sum);
+  }
+}
+
+/// Rows of the data; the sums of 16-bit floats need a number for each, and for each update.
+int64_t rowsOf(const zccrt_call *c, const AxisRows &target) {
+  return target.inner ? count(operand(c, 0)) / target.inner : 0;
+}
+
 void copyBase(char *arena, const zccrt_call *c) {
   const zccrt_tensor &base = operand(c, 0), &y = result(c, 0);
   if (base.offset == y.offset)
@@ -96,7 +148,29 @@ template <typename Rows> void scatterRows(char *arena, const zccrt_call *c, cons
 
 } // namespace
 
-void scatterAddRun(char *arena, const zccrt_call *c) { scatterRows<AxisRows>(arena, c, "add"); }
+int64_t scatterAddWorkspace(const zccrt_call *c) {
+  if (!isHalf(operand(c, 0).elem))
+    return 0;
+  AxisRows target(nullptr, c);
+  return (rowsOf(c, target) + target.rows) * int64_t(sizeof(int32_t));
+}
+
+void scatterAddRun(char *arena, const zccrt_call *c) {
+  int32_t elem = operand(c, 0).elem;
+  if (!isHalf(elem))
+    return scatterRows<AxisRows>(arena, c, "add");
+  if (!arena)
+    return;
+  copyBase(arena, c);
+  AxisRows target(arena, c);
+  int threads = threadsFor(c, target.rows * (target.inner * elemBytes(elem) + 16));
+  withFloat(elem, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    if constexpr (sizeof(T) == 2)
+      addHalfRows<T>(target, at<T>(arena, result(c, 0)), rowsOf(c, target),
+                     at<T>(arena, operand(c, 2)), scratchAt<int32_t>(arena, c), threads);
+  });
+}
 void scatterElementsRun(char *arena, const zccrt_call *c) {
   scatterRows<AxisElements>(arena, c, attrString(c, "reduce", "none"));
 }

@@ -20,8 +20,6 @@ bool computesNatively(int32_t elem) {
   return elem != ZCCRT_F16;
 }
 
-static bool isHalf(int32_t elem) { return elem == ZCCRT_BF16 || elem == ZCCRT_F16; }
-
 bool needsWide(const zccrt_call *c, bool native) { return !native && isHalf(result(c, 0).elem); }
 
 namespace {

@@ -65,6 +65,38 @@ template <typename I> void checkGather(const Dims &x, const Dims &index, int64_t
     }
 }
 
+/// Rows that many updates go to are summed in f32, in the order of the updates, and rounded once.
+template <typename T> void checkNarrowSums(int64_t width, int threads) {
+  constexpr int64_t kRows = 5, kUpdates = 300;
+  Call s("scatter_add", threads);
+  int base = s.add<T>({kRows, width}), index = s.add<int64_t>({kUpdates}),
+      updates = s.add<T>({kUpdates, width});
+  s.results();
+  int y = s.add<T>({kRows, width});
+  s.ints("axis", {0});
+  Rng r;
+  s.fillRandom<T>(base, r);
+  s.fillRandom<T>(updates, r);
+  fillIndices<int64_t>(s, index, r, kRows - 1); // the last row is nobody's
+  std::vector<float> want(s.data<T>(base), s.data<T>(base) + kRows * width);
+  for (int64_t i = 0; i < kUpdates; ++i) {
+    int64_t row = positive(s.data<int64_t>(index)[i], kRows);
+    for (int64_t k = 0; k < width; ++k)
+      want[row * width + k] += float(s.data<T>(updates)[i * width + k]);
+  }
+  s.run();
+  for (int64_t i = 0; i < kRows * width; ++i)
+    EXPECT_EQ(float(s.data<T>(y)[i]), float(T(want[i])));
+}
+
+TEST(Gather, NarrowSumsAreRoundedOnce) {
+  for (int threads : {1, 2, 3})
+    for (int64_t width : {1, 7, 64, 1100}) {
+      checkNarrowSums<Bf16>(width, threads);
+      checkNarrowSums<F16>(width, threads);
+    }
+}
+
 TEST(Gather, RowsAndTheirSums) {
   checkGather<int64_t>({50, 200}, {6, 30}, 0);
   checkGather<int32_t>({50, 7}, {600}, 0);

@@ -1,6 +1,6 @@
 // The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats,
 // and the special values.
-#include "runtime/cpu/VecMath.h"
+#include "runtime/cpu/KernelMath.h"
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -105,3 +105,25 @@ TEST(VecMath, SignedZeros) {
 }
 
 } // namespace
+
+/// The hardware's, or the compiler's, conversions of binary16.
+TEST(Halves, ConvertAsTheHardware) {
+  for (uint32_t h = 0; h < 1 << 16; ++h) {
+    auto bits = uint16_t(h);
+    _Float16 half;
+    memcpy(&half, &bits, sizeof half);
+    float want = half, got = z_f16(bits);
+    EXPECT_TRUE(want == got || (want != want && got != got)) << h;
+    EXPECT_TRUE(z_bits_f16(got) == bits || got != got) << h;
+    EXPECT_TRUE(z_bits_bf16(z_bf16(bits)) == bits) << h;
+  }
+  for (uint64_t u = 0; u < uint64_t(1) << 32; u += 997) {
+    auto word = uint32_t(u);
+    float f;
+    memcpy(&f, &word, sizeof f);
+    _Float16 half = _Float16(f);
+    uint16_t want, got = z_to_f16(f);
+    memcpy(&want, &half, sizeof want);
+    EXPECT_TRUE(want == got || (f != f && (got & 0x7fff) > 0x7c00)) << word;
+  }
+}
