@@ -91,7 +91,9 @@ Value *Partitioner::pieceOf(Value *v, Node &user) {
       return v;
     }
   }
-  if (v->def && v->def->op->isElementwise() && v->uses.size() == 1) {
+  // Accumulated addends are all of pieces from now on.
+  bool follows = v->uses.size() == 1 || v->type.isAddend();
+  if (v->def && v->def->op->isElementwise() && follows) {
     pieceOperands(*v->def);
     return v;
   }
