@@ -86,6 +86,8 @@ static std::string print(const Scalar &s, Names names, const std::string &type, 
   case Scalar::Binary:
     if (isInt && s.text == "/")
       return "z_div(" + arg(0) + ", " + arg(1) + ")";
+    if (s.text == "<<" || s.text == ">>")
+      return (s.text == "<<" ? "z_shl(" : "z_shr(") + arg(0) + ", " + arg(1) + ")";
     // Bitwise forms of the logical operators: both sides are pure, and loops of them vectorise.
     if (s.text == "&&" || s.text == "||")
       return "(" + arg(0) + (s.text == "&&" ? " & " : " | ") + arg(1) + ")";

@@ -1,5 +1,6 @@
 // Convolutions and what is made of them.
 #include "frontend/Windows.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -107,7 +108,8 @@ void convTranspose(NodeImport &n) {
     bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
     if (!wanted.empty() || same) {
       int64_t out = wanted.empty() ? x.dim(a + 2) * strides[a] : wanted[a], total = full - out;
-      lo[a] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+      int64_t half = llvm::divideFloorSigned(total, 2);
+      lo[a] = automatic == "SAME_UPPER" ? half : total - half;
       hi[a] = total - lo[a];
     } else if (pads.size() == 2 * rank) {
       lo[a] = pads[a];

@@ -35,7 +35,7 @@ void pow(NodeImport &n) {
 }
 
 void mod(NodeImport &n) {
-  bool c = n.i("fmod") != 0 || n.in(0).isFloat();
+  bool c = n.i("fmod") != 0;
   n.out(n.e(c ? ops::fmod : ops::mod, n.in(0), n.in(1)));
 }
 
@@ -66,6 +66,23 @@ void cast(NodeImport &n) {
 void castLike(NodeImport &n) {
   n.ignore({"saturate", "round_mode"});
   n.out(n.e.cast(n.in(0), n.in(1).elem()));
+}
+
+/// Between integers of one size a conversion keeps the bits; floats only where they are known.
+void bitCast(NodeImport &n) {
+  Val x = n.in(0);
+  auto elem = elemFromOnnx(int(n.i("to")));
+  if (!elem)
+    unsupported("element type " + onnxTypeName(int(n.i("to"))));
+  if (elemBytes(*elem) != elemBytes(x.elem()))
+    invalid("the elements of " + x.type.str() + " and " + elemName(*elem) + " differ in size");
+  Type to = x.type;
+  to.elem = *elem;
+  if (const Tensor *t = x.known ? Emitter::tensorOf(x) : nullptr)
+    return n.out(Emitter::known(tensorFromBytes(to, tensorToBytes(*t))));
+  if (to.elem != x.elem() && (x.isFloat() || isFloat(to.elem) || to.elem == Elem::Bool))
+    unsupported("the bits of " + elemName(x.elem()) + " as " + elemName(to.elem));
+  n.out(n.e.cast(x, to.elem));
 }
 
 void identity(NodeImport &n) { n.out(n.in(0)); }
@@ -239,6 +256,7 @@ const OnnxOp kOps[] = {
     {"Where", where},
     {"Cast", cast},
     {"CastLike", castLike},
+    {"BitCast", bitCast},
     {"Identity", identity},
     {"Clip", clip},
     {"LeakyRelu", leakyRelu},

@@ -86,6 +86,12 @@ void groupNorm(NodeImport &n) {
 /// Whether the node normalises by the batch in @micro.
 bool trainsStatistics(NodeImport &n) {
   bool inFile = n.i("training_mode", 0) != 0 || (n.opset < 14 && n.outputs() > 1);
+  // A graph whose results are the new statistics asks for them, in evaluation too.
+  if (inFile && llvm::any_of(n.graph.file.graph().output(), [&](auto &o) {
+        return (n.wants(1) && o.name() == n.node.output(1)) ||
+               (n.wants(2) && o.name() == n.node.output(2));
+      }))
+    return true;
   if (!n.graph.training())
     return false;
   switch (n.graph.options.batchNorm) {
@@ -113,16 +119,16 @@ bool trainsStatistics(NodeImport &n) {
   return false;
 }
 
-/// running = running * momentum + batch * (1 - momentum), written at every micro-batch.
-void updateStatistic(NodeImport &n, unsigned input, const Val &batch, double momentum) {
+/// running * momentum + batch * (1 - momentum), in training written at every micro-batch.
+Val updateStatistic(NodeImport &n, unsigned input, const Val &batch, double momentum) {
   Emitter &e = n.e;
   Val running = n.in(input);
-  if (!running.value || !running.value->isGlobal() ||
-      static_cast<GlobalValue *>(running.value)->role != GlobalValue::State)
-    return; // a constant has nowhere to be updated; one that --train names is updated by the
-            // optimizer
   Val next = e.add(e.mul(running, momentum), e.mul(e.cast(batch, running.elem()), 1 - momentum));
-  e.emitAll(ops::assign, {running, next});
+  // A constant has nowhere to be updated; one that --train names is updated by the optimizer.
+  if (n.graph.training() && running.value && running.value->isGlobal() &&
+      static_cast<GlobalValue *>(running.value)->role == GlobalValue::State)
+    e.emitAll(ops::assign, {running, next});
+  return next;
 }
 
 void batchNorm(NodeImport &n) {
@@ -144,11 +150,12 @@ void batchNorm(NodeImport &n) {
   double count = double(x.count()) / double(x.dim(1));
   // PyTorch's running variance is unbiased, and its files mean that; ONNX's own is biased.
   bool unbiased = n.graph.file.model().producer_name() == "pytorch" && count > 1;
-  updateStatistic(n, 3, r[1], momentum);
-  updateStatistic(n, 4, unbiased ? e.mul(r[2], count / (count - 1)) : r[2], momentum);
+  Val variance = unbiased ? e.mul(r[2], count / (count - 1)) : r[2];
   n.out(0, r[0]);
-  for (unsigned i = 1; i < n.outputs(); ++i)
-    n.out(i, i <= 2 ? n.in(i + 2) : r[i - 2]);
+  n.out(1, updateStatistic(n, 3, r[1], momentum));
+  n.out(2, updateStatistic(n, 4, variance, momentum));
+  for (unsigned i = 3; i < n.outputs(); ++i) // saved for the backward, until opset 14
+    n.out(i, r[i - 2]);
 }
 
 // ---- rarer ones

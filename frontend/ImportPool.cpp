@@ -27,8 +27,10 @@ void maxPool(NodeImport &n) {
   Windows w = Windows::from(n, x, n.ints("kernel_shape"));
   Attrs a = w.attrs();
   a.set("kernel", w.kernel);
-  Vals r = e.emitAll(ops::max_pool, {x}, std::move(a));
-  n.out(0, r[0]);
+  bool isWide = elemBytes(x.elem()) > 2; // every smaller integer is a float
+  Val wide = x.isFloat() ? x : e.cast(x, isWide ? Elem::F64 : Elem::F32);
+  Vals r = e.emitAll(ops::max_pool, {wide}, std::move(a));
+  n.out(0, e.cast(r[0], x.elem()));
   if (!n.wants(1))
     return;
   // Ours counts within the spatial plane, ONNX's within the whole tensor.

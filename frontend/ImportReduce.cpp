@@ -28,8 +28,9 @@ template <const OpDef &Op> void reduce(NodeImport &n) {
   Val x = n.in(0);
   if (x.elem() != Elem::Bool)
     return n.out(n.e.reduce(Op, x, r.axes, r.keep));
-  n.out(
-      n.e.cast(n.e.reduce(Op, n.e.cast(x, Elem::I32), r.axes, r.keep), Elem::Bool)); // any and all
+  // Any and all; of nothing, the least and the largest integer.
+  Val y = n.e.reduce(Op, n.e.cast(x, Elem::I32), r.axes, r.keep);
+  n.out(n.e(ops::gt, y, n.e.like(0, y)));
 }
 
 void mean(NodeImport &n) {
@@ -81,7 +82,9 @@ void lpNormalization(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   int64_t axis = normalAxis(n.i("axis", -1), x.rank()), p = n.i("p", 2);
-  Val norm = p == 1 ? e.sum(e(ops::abs, x), {axis}) : rootOf(e, e.sum(e.mul(x, x), {axis}));
+  // The magnitude's derivative at 0 is the one from the right.
+  Val size = p == 1 ? e.select(e(ops::lt, x, e.like(0, x)), e(ops::neg, x), x) : Val();
+  Val norm = p == 1 ? e.sum(size, {axis}) : rootOf(e, e.sum(e.mul(x, x), {axis}));
   Val none = e(ops::eq, norm, e.like(0, norm)); // 0 stays 0
   n.out(e.div(x, e.select(none, e.like(1, norm), norm)));
 }

@@ -20,9 +20,8 @@ Complex transform(Emitter &e, const Complex &x, int64_t length, int64_t out, boo
   for (int64_t t = 0; t < in; ++t)
     for (int64_t k = 0; k < out; ++k) {
       double angle = 2 * M_PI * double(t * k % length) / double(length) * (inverse ? 1 : -1);
-      double scale = inverse ? 1 / double(length) : 1;
-      c[t * out + k] = std::cos(angle) * scale;
-      s[t * out + k] = std::sin(angle) * scale;
+      c[t * out + k] = std::cos(angle);
+      s[t * out + k] = std::sin(angle);
     }
   Type matrix(x.real.elem(), {in, out});
   Val cosines = Emitter::floats(c, matrix), sines = Emitter::floats(s, matrix);
@@ -30,6 +29,11 @@ Complex transform(Emitter &e, const Complex &x, int64_t length, int64_t out, boo
   if (x.imaginary) {
     y.real = e.sub(y.real, e.matmul(x.imaginary, sines));
     y.imaginary = e.add(y.imaginary, e.matmul(x.imaginary, cosines));
+  }
+  // Scaled last: rounded in the matrices, it would keep what should cancel from cancelling.
+  if (inverse) {
+    y.real = e.div(y.real, e.like(double(length), y.real));
+    y.imaginary = e.div(y.imaginary, e.like(double(length), y.imaginary));
   }
   return y;
 }
@@ -128,7 +132,49 @@ void hann(NodeImport &n) { window(n, 0.5, 0.5, 0); }
 void hamming(NodeImport &n) { window(n, 25.0 / 46, 21.0 / 46, 0); }
 void blackman(NodeImport &n) { window(n, 0.42, 0.5, 0.08); }
 
+/// Triangles, evenly spaced on the mel scale, over the frequencies of a one-sided transform:
+/// [length / 2 + 1, bins]. Their corners are rounded down to a frequency, as the operator says.
+void melWeightMatrix(NodeImport &n) {
+  int64_t bins = Emitter::asInt(n.in(0), "bin counts"), length = Emitter::asInt(n.in(1), "lengths"),
+          rate = Emitter::asInt(n.in(2), "sample rates");
+  double low = Emitter::asFloat(n.in(3), "bounds"), high = Emitter::asFloat(n.in(4), "bounds");
+  auto elem = elemFromOnnx(int(n.i("output_datatype", 1)));
+  if (!elem)
+    unsupported("element type " + onnxTypeName(int(n.i("output_datatype"))));
+  if (bins < 1 || length < 1 || rate < 1)
+    invalid("counts that are not positive");
+  checkTableSize(double(length / 2 + 1) * double(bins));
+  auto mel = [](double hertz) { return 2595 * std::log1p(hertz / 700) / std::log(10.0); };
+  double from = mel(low), step = (mel(high) - from) / double(bins + 2);
+  std::vector<int64_t> corner;
+  for (int64_t i = 0; i < bins + 2; ++i) {
+    double hertz = 700 * std::expm1((from + double(i) * step) / 2595 * std::log(10.0));
+    corner.push_back(int64_t(std::floor(double(length + 1) * hertz / double(rate))));
+  }
+  int64_t rows = length / 2 + 1;
+  Tensor t(Type(*elem, {rows, bins}));
+  for (int64_t b = 0; b < bins; ++b)
+    for (int64_t r = std::max<int64_t>(0, corner[b]); r < std::min(rows, corner[b + 2]); ++r) {
+      double up = double(corner[b + 1] - corner[b]), down = double(corner[b + 2] - corner[b + 1]);
+      double w = r < corner[b + 1] ? double(r - corner[b]) / up : double(corner[b + 2] - r) / down;
+      if (t.isFloat())
+        t.f[r * bins + b] = roundTo(*elem, w);
+      else
+        t.i[r * bins + b] = int64_t(w);
+    }
+  // A triangle without a side still has its top.
+  for (int64_t b = 0; b < bins; ++b)
+    if (int64_t top = corner[b + 1]; top >= 0 && top < rows) {
+      if (t.isFloat())
+        t.f[top * bins + b] = 1;
+      else
+        t.i[top * bins + b] = 1;
+    }
+  n.out(Emitter::known(std::move(t)));
+}
+
 const OnnxOp kOps[] = {
+    {"MelWeightMatrix", melWeightMatrix},
     {"DFT", dft},
     {"STFT", stft},
     {"HannWindow", hann},

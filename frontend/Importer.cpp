@@ -1,6 +1,7 @@
 // The import loop: values by name, one node after the other, local functions and subgraphs in
 // place.
 #include "frontend/Importer.h"
+#include "frontend/Regions.h"
 #include "frontend/SourceLoc.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -23,7 +24,8 @@ void (*zcc::findOnnxOp(StringRef name))(NodeImport &) {
   static const Importers table =
       tableOf({elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(),
                poolOps(), normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(),
-               resizeOps(), sampleOps(), signalOps(), sequenceOps(), quantizeOps(), controlOps()});
+               resizeOps(), sampleOps(), regionOps(), searchOps(), signalOps(), sequenceOps(),
+               quantizeOps(), controlOps()});
   return table.lookup(name);
 }
 
@@ -90,7 +92,7 @@ Val GraphImporter::valueOf(Parameter &p) {
   if (p.role == Parameter::Constant) {
     v.known = lazily(file, t, p.global);
     v.value = nullptr;
-  } else if (p.role == Parameter::Frozen) {
+  } else if (p.role == Parameter::Frozen || options.inference) {
     v.peek = lazily(file, t, p.global);
   }
   return v;

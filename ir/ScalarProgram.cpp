@@ -66,6 +66,9 @@ template <typename T> static T cRemainder(T a, T b) { // C's: with the sign of a
 
 template <typename T> static T modulo(T a, T b) { // Python's: with the sign of b
   T r = cRemainder(a, b);
+  if constexpr (std::is_floating_point_v<T>)
+    if (r == 0)
+      return std::copysign(r, b);
   return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
 }
 
@@ -138,7 +141,11 @@ static constexpr FunctionDef kFunctions[] = {
     define<2, Integers,
            [](auto a, auto b) { return bits(b) < 64 ? decltype(a)(bits(a) << b) : 0; }>("<<"),
     define<2, Integers,
-           [](auto a, auto b) { return decltype(a)(a >> std::min(bits(b), bits(63))); }>(">>"),
+           [](auto a, auto b) {
+             if (std::is_unsigned_v<decltype(a)> && 63 < bits(b))
+               return decltype(a)(0);
+             return decltype(a)(a >> std::min(bits(b), bits(63)));
+           }>(">>"),
     define<1, Numbers, [](auto a) { return decltype(a)(-bits(a)); }>("neg"),
     define<2, Numbers, [](auto a, auto b) { return b < a || a != a ? a : b; }>("max"),
     define<2, Numbers, [](auto a, auto b) { return a < b || a != a ? a : b; }>("min"),

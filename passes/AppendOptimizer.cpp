@@ -29,7 +29,8 @@ struct Gradient {
 
 class Appender {
 public:
-  Appender(Module &m, const Options &o) : m_(m), o_(o), loc_(makeLoc("optimizer")), scale_(m, o, loc_) {}
+  Appender(Module &m, PassContext &ctx)
+      : m_(m), ctx_(ctx), o_(ctx.options), loc_(makeLoc("optimizer")), scale_(m, o_, loc_) {}
   llvm::Error run();
 
 private:
@@ -44,6 +45,7 @@ private:
   GlobalValue *stepState(llvm::StringRef name, Type t);
 
   Module &m_;
+  PassContext &ctx_;
   const Options &o_;
   Loc loc_;
   LossScale scale_;
@@ -68,8 +70,6 @@ llvm::Error Appender::collect() {
     if (param && param->trained && state->name == param->name + ".grad")
       gradients_.push_back({param, state, n.get(), n->operand(1)});
   }
-  if (gradients_.empty())
-    return error("no parameter has a gradient");
   return llvm::Error::success();
 }
 
@@ -125,7 +125,7 @@ void Appender::delayUpdates() {
 /// The squared norms of all gradients, where somebody wants them: clipping, the loss scale, and the search for what is not
 /// finite in 16 bits.
 void Appender::measure(Function &f, Optimizer &opt) {
-  if (o_.clipGradNorm <= 0 && !o_.isLow())
+  if (gradients_.empty() || (o_.clipGradNorm <= 0 && !o_.isLow()))
     return;
   bool waits = o_.clipGradNorm > 0 || scale_;
   Builder b(f, nullptr, loc_);
@@ -236,6 +236,10 @@ llvm::Error Appender::run() {
     return e;
   if (auto e = collect())
     return e;
+  if (gradients_.empty()) // as in PyTorch: what rounds or compares has a gradient of zero
+    ctx_.remarks.push_back(
+        "no parameter has a gradient: the loss follows from them only through what has none, such "
+        "as rounding, comparisons and integers; they stay as they are");
   std::vector<GlobalValue *> params;
   for (Gradient &g : gradients_)
     params.push_back(g.param);
@@ -249,7 +253,7 @@ llvm::Error Appender::run() {
 }
 
 llvm::Expected<bool> zcc::appendOptimizer(Module &m, PassContext &ctx) {
-  if (auto e = Appender(m, ctx.options).run())
+  if (auto e = Appender(m, ctx).run())
     return e;
   return true;
 }

@@ -32,6 +32,7 @@ public:
 private:
   void findActive();
   llvm::Error checkLoss();
+  bool dependsWithoutGradient(const Value *loss) const;
   bool isReached(const Node &n) const;
   llvm::Error backThrough(Node &n, ArrayRef<Value *> dy);
   llvm::Expected<Gradients> rule(Node &n, Builder &b, ArrayRef<Value *> dy);
@@ -84,6 +85,16 @@ void Sweep::findActive() {
   }
 }
 
+/// Whether the loss follows from a trained parameter at all: through integers or comparisons, which carry no gradient.
+bool Sweep::dependsWithoutGradient(const Value *loss) const {
+  llvm::DenseSet<const Value *> depends(trained.begin(), trained.end());
+  for (auto &n : fn.nodes)
+    if (llvm::any_of(n->operands(), [&](Value *v) { return v && depends.count(v); }))
+      for (auto &r : n->results)
+        depends.insert(r.get());
+  return depends.count(loss);
+}
+
 llvm::Error Sweep::checkLoss() {
   if (fn.results.size() != 1)
     return error("'@micro' must return the loss alone, it returns " +
@@ -94,7 +105,7 @@ llvm::Error Sweep::checkLoss() {
                                     "' must be a floating-point scalar, it is " + loss->type.str());
   if (trained.empty())
     return error("no parameter is trained");
-  if (!active.count(loss))
+  if (!active.count(loss) && !dependsWithoutGradient(loss))
     return errorAt(locOf(loss), "the loss '" + loss->name + "' depends on no trained parameter");
   return llvm::Error::success();
 }
@@ -291,7 +302,8 @@ llvm::Error Sweep::run() {
   Builder b(fn, /*before=*/nullptr, locOf(loss));
   // With a loss scale all gradients are multiplied by it.
   GlobalValue *scale = module.global("loss_scale");
-  gradients[loss] = scale ? scale : b.scalar(1, loss->type.elem);
+  if (active.count(loss))
+    gradients[loss] = scale ? scale : b.scalar(1, loss->type.elem);
   for (Node *n : llvm::reverse(forward)) {
     if (isReached(*n)) {
       Gradients dy;

@@ -23,6 +23,7 @@ public:
 
 private:
   bool inlineSmallGlobals();
+  bool settleEmpty();
   void findFoldable();
   void findNeeded();
   bool staysView(const Node &n) const;
@@ -58,6 +59,56 @@ bool Folder::inlineSmallGlobals() {
     Value *v = materialize(f_, f_.first(), *t, g->name, g->loc ? g->loc : uses[0].node->loc);
     for (auto &u : uses)
       u.node->setOperand(u.index, v);
+    changed = true;
+  }
+  return changed;
+}
+
+/// What has no elements, and what is made of nothing else (the sum of no elements), is a constant: no loop runs over
+/// tensors without elements.
+bool Folder::settleEmpty() {
+  auto isEmpty = [](const Value *v) { return v->type.count() == 0; };
+  bool changed = false;
+  for (Node *n = f_.first(); n;) {
+    Node *at = n;
+    n = n->next();
+    if (at->op == &ops::constant || !isFoldable(*at))
+      continue;
+    std::vector<Tensor> out;
+    if (llvm::all_of(at->results, [&](auto &r) { return isEmpty(r.get()); })) {
+      for (auto &r : at->results)
+        out.emplace_back(r->type);
+    } else {
+      std::vector<Tensor> made;
+      made.reserve(at->numOperands());
+      llvm::SmallVector<const Tensor *, 4> in;
+      bool any = false, all = true;
+      for (Value *v : at->operands()) {
+        bool empty = v && isEmpty(v);
+        any |= empty;
+        if (empty)
+          in.push_back(&made.emplace_back(v->type));
+        else
+          in.push_back(v ? values_.value(v) : nullptr);
+        all &= !v || in.back();
+      }
+      if (!any || !all)
+        continue;
+      auto computed = evalNode(*at, in);
+      if (!computed) {
+        llvm::consumeError(computed.takeError()); // the verifier and the kernels report it
+        continue;
+      }
+      out.assign(computed->begin(), computed->end());
+    }
+    for (auto [r, t] : llvm::zip(at->results, out)) {
+      Value *v = materialize(f_, at, t, r->name, at->loc);
+      if (v->def)
+        std::swap(v->name, r->name);
+      r->replaceAllUsesWith(v);
+      values_.forget(r.get());
+    }
+    at->erase();
     changed = true;
   }
   return changed;
@@ -121,6 +172,7 @@ void Folder::findNeeded() {
 
 bool Folder::run() {
   bool changed = inlineSmallGlobals();
+  changed |= settleEmpty();
   findFoldable();
   findNeeded();
   std::vector<Node *> order;

@@ -53,7 +53,7 @@ static void dropTrivialReductions(Function &f) {
     Node *at = n;
     n = n->next();
     const Type &from = at->operand(0)->type;
-    if (at->op->reduction && !from.isPartitioned() && from.count() == at->result()->type.count()) {
+    if (at->op->reduction && !from.isPartitioned() && from.dims == at->result()->type.dims) {
       at->result()->replaceAllUsesWith(at->operand(0));
       at->erase();
     }
@@ -135,7 +135,9 @@ static llvm::Error globalizeConstants(Module &m, Function &f) {
     if (!t)
       return t.takeError();
     GlobalValue *g;
-    if (splat && n->result()->type.count() > 8) {
+    if (n->result()->type.count() == 0) {
+      g = m.addGlobal(GlobalValue::Const, n->result()->name, n->result()->type, Init());
+    } else if (splat && n->result()->type.count() > 8) {
       Init i;
       i.kind = Init::Splat;
       i.a = (*t)[0].isFloat() ? (*t)[0].f[0] : double((*t)[0].i[0]);
@@ -190,7 +192,7 @@ static void legalizeViews(Function &f) {
     }
   }
   for (Value *&r : f.results)
-    if (r->isGlobal() || (r->def && r->def->op->view && !viewOf(r)->isDense()))
+    if ((r->isGlobal() && r->type.count() > 0) || (r->def && r->def->op->view && !viewOf(r)->isDense()))
       r = copyOf(f, nullptr, r);
 }
 

@@ -141,6 +141,7 @@ void FuseGroups::addMemoryDependences() {
         continue;
       }
       Value *source = n->op == &ops::assign ? throughReshapes(n->operand(1)) : nullptr;
+      firstWrite.try_emplace(v, source && source->def ? source->def : n);
       for (Node *r : readers[v]) {
         if (r != n)
           after[n].push_back(r);
@@ -336,6 +337,17 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
   };
   if (!visit(v))
     return false;
+  // What has been overwritten by then cannot be read again.
+  auto isOverwritten = [&](Value *leaf, FuseGroup *reader) {
+    while (leaf->def && leaf->def->op->view)
+      leaf = leaf->def->operand(0);
+    FuseGroup *writer = groupOf.lookup(firstWrite.lookup(leaf));
+    return writer && writer != reader &&
+           llvm::find(sequence, writer) < llvm::find(sequence, reader);
+  };
+  for (FuseGroup *r : readers)
+    if (llvm::any_of(leaves, [&](Value *l) { return isOverwritten(l, r); }))
+      return false;
   for (FuseGroup *r : readers) {
     std::vector<Value *> in = r->inputs();
     int extra = 0;

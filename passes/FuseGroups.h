@@ -44,6 +44,7 @@ private:
   llvm::DenseMap<const Node *, FuseGroup *> groupOf;
   llvm::DenseMap<const Node *, unsigned> index;
   llvm::DenseMap<const Node *, std::vector<Node *>> after; ///< dependences through memory
+  llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
 
   void addMemoryDependences();
   FuseGroup *single(Node *n);

@@ -413,6 +413,17 @@ std::string zcc::flagsOf(const Options &o) {
 
 // ---- tables
 
+/// Where the code of an operator comes from.
+static std::string kernelOf(const OpDef &op) {
+  return op.kernel      ? std::string("library, zccrt_cpu_") + op.kernel
+         : op.scalar    ? std::string("generated from ") + op.scalar
+         : op.expand    ? "generated from a body of primitives"
+         : op.reduction ? "generated reduction"
+         : op.view      ? "none, a view"
+         : op.leaf      ? "none, a part of its readers' kernels"
+                        : "emitted with the schedule";
+}
+
 static void printOps() {
   for (const OpDef *op : allOps()) {
     llvm::outs() << op->name << ": " << op->summary << '\n';
@@ -434,8 +445,11 @@ static void printOps() {
           llvm::outs() << " = " << (*a.otherwise ? a.otherwise : "\"\"");
         llvm::outs() << '\n';
       }
-    if (op->noGrad)
-      llvm::outs() << "    no gradient: " << op->noGrad << '\n';
+    llvm::outs() << "    gradient: "
+                 << (op->noGrad ? "none, " + std::string(op->noGrad)
+                     : op->grad ? "expression " + std::string(op->grad)
+                                : std::string("rule"))
+                 << "\n    kernel: " << kernelOf(*op) << '\n';
   }
 }
 

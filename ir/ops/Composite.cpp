@@ -81,8 +81,26 @@ static Expansion expandLogSoftmax(Builder &b, Node &n) {
   return {b.make(ops::sub, {s, b.make(ops::log, {sum})})};
 }
 
+/// Whether a select may keep some of a value, seen through casts and views.
+static bool isSelected(const Value *v) {
+  return llvm::any_of(v->uses, [](auto &u) {
+    return u.node->op == &ops::select ||
+           ((u.node->op == &ops::cast || u.node->op->view) && isSelected(u.node->result()));
+  });
+}
+
+/// y * (dy - sum(dy * y)). Rows of -inf give NaN, and models that select them away mean their gradient to be 0: there, a
+/// gradient of 0 says so whatever y is.
 static Values gradSoftmax(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Value *y = n.result();
+  if (isSelected(y)) {
+    Value *zero = b.scalar(0, y->type.elem);
+    y = b.make(ops::select, {b.make(ops::eq, {dy[0], zero}), zero, y});
+    Value *s = b.reduceSum(b.make(ops::mul, {dy[0], y}), n.attrs.i("axis"));
+    Value *d = b.make(ops::sub, {dy[0], s});
+    Value *whole = b.make(ops::mul, {n.result(), d});
+    return {b.make(ops::select, {b.make(ops::eq, {d, zero}), zero, whole})};
+  }
   Value *s = b.reduceSum(b.make(ops::mul, {dy[0], y}), n.attrs.i("axis"));
   return {b.make(ops::mul, {y, b.make(ops::sub, {dy[0], s})})};
 }

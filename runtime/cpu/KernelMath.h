@@ -90,12 +90,37 @@ template <typename T> ZCCKM T z_pow(T a, T b) { // integers, by squaring
 /// C's remainder, and Python's, which has the divisor's sign.
 ZCCKM float z_fmod(float a, float b) { return __builtin_fmodf(a, b); }
 ZCCKM double z_fmod(double a, double b) { return __builtin_fmod(a, b); }
-template <typename T> ZCCKM T z_fmod(T a, T b) { return b == 0 ? T(0) : T(a % b); }
+// What is undefined in C: dividing by zero gives 0, the smallest integer divided by -1 wraps.
+template <typename T> ZCCKM T z_fmod(T a, T b) {
+  return (b == 0) | (T(-1) < T(0) && b == T(-1)) ? T(0) : T(a % b);
+}
 template <typename T> ZCCKM T z_mod(T a, T b) {
   T r = z_fmod(a, b);
   return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;
 }
-/// Integer division as C's, with 0 for a division by zero, which is undefined there.
-template <typename T> ZCCKM T z_div(T a, T b) { return b == 0 ? T(0) : T(a / b); }
+ZCCKM float z_mod(float a, float b) { // a remainder of zero has the divisor's sign, too
+  float r = z_fmod(a, b);
+  return r == 0 ? __builtin_copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r;
+}
+ZCCKM double z_mod(double a, double b) {
+  double r = z_fmod(a, b);
+  return r == 0 ? __builtin_copysign(r, b) : (r < 0) != (b < 0) ? r + b : r;
+}
+template <typename T> ZCCKM T z_div(T a, T b) {
+  if (T(-1) < T(0) && b == T(-1))
+    return T(T(0) - a);
+  return b == 0 ? T(0) : T(a / b);
+}
 ZCCKM float z_div(float a, float b) { return a / b; }
 ZCCKM double z_div(double a, double b) { return a / b; }
+/// Shifts by the width or more, or by a negative number, leave no bit but the sign's.
+template <typename T> ZCCKM T z_shl(T a, T b) {
+  constexpr uint64_t kWidth = sizeof(T) * 8;
+  return uint64_t(b) < kWidth ? T(uint64_t(a) << b) : T(0);
+}
+template <typename T> ZCCKM T z_shr(T a, T b) {
+  constexpr uint64_t kWidth = sizeof(T) * 8;
+  if (T(-1) < T(0))
+    return T(a >> (uint64_t(b) < kWidth ? uint64_t(b) : kWidth - 1));
+  return uint64_t(b) < kWidth ? T(a >> b) : T(0);
+}

@@ -52,6 +52,7 @@ TEST(Scalar, FunctionsOverFloats) {
   EXPECT_EQ(eval("round(x)", -3.5), -4);
   EXPECT_EQ(eval("mod(x, z)", -7, 3), 2);
   EXPECT_EQ(eval("fmod(x, z)", -7, 3), -1);
+  EXPECT_TRUE(std::signbit(eval("mod(x, z)", 4, -2)));
   EXPECT_EQ(eval("rsqrt(x)", 4), 0.5);
   EXPECT_EQ(eval("isinf(-1 / x) && !isnan(x) ? 1 : 0", 0), 1);
   EXPECT_EQ(eval("sigmoid(x)", -1000), 0);
@@ -68,6 +69,9 @@ TEST(Scalar, IntegersWrapAndNeverTrap) {
   EXPECT_EQ(evalInt("x / z", INT64_MIN, -1), INT64_MIN);
   EXPECT_EQ(evalInt("mod(x, z)", -7, 3), 2);
   EXPECT_EQ(evalInt("fmod(x, z)", INT64_MIN, -1), 0);
+  EXPECT_EQ(evalInt("x << z", 5, 64), 0);
+  EXPECT_EQ(evalInt("x << z", 5, -1), 0);
+  EXPECT_EQ(evalInt("x >> z", -8, 100), -1);
   EXPECT_EQ(evalInt("pow(x, z)", -3, 3), -27);
   EXPECT_EQ(evalInt("pow(x, z)", 2, -1), 0);
   EXPECT_EQ(evalInt("~x", 5), -6);
