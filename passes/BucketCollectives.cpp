@@ -121,6 +121,8 @@ static bool bucket(Function &f, const ZeroLimits &limits) {
   bool changed = false;
   for (Node *n : nodes) {
     int64_t limit = n->op == &ops::all_gather ? limits.gatherBucket : limits.reduceBucket;
+    if (n->op == &ops::all_gather && readsGlobal(*n)) // all of the bucket is alive at once
+      limit = std::min(limit, limits.maxLive / 2);
     int64_t elements = n->operand(0)->type.count();
     if (elements >= limit)
       continue; // alone

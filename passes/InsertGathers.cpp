@@ -33,7 +33,8 @@ struct Gather {
 class Inserter {
 public:
   Inserter(Function &f, const ZeroLimits &l, PassContext &ctx) : f_(f), limits_(l), ctx_(ctx) {}
-  bool run();
+  /// An error if the limit that the user set is too low for some operator.
+  llvm::Expected<bool> run();
 
 private:
   void collect();
@@ -161,7 +162,7 @@ void Inserter::insert(Gather &g) {
   g.node->erase();
 }
 
-bool Inserter::run() {
+llvm::Expected<bool> Inserter::run() {
   collect();
   if (gathers_.empty())
     return false;
@@ -172,6 +173,9 @@ bool Inserter::run() {
     if (mostLive() <= limits_.maxLive || maxReuse == 0)
       break;
   }
+  if (ctx_.options.maxLive >= 0 && mostLive() > limits_.maxLive)
+    return error(llvm::formatv("--max-live-parameters={0}: @{1} needs {2} elements gathered at once",
+                               limits_.maxLive, f_.name, mostLive()).str());
   for (Gather &g : gathers_)
     insert(g);
   return true;
@@ -180,8 +184,13 @@ bool Inserter::run() {
 llvm::Expected<bool> zcc::insertGathers(Module &m, PassContext &ctx) {
   ZeroLimits limits = zeroLimits(m, ctx.options);
   bool changed = false;
-  for (auto &f : m.functions)
-    if (!f->isKernel)
-      changed |= Inserter(*f, limits, ctx).run();
+  for (auto &f : m.functions) {
+    if (f->isKernel)
+      continue;
+    auto inserted = Inserter(*f, limits, ctx).run();
+    if (!inserted)
+      return inserted.takeError();
+    changed |= *inserted;
+  }
   return changed;
 }

@@ -81,13 +81,30 @@ static Node *startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<co
   return start;
 }
 
-static void release(Function &f) {
-  auto at = positions(f);
-  std::vector<Node *> gathers;
+static std::vector<Node *> gathersForCompute(Function &f) {
+  std::vector<Node *> out;
   for (auto &n : f.nodes)
     if (isForCompute(*n))
-      gathers.push_back(n.get());
-  for (Node *n : gathers)
+      out.push_back(n.get());
+  return out;
+}
+
+/// Gathers stand right before their first user, wherever fusing has moved them.
+static void sinkGathers(Function &f) {
+  auto at = positions(f);
+  for (Node *n : gathersForCompute(f)) {
+    llvm::SmallVector<Node *, 4> users;
+    for (auto &r : n->results)
+      if (Node *user = firstUser(*r, at))
+        users.push_back(user);
+    if (Node *first = firstOf(users, at))
+      n->moveBefore(first);
+  }
+}
+
+static void release(Function &f) {
+  auto at = positions(f);
+  for (Node *n : gathersForCompute(f))
     for (auto &r : n->results)
       if (!llvm::is_contained(f.results, r.get())) {
         Node *last = lastReader(*r, at);
@@ -109,13 +126,9 @@ static void prefetch(Function &f, int64_t maxLive) {
     int end;
     int64_t elements;
   };
-  std::vector<Node *> gathers;
-  for (auto &n : f.nodes)
-    if (isForCompute(*n))
-      gathers.push_back(n.get());
   std::vector<Live> live;
   Node *place = f.first();
-  for (Node *n : gathers) {
+  for (Node *n : gathersForCompute(f)) {
     // The first starts at its place: nothing comes before it that could hide it.
     int from = at.lookup(place);
     int64_t elements = elementsOf(*n);
@@ -176,6 +189,7 @@ llvm::Expected<bool> zcc::schedulePrefetch(Module &m, PassContext &ctx) {
     if (f->isKernel)
       continue;
     sinkViews(*f);
+    sinkGathers(*f);
     release(*f);
     if (o.overlap) {
       overlapReductions(*f);
