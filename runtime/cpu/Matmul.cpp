@@ -359,7 +359,7 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
 
 int64_t matmulWorkspace(const zccrt_call *c) {
   if (needsWide(c, computesNatively(result(c, 0).elem)))
-    return wideWorkspace(c, matmulWorkspace);
+    return wideProductWorkspace(c, matmulWorkspace);
   try {
     Plan p;
     makePlan(p, c, For::Workspace);
@@ -372,7 +372,7 @@ int64_t matmulWorkspace(const zccrt_call *c) {
 void matmulRun(char *arena, const zccrt_call *c) {
   useThreads(c);
   if (needsWide(c, computesNatively(result(c, 0).elem)))
-    return wideRun(arena, c, matmulRun, matmulWorkspace);
+    return wideProductRun(arena, c, matmulRun, matmulWorkspace);
   try {
     if (!*c->cache) {
       auto *p = new Plan;

@@ -165,4 +165,87 @@ void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace
       narrow(arena, w.t[i], c->t[i], c->threads);
 }
 
+// ---- products by blocks of rows
+
+namespace {
+
+/// A product of matrices whose f32 copies of a and y would take much: they are made for a block of rows at a time, and are
+/// still in the cache when they are read.
+struct RowBlocks {
+  static constexpr int64_t kBytes = 8 << 20; // of a block's rows
+  static constexpr int64_t kRows = 128;      // that a product wants at least
+
+  static int64_t rowsOf(const zccrt_call *c) {
+    const zccrt_tensor &a = operand(c, 0), &y = result(c, 0);
+    if (a.ndim != 2 || operand(c, 1).ndim != 2 || attrInt(c, "accumulate", 0))
+      return 0;
+    int64_t m = y.dims[0], most = std::max(kRows, kBytes / 4 / std::max<int64_t>(1, a.dims[1] + y.dims[1]));
+    if (m <= most)
+      return 0;
+    int64_t blocks = (m + most - 1) / most;
+    return (m + blocks - 1) / blocks;
+  }
+
+  std::vector<zccrt_tensor> t;
+  zccrt_call part;
+  int64_t rows, last; ///< of a block, and of the last one
+  WideCall block, end;
+
+  RowBlocks(const zccrt_call *c, int64_t base)
+      : t(c->t, c->t + c->nin + c->nout), part(*c), rows(rowsOf(c)),
+        last((result(c, 0).dims[0] - 1) % rows + 1), block(take(rows), base), end(take(last), base) {
+    for (size_t i = 0; i < t.size(); ++i)
+      end.t[i].offset = block.t[i].offset;
+    end.call.scratch = block.call.scratch;
+    end.call.scratch_bytes = block.call.scratch_bytes;
+  }
+
+private:
+  const zccrt_call *take(int64_t n) {
+    t[0].dims[0] = t[size_t(part.nin)].dims[0] = n;
+    part.t = t.data();
+    return &part;
+  }
+};
+
+} // namespace
+
+int64_t wideProductWorkspace(const zccrt_call *c, zccrt_workspace workspace) {
+  if (!RowBlocks::rowsOf(c))
+    return wideWorkspace(c, workspace);
+  RowBlocks b(c, 0);
+  return b.block.copies + std::max(workspace(&b.block.call), workspace(&b.end.call));
+}
+
+void wideProductRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace) {
+  if (!RowBlocks::rowsOf(c))
+    return wideRun(arena, c, run, workspace);
+  if (!*c->cache) {
+    auto *made = new RowBlocks(c, c->scratch);
+    if (made->block.copies > c->scratch_bytes)
+      zccrt_fail(c->node,
+                 "compiled where 16-bit floats are computed natively; compile on this CPU");
+    *c->cache = made;
+    run(nullptr, &made->block.call);
+    run(nullptr, &made->end.call);
+  }
+  if (!arena)
+    return;
+  RowBlocks &b = *static_cast<RowBlocks *>(*c->cache);
+  for (int i = 1; i < c->nin; ++i)
+    if (hasOperand(c, i) && isHalf(c->t[i].elem))
+      widen(arena, b.block.t[size_t(i)], c->t[i], c->threads);
+  zccrt_tensor x = operand(c, 0), y = result(c, 0);
+  const int64_t m = y.dims[0], step = elemBytes(x.elem);
+  for (int64_t at = 0; at < m; at += b.rows) {
+    WideCall &w = m - at < b.rows ? b.end : b.block;
+    x.dims[0] = y.dims[0] = std::min(b.rows, m - at);
+    x.offset = operand(c, 0).offset + at * x.strides[0] * step;
+    y.offset = result(c, 0).offset + at * y.strides[0] * step;
+    widen(arena, w.t[0], x, c->threads);
+    run(arena, &w.call);
+    narrow(arena, w.t[size_t(c->nin)], y, c->threads);
+  }
+}
+
 } // namespace zccrt::cpu

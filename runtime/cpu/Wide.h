@@ -17,4 +17,8 @@ bool needsWide(const zccrt_call *c, bool native);
 void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace);
 int64_t wideWorkspace(const zccrt_call *c, zccrt_workspace workspace);
 
+/// The same for matmul, whose large operand and result are converted by blocks of rows.
+int64_t wideProductWorkspace(const zccrt_call *c, zccrt_workspace workspace);
+void wideProductRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace);
+
 } // namespace zccrt::cpu

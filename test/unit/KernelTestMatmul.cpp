@@ -143,6 +143,10 @@ TEST(Matmul, OtherElements) {
   }
 }
 
+TEST(Matmul, NarrowRowsInBlocks) { // where f32 copies of a and y would take more than 8 MiB; the last block is shorter
+  check<Bf16>({{391, 4}, {4, 6000}, {1, 0}, {}, {}, true}, 2);
+}
+
 TEST(Matmul, BroadcastRow) { // a row seen 20 times: stride 0 along the rows
   Call c("matmul");
   int a = c.add<float>({20, 30}, {0, 1}, 30), b = c.add<float>({30, 8});
