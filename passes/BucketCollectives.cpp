@@ -124,9 +124,12 @@ static bool bucket(Function &f, const ZeroLimits &limits) {
     if (n->op == &ops::all_gather && readsGlobal(*n)) // all of the bucket is alive at once
       limit = std::min(limit, limits.maxLive / 2);
     int64_t elements = n->operand(0)->type.count();
-    if (elements >= limit)
-      continue; // alone
     auto b = llvm::find_if(open, [&](const Bucket &x) { return !x.members.empty() && areAlike(*x.members[0], *n); });
+    if (elements >= limit) { // alone; what is read behind it is not gathered before it
+      if (b != open.end() && readsGlobal(*n))
+        close(f, *b);
+      continue;
+    }
     if (b != open.end() && (b->elements + elements > limit || !fits(*b, *n)))
       close(f, *b);
     if (b == open.end() || b->members.empty()) {

@@ -101,6 +101,41 @@ void checkGathers(Comm &comm) {
   }
 }
 
+/// A bucket gives what its tensors give alone, though chunks of the window end anywhere in them.
+void checkBuckets(Comm &comm) {
+  std::vector<std::vector<float>> in, pieces, alone, together;
+  for (int64_t n : kCounts) {
+    in.push_back(valuesOf(comm.rank, n));
+    pieces.push_back(valuesOf(comm.rank, comm.piece(n)));
+  }
+  for (int kind = 0; kind < 3; ++kind) {
+    alone.clear();
+    together.clear();
+    for (int64_t n : kCounts) {
+      alone.emplace_back(n + comm.ranks, 7.f);
+      together.emplace_back(n + comm.ranks, 7.f);
+    }
+    std::vector<Part> parts;
+    for (size_t i = 0; i < in.size(); ++i)
+      parts.push_back({kind == 1 ? pieces[i].data() : in[i].data(), together[i].data(), kCounts[i]});
+    if (kind == 0)
+      comm.allReduce(Parts(parts), ZCCRT_F32, true);
+    else if (kind == 1)
+      comm.allGather(Parts(parts), ZCCRT_F32);
+    else
+      comm.reduceScatter(Parts(parts), ZCCRT_F32, false);
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (kind == 0)
+        comm.allReduce(in[i].data(), alone[i].data(), kCounts[i], ZCCRT_F32, true);
+      else if (kind == 1)
+        comm.allGather(pieces[i].data(), alone[i].data(), kCounts[i], ZCCRT_F32);
+      else
+        comm.reduceScatter(in[i].data(), alone[i].data(), kCounts[i], ZCCRT_F32, false);
+      ASSERT_EQ(alone[i], together[i]) << kind << " " << kCounts[i];
+    }
+  }
+}
+
 } // namespace
 
 TEST(Sum, InOrderAndRoundedOnce) {
@@ -137,8 +172,14 @@ TEST(Comm, Gathers) {
     onRanks(ranks, checkGathers);
 }
 
+TEST(Comm, Buckets) {
+  for (int ranks : {2, 3, 4})
+    onRanks(ranks, checkBuckets);
+}
+
 TEST(Comm, OneRank) {
   auto comm = singleRank();
+  checkBuckets(*comm);
   checkAllReduce(*comm);
   checkReduceScatter(*comm);
   checkGathers(*comm);
