@@ -44,6 +44,7 @@ private:
   bool mustBeConstant(const InitializerUse &u) const;
   bool isStatistic(const InitializerUse &u) const;
   llvm::Error applyTrainAndFreeze();
+  void applyAlgorithm();
   void makeParameters();
   void split(Fact &f);
   void tieByName();

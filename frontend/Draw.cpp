@@ -136,6 +136,10 @@ llvm::Error zcc::drawMissing(const OnnxFile &file, const ImportOptions &options,
   for (auto &p : parameters.all()) {
     if (!p->global || p->source->place != Initializer::Missing)
       continue;
+    if (p->source->drawn) {
+      p->global->init = *p->source->drawn;
+      continue;
+    }
     auto how = draw.of(p->source->name);
     if (!how || p->role == Parameter::Constant)
       return error("'" + p->source->name + "' has no data (its file '" + p->source->file +

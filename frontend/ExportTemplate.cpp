@@ -113,6 +113,8 @@ static const onnx_pb::TensorProto *protoOf(const OnnxFile &file, StringRef name)
 static void writeInitializers(Writer &out, const OnnxFile &file, const Parameters &parameters,
                               std::string &refused) {
   for (const Initializer &t : file.initializers) {
+    if (file.training && int(file.initializerIndex.lookup(t.name)) >= file.training->firstInitializer)
+      break; // of the algorithm's own graph
     const onnx_pb::TensorProto &proto = *protoOf(file, t.name);
     ParameterUse use = parameters.use(t.name);
     GlobalValue *g = use.parameter ? use.parameter->global : nullptr;
@@ -152,6 +154,13 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
   ExportTemplate result;
   onnx_pb::ModelProto model = file.model();
   auto *graph = model.mutable_graph();
+  if (auto &t = file.training) {
+    graph->mutable_node()->DeleteSubrange(t->firstNode, graph->node_size() - t->firstNode);
+    graph->mutable_input()->DeleteSubrange(t->firstInput, graph->input_size() - t->firstInput);
+    graph->mutable_output()->DeleteSubrange(t->firstOutput, graph->output_size() - t->firstOutput);
+  }
+  if (form == ExportForm::Inference)
+    model.clear_training_info();
   for (auto &s : parameters.splits())
     if (s.parameter->global)
       for (int i = 0; i < graph->node_size(); ++i)

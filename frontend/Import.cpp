@@ -1,6 +1,7 @@
 // The frontend's top: file -> decisions about parameters -> @micro and @eval -> what is exported.
 #include "frontend/Import.h"
 #include "frontend/Draw.h"
+#include "frontend/ImportTraining.h"
 #include "frontend/Loss.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -170,18 +171,76 @@ static void dropUnusedGlobals(Module &m, Parameters &parameters) {
   }
 }
 
+/// The initialization that the file brings is evaluated, and sets the initializers.
+static llvm::Error initialize(OnnxFile &file, const ImportOptions &options, ImportReport &report) {
+  Module scratch;
+  Parameters none;
+  Problems problems;
+  GraphImporter g(file, options, none, scratch, *scratch.addFunction("init"), Mode::Training,
+                  problems, report);
+  auto values = initialValues(g);
+  if (!values)
+    return values.takeError();
+  for (InitialValue &v : *values)
+    file.initialize(std::move(v));
+  return llvm::Error::success();
+}
+
+/// What contradicts a training algorithm in the file.
+static llvm::Error checkAlgorithm(const TrainingAlgorithm &t, const ImportOptions &options) {
+  auto refuse = [&](StringRef flag) {
+    return error(flag + ": the model brings its own training algorithm, which minimises '" +
+                 t.loss + "' and says what is trained; --optimizer=NAME trains without it");
+  };
+  if (!options.loss.empty() && options.loss != t.loss)
+    return refuse("--loss=" + options.loss);
+  if (!options.train.empty())
+    return refuse("--train");
+  if (!options.freeze.empty())
+    return refuse("--freeze");
+  return llvm::Error::success();
+}
+
+/// The file's training step as `@algorithm`.
+static llvm::Error addAlgorithm(const OnnxFile &file, const ImportOptions &options,
+                                Parameters &parameters, Module &module, Problems &problems,
+                                ImportReport &report) {
+  Function *f = module.addFunction("algorithm");
+  GraphImporter g(file, options, parameters, module, *f, Mode::Training, problems, report);
+  if (auto e = importAlgorithm(g, *file.training))
+    return e;
+  dropDead(*f);
+  report.remarks.push_back("the model's own training algorithm updates " +
+                           std::to_string(file.training->updates.size()) +
+                           " initializers (--optimizer=NAME trains without it)");
+  return llvm::Error::success();
+}
+
 llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given,
                                                         ImportReport &report) {
   ImportOptions options = given;
   auto missing = options.init.empty() ? MissingData::Refuse : MissingData::Allow;
-  auto file = OnnxFile::open(path, missing);
+  auto file = OnnxFile::open(path, missing,
+                             options.inference      ? UseAlgorithm::No
+                             : options.ownOptimizer ? UseAlgorithm::Loss
+                                                    : UseAlgorithm::Yes);
   if (!file)
     return file.takeError();
   if (options.batch)
     bindBatch(**file, options);
   if (auto e = checkDims(**file, options))
     return e;
-  auto spec = parseLoss(options.inference ? "" : options.loss);
+  auto &training = (*file)->training;
+  bool runsAlgorithm = training && !options.ownOptimizer;
+  if (runsAlgorithm)
+    if (auto e = checkAlgorithm(*training, options))
+      return e;
+  if ((*file)->model().training_info_size())
+    if (auto e = initialize(**file, options, report))
+      return e;
+  if (!(*file)->runtimeParameters.empty())
+    report.remarks.push_back("a training graph of ONNX Runtime: its forward is used");
+  auto spec = parseLoss(options.inference ? "" : training && options.loss.empty() ? training->loss : options.loss);
   if (!spec)
     return spec.takeError();
   auto parameters = Parameters::decide(**file, options, report);
@@ -202,6 +261,9 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
       return problems.any() ? problems.take((*file)->name) : std::move(e);
     dropDead(*f);
   }
+  if (runsAlgorithm && !problems.any())
+    if (auto e = addAlgorithm(**file, options, **parameters, *module, problems, report))
+      return problems.any() ? problems.take((*file)->name) : std::move(e);
   if (problems.any())
     return problems.take((*file)->name);
   module->attrs.set("loss", built.lossName);

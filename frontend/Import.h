@@ -18,6 +18,7 @@ struct ImportOptions {
   std::vector<std::string> unties; ///< --untie: "A"
   enum BatchNorm { AsInFile, Train, Frozen } batchNorm = AsInFile;
   std::string init;       ///< --init: "", "pytorch" or "normal:STD"
+  bool ownOptimizer = false; ///< --optimizer: a training algorithm in the file is left aside
   bool inference = false; ///< --loss=none: no @micro, and @eval returns the outputs only
 };
 

@@ -20,18 +20,19 @@ static Importers tableOf(std::initializer_list<ArrayRef<OnnxOp>> families) {
   return t;
 }
 
-void (*zcc::findOnnxOp(StringRef name))(NodeImport &) {
-  static const Importers table =
+void (*zcc::findOnnxOp(StringRef name, StringRef domain))(NodeImport &) {
+  static const Importers standard =
       tableOf({elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(),
                poolOps(), normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(),
                resizeOps(), sampleOps(), regionOps(), searchOps(), signalOps(), sequenceOps(),
                quantizeOps(), controlOps()});
-  return table.lookup(name);
-}
-
-void (*zcc::findMicrosoftOp(StringRef name))(NodeImport &) {
-  static const Importers table = tableOf({microsoftOps(), microsoftAttentionOps()});
-  return table.lookup(name);
+  static const Importers microsoft = tableOf({microsoftOps(), microsoftAttentionOps()});
+  static const Importers training = tableOf({previewTrainingOps()});
+  if (domain.empty() || domain == "ai.onnx" || domain == "ai.onnx.preview")
+    return standard.lookup(name);
+  return domain == "com.microsoft"              ? microsoft.lookup(name)
+         : domain == "ai.onnx.preview.training" ? training.lookup(name)
+                                                : nullptr;
 }
 
 GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m,
@@ -250,13 +251,18 @@ static std::vector<const onnx_pb::NodeProto *> reachable(const onnx_pb::GraphPro
   return r;
 }
 
-llvm::Error GraphImporter::run() {
-  auto &g = file.graph();
-  for (auto &input : g.input())
+llvm::Error GraphImporter::addInputs() {
+  for (auto &input : file.graph().input())
     if (!file.initializer(input.name())) // before IR version 4 initializers are listed as inputs
       if (auto err = addInput(input))
         return err;
-  importNodes(reachable(g), main);
+  return llvm::Error::success();
+}
+
+llvm::Error GraphImporter::run() {
+  if (auto err = addInputs())
+    return err;
+  importNodes(reachable(file.graph()), main);
   return llvm::Error::success();
 }
 
@@ -291,9 +297,7 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
           n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
       if (standard)
         upgrade(node);
-      auto *import = standard                         ? findOnnxOp(node.op)
-                     : n.domain() == "com.microsoft" ? findMicrosoftOp(node.op)
-                                                     : nullptr;
+      auto *import = findOnnxOp(node.op, n.domain());
       if (!import) {
         problems.unsupported(qualified(n), e.loc);
         return fail();

@@ -146,6 +146,9 @@ public:
   void remarkOnce(const std::string &text);
   void warnOnce(const std::string &text);
 
+  /// The graph's inputs become arguments.
+  llvm::Error addInputs();
+
 private:
   llvm::Error addInput(const onnx_pb::ValueInfoProto &input);
   void importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index);
@@ -181,10 +184,9 @@ llvm::ArrayRef<OnnxOp> controlOps();
 // Of com.microsoft: what ONNX Runtime's optimizer and Optimum write.
 llvm::ArrayRef<OnnxOp> microsoftOps();
 llvm::ArrayRef<OnnxOp> microsoftAttentionOps();
-/// The importer of an operator of ai.onnx, or nullptr.
-void (*findOnnxOp(llvm::StringRef name))(NodeImport &);
-/// The importer of an operator of com.microsoft, or nullptr.
-void (*findMicrosoftOp(llvm::StringRef name))(NodeImport &);
+llvm::ArrayRef<OnnxOp> previewTrainingOps(); ///< of ai.onnx.preview.training
+/// The importer of an operator, or nullptr.
+void (*findOnnxOp(llvm::StringRef name, llvm::StringRef domain = ""))(NodeImport &);
 
 /// Brings a node to the newest form of its operator (Upgrade.cpp): attributes that became inputs,
 /// renamed operators.

@@ -79,7 +79,8 @@ int64_t OnnxFile::opset(StringRef domain) const {
   return version;
 }
 
-llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, MissingData missing) {
+llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, MissingData missing,
+                                                         UseAlgorithm use) {
   if (!llvm::sys::fs::exists(path))
     return error("no such file: '" + path + "'");
   if (llvm::sys::fs::is_directory(path))
@@ -104,12 +105,12 @@ llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, Missing
     f->folder = ".";
   f->buffer_ = std::move(*buffer);
   f->missing_ = missing;
-  if (auto e = f->parse())
+  if (auto e = f->parse(use))
     return e;
   return f;
 }
 
-llvm::Error OnnxFile::parse() {
+llvm::Error OnnxFile::parse(UseAlgorithm use) {
   auto corrupt = [&] {
     return error("'" + path + "' is not an ONNX model, or it is truncated or corrupt");
   };
@@ -133,9 +134,28 @@ llvm::Error OnnxFile::parse() {
     return corrupt();
   if (auto e = checkModel())
     return e;
+  runtimeParameters = keepForward(*model_);
+  if (!runtimeParameters.empty() && missing_ == MissingData::Refuse)
+    return error("'" + path + "' is a training graph of ONNX Runtime: the data of '" +
+                 runtimeParameters[0] + "' and others is in a checkpoint, which zcc does not read; "
+                 "compile the model that it was made from, or draw new weights with --init=pytorch");
+  if (use != UseAlgorithm::No && model_->training_info_size()) {
+    onnx_pb::ModelProto before = *model_;
+    auto algorithm = appendAlgorithm(*model_);
+    if (!algorithm && use == UseAlgorithm::Yes)
+      return algorithm.takeError();
+    if (algorithm) {
+      training = std::move(*algorithm);
+    } else { // zcc's own optimizer needs no more than the graph
+      llvm::consumeError(algorithm.takeError());
+      model_->CopyFrom(before);
+    }
+  }
   auto *graph = model_->mutable_graph();
+  raw.resize(graph->initializer_size(), {-1, 0}); // what training adds is in its own messages
   for (int i = 0; i < graph->initializer_size(); ++i) {
-    auto t = resolve(graph->initializer(i), raw[i].first, raw[i].second);
+    auto t = raw[i].first < 0 ? tensor(graph->initializer(i))
+                              : resolve(graph->initializer(i), raw[i].first, raw[i].second);
     if (!t)
       return t.takeError();
     if (!initializerIndex.try_emplace(t->name, unsigned(i)).second)
@@ -187,6 +207,13 @@ llvm::Error OnnxFile::checkModel() const {
     return error("opset " + llvm::Twine(version) +
                  " is not supported (7 is the oldest); export the model again");
   return llvm::Error::success();
+}
+
+void OnnxFile::initialize(InitialValue value) {
+  Initializer &t = initializers[initializerIndex.lookup(value.initializer)];
+  t.place = value.drawn ? Initializer::Missing : Initializer::Inline;
+  t.data = std::move(value.bytes);
+  t.drawn = value.drawn;
 }
 
 // ---- tensors

@@ -2,6 +2,7 @@
 // initializer is. Weights stay file ranges; nothing of a model larger than memory is loaded whole.
 #pragma once
 
+#include "frontend/TrainingGraph.h"
 #include "ir/Diag.h"
 #include "ir/Type.h"
 #include "llvm/ADT/StringMap.h"
@@ -34,6 +35,7 @@ struct Initializer {
   int64_t offset = 0; ///< InFile: bytes from the start of the file
   int64_t bytes = 0;
   std::string data; ///< Inline: what was in float_data and its like
+  std::optional<Init> drawn; ///< Missing: how the file itself says it starts
 
   Type type() const { return Type(elem.value_or(Elem::F32), dims); }
   int64_t count() const { return elementCount(dims); }
@@ -42,11 +44,16 @@ struct Initializer {
 /// What to do about a file of external data that is not there.
 enum class MissingData { Refuse, Allow };
 
+/// What is done with a training algorithm in the file. Loss: what it minimises is the loss, and it
+/// may be one that zcc cannot run.
+enum class UseAlgorithm { No, Loss, Yes };
+
 class OnnxFile {
 public:
   /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, opset
   /// below 7, data outside the model's folder or beyond its file, sparse or segmented tensors.
-  static llvm::Expected<std::unique_ptr<OnnxFile>> open(llvm::StringRef path, MissingData missing);
+  static llvm::Expected<std::unique_ptr<OnnxFile>>
+  open(llvm::StringRef path, MissingData missing, UseAlgorithm use = UseAlgorithm::Yes);
   ~OnnxFile();
 
   std::string path;                      ///< as given
@@ -55,6 +62,13 @@ public:
   std::vector<Initializer> initializers; ///< of the main graph, in file order
   llvm::StringMap<unsigned> initializerIndex;
 
+  /// How the file itself trains; its graph is part of the graph.
+  std::optional<TrainingAlgorithm> training;
+  /// Parameters of an ONNX Runtime training graph, whose data is elsewhere.
+  std::vector<std::string> runtimeParameters;
+
+  /// Sets an initializer as the file's own initialization does.
+  void initialize(InitialValue value);
   const onnx_pb::ModelProto &model() const { return *model_; }
   onnx_pb::ModelProto &model() { return *model_; }
   const onnx_pb::GraphProto &graph() const;
@@ -72,7 +86,7 @@ public:
 
 private:
   OnnxFile();
-  llvm::Error parse();
+  llvm::Error parse(UseAlgorithm use);
   llvm::Error checkModel() const;
   llvm::Error parseGraph(llvm::StringRef bytes, std::vector<std::pair<int64_t, int64_t>> &raw);
   llvm::Expected<Initializer> resolve(const onnx_pb::TensorProto &t, int64_t rawOffset,

@@ -34,6 +34,7 @@ llvm::Error Decision::run() {
   for (Fact &f : facts_)
     findFact(f);
   claimLost();
+  applyAlgorithm();
   if (auto e = applyTrainAndFreeze())
     return e;
   makeParameters();
@@ -341,6 +342,25 @@ llvm::Error Decision::applyTrainAndFreeze() {
         }))
       return e;
   return llvm::Error::success();
+}
+
+/// A training algorithm in the file says what it trains and what else it updates.
+void Decision::applyAlgorithm() {
+  auto &t = file_.training;
+  if (!t)
+    return;
+  for (Fact &f : facts_) {
+    bool isTrained = llvm::is_contained(t->trained, f.source->name);
+    bool isUpdated = !options_.ownOptimizer && t->updatesInitializer(f.source->name);
+    if (f.role == Parameter::Trained || isUpdated) {
+      f.role = isTrained ? Parameter::Trained : isUpdated ? Parameter::Statistic : Parameter::Frozen;
+      f.evidence = isTrained   ? "the model's training algorithm differentiates by it"
+                   : isUpdated ? "the model's training algorithm updates it"
+                               : "the model's training algorithm leaves it";
+    }
+    f.named = true;
+    f.pieces = 1;
+  }
 }
 
 // ---- parameters, splits

@@ -35,8 +35,10 @@ public:
 
 private:
   llvm::Error collect();
-  void updateInMicro();
-  void accumulate();
+  llvm::Error updateInMicro();
+  llvm::Error accumulate();
+  llvm::Error runAlgorithm(Function &f, const Optimizer &opt);
+  llvm::Error checkAlgorithm() const;
   void placeUpdates();
   void delayUpdates();
   void measure(Function &f, Optimizer &opt);
@@ -171,8 +173,66 @@ GlobalValue *Appender::stepState(llvm::StringRef name, Type t) {
   return g;
 }
 
+/// Settings of zcc's optimizers mean nothing to the model's own.
+llvm::Error Appender::checkAlgorithm() const {
+  const char *flag = o_.lr >= 0                ? "--lr"
+                     : o_.eps >= 0             ? "--eps"
+                     : o_.weightDecay >= 0     ? "--weight-decay"
+                     : o_.momentum != 0        ? "--momentum"
+                     : !o_.groups.empty() ? "--param-group"
+                                               : nullptr;
+  return flag ? error(llvm::Twine(flag) + " is no setting of the model's own training algorithm; "
+                                          "--optimizer=NAME trains with zcc's")
+              : llvm::Error::success();
+}
+
+/// The training algorithm that the model brings, put behind the gradients: `@algorithm` takes them
+/// as "d.PARAM" and inputs of @micro by name, and returns what globals become.
+llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
+  Function &body = *m_.function("algorithm");
+  for (Gradient &g : gradients_)
+    if (opt.coefficient)
+      g.value = Builder(f, nullptr, loc_).make(ops::mul, {g.value, opt.coefficient});
+  llvm::DenseMap<Value *, Value *> now;
+  for (auto &a : body.args) {
+    for (Gradient &g : gradients_)
+      if (a->name == "d." + g.param->name)
+        now[a.get()] = g.value;
+    if (!now.count(a.get()))
+      if (Value *v = f.arg(a->name))
+        now[a.get()] = v;
+    if (llvm::StringRef name = a->name; !now.count(a.get()) && name.consume_front("d.")) {
+      Builder b(f, nullptr, loc_); // the loss does not depend on it
+      now[a.get()] = b.splat(0, a->type);
+    }
+    if (!now.count(a.get()))
+      return error("the model's training algorithm reads the input '" + a->name +
+                   "', which micro-batches do not share: --grad-accum must be 1");
+  }
+  auto mapped = [&](Value *v) { return now.count(v) ? now[v] : v; };
+  for (auto &n : body.nodes) {
+    Builder b(f, nullptr, n->loc);
+    llvm::SmallVector<Value *> operands;
+    for (Value *v : n->operands())
+      operands.push_back(v ? mapped(v) : nullptr);
+    Node *copy = b.node(*n->op, operands, n->attrs);
+    for (size_t i = 0; i < n->results.size(); ++i)
+      now[n->result(i)] = copy->result(i);
+  }
+  llvm::SmallVector<Value *> values;
+  for (Value *v : body.results) {
+    Value *next = mapped(v);
+    // What another update could change first is read before.
+    values.push_back(next->isGlobal() ? Builder(f, nullptr, loc_).make(ops::copy, {next}) : next);
+  }
+  for (size_t i = 0; i < values.size(); ++i)
+    Builder(f, nullptr, loc_).node(ops::assign, {m_.global(body.resultNames[i]), values[i]});
+  m_.eraseFunction(&body);
+  return llvm::Error::success();
+}
+
 /// One micro-batch a step: the updates are in @micro, and no gradient is stored.
-void Appender::updateInMicro() {
+llvm::Error Appender::updateInMicro() {
   placeUpdates();
   if (m_.ranks > 1 && o_.overlap)
     delayUpdates();
@@ -182,18 +242,24 @@ void Appender::updateInMicro() {
     g.value = sumOverRanks(b, *g.param, g.value, /*isAddend=*/false);
   }
   measure(*micro_, opt);
-  for (Gradient &g : gradients_) {
-    Builder b(*micro_, g.before, g.assign->loc);
-    opt.update(b, *g.param, g.value);
+  if (m_.function("algorithm")) {
+    if (auto e = runAlgorithm(*micro_, opt))
+      return e;
+  } else {
+    for (Gradient &g : gradients_) {
+      Builder b(*micro_, g.before, g.assign->loc);
+      opt.update(b, *g.param, g.value);
+    }
   }
   for (Gradient &g : gradients_) {
     g.assign->erase();
     m_.eraseGlobal(g.state);
   }
+  return llvm::Error::success();
 }
 
 /// K micro-batches a step: @micro adds up in the states, @update takes their mean.
-void Appender::accumulate() {
+llvm::Error Appender::accumulate() {
   Builder top(*micro_, micro_->first(), loc_);
   Value *isFirst =
       top.make(ops::eq, {stepState("micro", Type(Elem::I64, {})), top.scalar(0, Elem::I64)}, {}, "is_first");
@@ -225,10 +291,13 @@ void Appender::accumulate() {
   }
   Optimizer opt(m_, o_, f, f.first(), loc_);
   measure(f, opt);
+  if (m_.function("algorithm"))
+    return runAlgorithm(f, opt);
   for (Gradient &g : gradients_) {
     b.loc = g.assign->loc;
     opt.update(b, *g.param, g.value);
   }
+  return llvm::Error::success();
 }
 
 llvm::Error Appender::run() {
@@ -240,16 +309,15 @@ llvm::Error Appender::run() {
     ctx_.remarks.push_back(
         "no parameter has a gradient: the loss follows from them only through what has none, such "
         "as rounding, comparisons and integers; they stay as they are");
+  if (m_.function("algorithm"))
+    if (auto e = checkAlgorithm())
+      return e;
   std::vector<GlobalValue *> params;
   for (Gradient &g : gradients_)
     params.push_back(g.param);
   if (auto e = applyGroups(params, o_))
     return e;
-  if (o_.gradAccum > 1)
-    accumulate();
-  else
-    updateInMicro();
-  return llvm::Error::success();
+  return o_.gradAccum > 1 ? accumulate() : updateInMicro();
 }
 
 llvm::Expected<bool> zcc::appendOptimizer(Module &m, PassContext &ctx) {

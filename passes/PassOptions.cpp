@@ -343,6 +343,7 @@ DumpOptions zcc::dumpOptions() {
   return d;
 }
 
+bool zcc::optimizerGiven() { return optimizer.getNumOccurrences(); }
 bool zcc::ranksGiven() { return ranks.getNumOccurrences(); }
 
 static std::string text(double v) {

@@ -24,6 +24,8 @@ llvm::Expected<Options> passOptions();
 DumpOptions dumpOptions();
 /// Whether --ranks is on the command line: otherwise a .zir file's own number counts.
 bool ranksGiven();
+/// Whether --optimizer was given.
+bool optimizerGiven();
 
 /// The options as flags, each with a space before it; those at their default are left out.
 std::string flagsOf(const Options &o);

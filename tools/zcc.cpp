@@ -118,6 +118,7 @@ static llvm::Expected<ImportOptions> importOptions() {
     o.dims[name.str()] = n;
   }
   o.inference = loss == "none";
+  o.ownOptimizer = optimizerGiven();
   if (!o.inference)
     o.loss = loss;
   o.train.assign(train.begin(), train.end());
