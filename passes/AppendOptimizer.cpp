@@ -175,11 +175,12 @@ GlobalValue *Appender::stepState(llvm::StringRef name, Type t) {
 
 /// Settings of zcc's optimizers mean nothing to the model's own.
 llvm::Error Appender::checkAlgorithm() const {
-  const char *flag = o_.lr >= 0                ? "--lr"
+  const char *flag = o_.isLow()                ? "--dtype"
+                     : o_.lr >= 0              ? "--lr"
                      : o_.eps >= 0             ? "--eps"
                      : o_.weightDecay >= 0     ? "--weight-decay"
                      : o_.momentum != 0        ? "--momentum"
-                     : !o_.groups.empty() ? "--param-group"
+                     : !o_.groups.empty()      ? "--param-group"
                                                : nullptr;
   return flag ? error(llvm::Twine(flag) + " is no setting of the model's own training algorithm; "
                                           "--optimizer=NAME trains with zcc's")
