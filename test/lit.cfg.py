@@ -7,7 +7,7 @@ import lit.formats
 config.name = "zcc"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".zir", ".test"]
-config.excludes = ["models", "unit", "Inputs"]
+config.excludes = ["models", "unit", "random", "Inputs"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.zcc_build, "test")
 
