@@ -175,7 +175,8 @@ GlobalValue *Appender::stepState(llvm::StringRef name, Type t) {
 
 /// Settings of zcc's optimizers mean nothing to the model's own.
 llvm::Error Appender::checkAlgorithm() const {
-  const char *flag = o_.isLow()                ? "--dtype"
+  const char *flag = o_.zero > 0               ? "--zero"
+                     : o_.isLow()              ? "--dtype"
                      : o_.lr >= 0              ? "--lr"
                      : o_.eps >= 0             ? "--eps"
                      : o_.weightDecay >= 0     ? "--weight-decay"
