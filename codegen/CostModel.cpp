@@ -1,4 +1,5 @@
 #include "codegen/CostModel.h"
+#include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
 #include <algorithm>
@@ -57,6 +58,22 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
   }
   if (!ownsMemory(n))
     return c;
+  if (callsBodies(*n.op)) {
+    for (const Function *body : bodiesOf(n)) { // of a cond, the dearer one
+      NodeCost inside;
+      for (auto &member : body->nodes) {
+        NodeCost one = costOf(*member, ranks);
+        inside.flops += one.flops;
+        inside.bytes += one.bytes;
+      }
+      c.flops = std::max(c.flops, inside.flops);
+      c.bytes = std::max(c.bytes, inside.bytes);
+    }
+    double trips = n.op == &ops::scan ? double(ScanForm(n).trips) : 1;
+    c.flops *= trips;
+    c.bytes *= trips;
+    return c;
+  }
   c.flops = flopsOf(n);
   if (n.op == &ops::fused)
     if (const Function *k = n.parent()->module->function(n.attrs.s("kernel")))

@@ -1,6 +1,7 @@
 #include "codegen/EmitProgram.h"
 #include "codegen/EmitKernels.h"
 #include "codegen/EmitTables.h"
+#include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
 #include "passes/Optimizer.h"
@@ -27,6 +28,7 @@ class ProgramEmitter {
   llvm::DenseMap<const Node *, unsigned> waited; ///< results of a start that are waited for already
   std::string partTable; ///< what collectives read and write
   unsigned partCount = 0, mostParts = 0;
+  llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
 
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
@@ -35,6 +37,9 @@ public:
 
 private:
   llvm::Error emitFunction(const Function &f);
+  void emitResults(const Function &body, llvm::raw_ostream &os) const;
+  std::string scan(const Function &f, const Node &n) const;
+  std::string cond(const Function &f, const Node &n) const;
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
   llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op,
                                          unsigned slot);
@@ -47,6 +52,14 @@ private:
 
 /// "A + 4096": the address of element 0.
 static std::string address(int64_t offset) { return "A + " + std::to_string(offset); }
+/// In a body run for slice t, "A + 4096 + 64 * t".
+static std::string address(Place p) {
+  return address(p.offset) + (p.step ? " + " + std::to_string(p.step) + " * t" : "");
+}
+
+static std::string copyText(Place to, Place from, int64_t bytes) {
+  return "memcpy(" + address(to) + ", " + address(from) + ", " + std::to_string(bytes) + ");";
+}
 
 /// What a node means, for the reader: "%y = matmul %x, %w  /fc1/MatMul".
 static std::string comment(const Node &n) {
@@ -116,7 +129,7 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
     return "";
   if (op == &ops::fused) {
     auto pointer = [&](const Value *v) {
-      return address(plannedOffset(f, const_cast<Value *>(v)));
+      return address(placeOf(f, const_cast<Value *>(v)));
     };
     auto call = kernels.call(n, pointer);
     if (!call)
@@ -129,9 +142,17 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
       return call.takeError();
     if ((*call)->workspace() > (*call)->call.scratch_bytes)
       return errorAt(n.loc, "the plan has no workspace for this operator");
-    return "cpu_" + std::string(op->kernel) + "(A, calls + " + std::to_string(calls.add(**call)) +
-           ");";
+    unsigned number = calls.add(**call);
+    std::string moves;
+    for (auto [tensor, step] : (*call)->moving)
+      moves += formatv("tensors[{0}].offset = {1} + {2} * t; ", calls.firstTensor(number) + tensor,
+                       (*call)->tensors[tensor].offset, step);
+    return moves + "cpu_" + op->kernel + "(A, calls + " + std::to_string(number) + ");";
   }
+  if (op == &ops::scan)
+    return scan(f, n);
+  if (op == &ops::cond)
+    return cond(f, n);
   if (op == &ops::assign) {
     Value *to = n.operand(0), *from = n.operand(1);
     int64_t at = plannedOffset(f, to), source = plannedOffset(f, from);
@@ -174,6 +195,53 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
   return errorAt(n.loc, "operator '" + StringRef(op->name) + "' is not lowered");
 }
 
+// ---- bodies
+
+/// Copies what is carried to where it is carried, unless it starts there, and runs the body for each slice.
+std::string ProgramEmitter::scan(const Function &f, const Node &n) const {
+  ScanForm form(n);
+  std::string text;
+  for (unsigned i = 0; i < form.carried; ++i) {
+    Place to = placeOf(f, n.result(i)), from = placeOf(f, n.operand(i));
+    if (!(to == from))
+      text += copyText(to, from, n.operand(i)->type.localBytes()) + " ";
+  }
+  const char *loop = form.reverse ? "for (int64_t t = {0}; t-- > 0;) {1}(A, t);"
+                                  : "for (int64_t t = 0; t < {0}; ++t) {1}(A, t);";
+  return text + formatv(loop, form.trips, symbols.lookup(bodiesOf(n)[0])).str();
+}
+
+std::string ProgramEmitter::cond(const Function &f, const Node &n) const {
+  auto bodies = bodiesOf(n);
+  return formatv("if (*(const bool *)({0})) {1}(A, 0); else {2}(A, 0);",
+                 address(placeOf(f, n.operand(0))), symbols.lookup(bodies[0]),
+                 symbols.lookup(bodies[1]));
+}
+
+/// What a body does not make right where its caller wants it is copied there at its end.
+void ProgramEmitter::emitResults(const Function &body, llvm::raw_ostream &os) const {
+  const Node &caller = *callersOf(body)[0];
+  for (unsigned r = 0; r < body.results.size(); ++r) {
+    Value *v = body.results[r];
+    Place to = resultPlace(caller, r), from = placeOf(body, v);
+    if (!(to == from))
+      os << "  " << copyText(to, from, v->type.localBytes()) << " // return %"
+         << v->name << '\n';
+  }
+}
+
+/// A name in C++ for a body: "body_lstm_1", and a number if another has it.
+static std::string symbolOf(const Function &body, const llvm::StringMap<bool> &taken) {
+  std::string s = "body_" + body.name;
+  for (char &c : s)
+    if (!llvm::isAlnum(c))
+      c = '_';
+  std::string unique = s;
+  for (unsigned i = 1; taken.count(unique); ++i)
+    unique = s + "_" + std::to_string(i);
+  return unique;
+}
+
 // ---- functions
 
 namespace {
@@ -208,7 +276,11 @@ static llvm::DenseMap<const Node *, Phase> phasesOf(const Function &f) {
 
 llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   llvm::raw_string_ostream os(functions);
-  os << "static void " << f.name << "(char *A) {\n";
+  if (f.isBody)
+    os << "// body @" << f.name << "\nstatic void " << symbols.lookup(&f)
+       << "(char *A, [[maybe_unused]] int64_t t) {\n";
+  else
+    os << "static void " << f.name << "(char *A) {\n";
   auto phases = phasesOf(f);
   std::string section;
   for (auto &n : f.nodes) {
@@ -224,12 +296,16 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
                                                  : "backward";
     if (!scope.empty() && phase != Phase::Update)
       head += ": " + scope;
+    if (f.isBody)
+      head = scope.empty() ? section : scope;
     if (head != section)
       os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
     section = head;
     os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n)
        << (text->empty() ? "   (written in place)" : "") << '\n';
   }
+  if (f.isBody)
+    emitResults(f, os);
   os << "}\n\n";
   return llvm::Error::success();
 }
@@ -310,10 +386,15 @@ void ProgramEmitter::printGradients(llvm::raw_ostream &os) {
 }
 
 llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
-  for (auto &f : m.functions)
-    if (!f->isKernel)
-      if (auto e = emitFunction(*f))
-        return e;
+  llvm::StringMap<bool> taken;
+  for (const Function *f : calleesFirst(m)) {
+    if (f->isKernel)
+      continue;
+    if (f->isBody)
+      taken[symbols[f] = symbolOf(*f, taken)] = true;
+    if (auto e = emitFunction(*f))
+      return e;
+  }
 
   std::string text;
   llvm::raw_string_ostream os(text);

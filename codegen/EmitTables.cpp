@@ -106,6 +106,8 @@ unsigned CallTable::add(const KernelCall &c) {
                           c.call.nout, known->second, c.call.nattrs, c.call.scratch,
                           c.call.scratch_bytes, c.call.threads, n));
   kernelOf.push_back(kernel);
+  firstTensors.push_back(tensors);
+  isMoving |= !c.moving.empty();
   for (const zccrt_tensor &t : c.tensors)
     tensorPool += "  " + tensorText(t) + ",\n";
   tensors += c.tensors.size();
@@ -121,7 +123,10 @@ void CallTable::print(llvm::raw_ostream &os) const {
   table("int64_t", "ints", intPool);
   table("double", "floats", floatPool);
   table("zccrt_attr", "attrs", attrPool);
-  table("zccrt_tensor", "tensors", tensorPool);
+  if (isMoving) // those of slices and rows are moved on in each iteration
+    os << "static zccrt_tensor tensors[] = {\n" << tensorPool << "};\n";
+  else
+    table("zccrt_tensor", "tensors", tensorPool);
   os << "static void *cache[" << calls.size() << "];\n";
   table("zccrt_call", "calls", llvm::join(calls, ""));
   os << "static zccrt_kernel kernels[" << kernels.size() << "];\n";
@@ -290,7 +295,7 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
   llvm::StringMap<bool> seen;
   unsigned ninputs = 0, noutputs = 0;
   for (auto &f : m.functions) {
-    if (f->isKernel)
+    if (!f->isEntry())
       continue;
     for (auto &a : f->args) {
       if (!seen.try_emplace(a->name, true).second)

@@ -20,6 +20,8 @@ public:
   /// Adds a call and returns its number.
   unsigned add(const KernelCall &c);
   bool empty() const { return calls.empty(); }
+  /// The number of a call's first tensor in `tensors`.
+  unsigned firstTensor(unsigned call) const { return firstTensors[call]; }
   /// The tables, and `cpu_NAME` for each kernel.
   void print(llvm::raw_ostream &os) const;
   /// `prepare`: finds the kernels and calls each once without an arena.
@@ -31,7 +33,8 @@ private:
   llvm::StringMap<unsigned> knownInts, knownAttrs; ///< texts in the pools: equal layers share them
   llvm::MapVector<llvm::StringRef, unsigned> kernels;
   std::vector<std::string> calls;
-  std::vector<unsigned> kernelOf;
+  std::vector<unsigned> kernelOf, firstTensors;
+  bool isMoving = false; ///< a tensor lies elsewhere in each iteration of a scan
 
   std::string intsText(llvm::ArrayRef<int64_t> v);
 };

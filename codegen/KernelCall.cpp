@@ -30,7 +30,7 @@ zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) {
 
 /// Attributes that plan-memory and fuse wrote for the compiler itself.
 static bool isInternal(StringRef attr) {
-  return attr == "offsets" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace";
+  return attr == "offsets" || attr == "steps" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace";
 }
 
 void KernelCall::addAttr(const std::string &name, const Attr &a) {
@@ -80,8 +80,10 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
              (i >= 32 || !(kernel->strided >> i & 1))))
     return errorAt(n.loc, "'" + StringRef(n.op->name) + "' does not take '%" + v->name +
                               "' as a strided view");
-  int64_t offset = f.module->has(Property::Planned) ? plannedOffset(f, v) : 0;
-  tensors.push_back(tensorAt(v->type.elem, s->dims, s->strides, offset));
+  Place place = f.module->has(Property::Planned) ? placeOf(f, v) : Place{0, 0};
+  if (place.step)
+    moving.push_back({i, place.step});
+  tensors.push_back(tensorAt(v->type.elem, s->dims, s->strides, place.offset));
   return llvm::Error::success();
 }
 

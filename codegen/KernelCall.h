@@ -24,6 +24,8 @@ public:
   zccrt_call call{};
   std::vector<zccrt_tensor> tensors;
   std::vector<zccrt_attr> attrs;
+  /// Tensors that lie elsewhere in each iteration of a scan, and by how many bytes a slice.
+  std::vector<std::pair<size_t, int64_t>> moving;
   /// Bytes of scratch that it needs.
   int64_t workspace() const;
 

@@ -68,7 +68,7 @@ static int64_t mostGathered(const Function &f, const Liveness &l) {
 
 static llvm::Error findPeak(Plan &p, const Module &m) {
   for (auto &f : m.functions) {
-    if (f->isKernel || f->nodes.empty())
+    if (!f->isEntry() || f->nodes.empty())
       continue;
     auto l = computeLiveness(*f);
     if (!l)
@@ -247,7 +247,7 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
 
 llvm::Error zcc::printMemory(const Module &m, llvm::raw_ostream &os) {
   for (auto &f : m.functions) {
-    if (f->isKernel)
+    if (!f->isEntry())
       continue;
     auto l = computeLiveness(*f);
     if (!l)

@@ -1,5 +1,6 @@
 // The folding builder of the importer.
 #include "frontend/Emitter.h"
+#include "ir/Control.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
 
@@ -69,7 +70,7 @@ Val Emitter::of(Value *v) {
 }
 
 std::optional<Vals> Emitter::fold(const OpDef &op, ArrayRef<Val> operands, const Attrs &attrs) {
-  if (op.random || !op.isPure())
+  if (op.random || !op.isPure() || callsBodies(op))
     return std::nullopt;
   for (const Val &v : operands)
     if (v && !v.known)
@@ -113,7 +114,7 @@ Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
   llvm::SmallVector<Value *, 4> values;
   for (const Val &v : operands)
     values.push_back(v ? materialize(v) : nullptr);
-  Builder b(fn, nullptr, loc);
+  Builder b(current(), nullptr, loc);
   auto node = b.tryMake(op, values, std::move(attrs));
   if (!node)
     invalid(llvm::toString(node.takeError()));
@@ -135,12 +136,12 @@ static bool isSplat(const Tensor &t) {
 
 Value *Emitter::materialize(const Val &v) {
   if (v.value)
-    return v.value;
+    return bodies_.empty() ? v.value : inside(bodies_.back(), v.value);
   if (!v.known)
     invalid("a value is missing");
   if (v.known->global)
     return v.known->global;
-  Value *&slot = materialized_[v.known.get()];
+  Value *&slot = (bodies_.empty() ? materialized_ : bodies_.back().materialized)[v.known.get()];
   if (slot)
     return slot;
   alive_.push_back(v.known);
@@ -159,7 +160,93 @@ Value *Emitter::materialize(const Val &v) {
     a.set("value", std::vector<double>(t.f.begin(), t.f.begin() + n));
   else
     a.set("value", std::vector<int64_t>(t.i.begin(), t.i.begin() + n));
-  return slot = Builder(fn, nullptr, loc).make(ops::constant, {}, std::move(a));
+  return slot = Builder(current(), nullptr, loc).make(ops::constant, {}, std::move(a));
+}
+
+// ---- bodies
+
+/// The value by which a body reads `v`: its own, a constant, or an argument for a value of outside.
+Value *Emitter::inside(Body &body, Value *v) {
+  if (v->isGlobal() && static_cast<GlobalValue *>(v)->role == GlobalValue::Const)
+    return v;
+  bool isOwn = v->def ? v->def->parent() == body.fn
+                      : v->kind == Value::Argument && v->index < body.fn->args.size() &&
+                            body.fn->args[v->index].get() == v;
+  if (isOwn)
+    return v;
+  Value *&arg = body.args[v];
+  if (!arg) {
+    arg = body.fn->addArg(v->name, v->type);
+    body.captured.push_back(v);
+    origins_[arg] = v;
+  }
+  return arg;
+}
+
+BodyScope::BodyScope(Emitter &e, StringRef name) : e_(e), fn_(e.module.addBody(name)) {
+  e.bodies_.push_back({fn_, {}, {}, {}});
+}
+
+BodyScope::~BodyScope() {
+  if (!isOpen_)
+    return;
+  e_.bodies_.pop_back();
+  for (auto &a : fn_->args)
+    e_.origins_.erase(a.get());
+  e_.module.eraseFunction(fn_);
+}
+
+Val BodyScope::arg(StringRef name, const Type &t) { return Emitter::of(fn_->addArg(name, t)); }
+
+Val BodyScope::slice(StringRef name, const Val &of) {
+  Type t = of.type;
+  t.dims.erase(t.dims.begin());
+  Val v = arg(name, t);
+  if (of.value)
+    e_.origins_[v.value] = of.value;
+  return v;
+}
+
+Function *BodyScope::finish(ArrayRef<Val> results, std::vector<Value *> &captured) {
+  for (const Val &v : results) {
+    if (v.list)
+      unsupported("a sequence that a body returns");
+    fn_->results.push_back(e_.materialize(v));
+  }
+  captured = std::move(e_.bodies_.back().captured);
+  e_.bodies_.pop_back();
+  isOpen_ = false;
+  return fn_;
+}
+
+Vals Emitter::scan(const Function &body, ArrayRef<Val> carried, ArrayRef<Val> scanned,
+                   ArrayRef<Value *> captured, int64_t trips, Direction direction) {
+  Vals operands(carried.begin(), carried.end());
+  operands.append(scanned.begin(), scanned.end());
+  for (Value *v : captured)
+    operands.push_back(of(v));
+  Attrs attrs{{"body", body.name},
+              {"carried", int64_t(carried.size())},
+              {"scanned", int64_t(scanned.size())},
+              {"reverse", int64_t(direction == Direction::Backward)}};
+  if (scanned.empty())
+    attrs.set("trips", trips);
+  return emitAll(ops::scan, operands, attrs);
+}
+
+void zcc::takeCaptured(Function &body, ArrayRef<Value *> has, ArrayRef<Value *> wanted) {
+  size_t first = body.args.size() - has.size();
+  std::vector<std::unique_ptr<Value>> own(std::make_move_iterator(body.args.begin() + first),
+                                          std::make_move_iterator(body.args.end()));
+  body.args.resize(first);
+  for (Value *v : wanted) {
+    auto at = llvm::find(has, v);
+    if (at == has.end())
+      body.addArg(v->name, v->type);
+    else
+      body.args.push_back(std::move(own[at - has.begin()]));
+    body.args.back()->index = body.args.size() - 1;
+  }
 }
 
 // ---- known values

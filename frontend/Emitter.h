@@ -55,8 +55,11 @@ class Emitter {
 public:
   Emitter(Module &m, Function &f) : module(m), fn(f) {}
   Module &module;
-  Function &fn;
+  Function &fn; ///< the entry; bodies are made beside it
   Loc loc;
+
+  /// Where nodes are put: the innermost body that is being made, or the entry.
+  Function &current() { return bodies_.empty() ? fn : *bodies_.back().fn; }
 
   /// One operator: folded if all operands are known and the result is not too large. Throws
   /// NodeError on a type error.
@@ -113,6 +116,10 @@ public:
   Val select(const Val &c, const Val &a, const Val &b) { return emit(ops::select, {c, a, b}); }
   Val matmul(const Val &a, const Val &b) { return emit(ops::matmul, {a, b}); }
   Val softmax(const Val &v, int64_t axis) { return emit(ops::softmax, {v}, {{"axis", axis}}); }
+  enum class Direction { Forward, Backward };
+  /// A scan of a finished body. `trips` counts where nothing is scanned.
+  Vals scan(const Function &body, llvm::ArrayRef<Val> carried, llvm::ArrayRef<Val> scanned,
+            llvm::ArrayRef<Value *> captured, int64_t trips, Direction direction);
   enum class Keep { Axes, Nothing };
   /// reduce_* over axes; with no axes, the operand.
   Val reduce(const OpDef &op, const Val &v, llvm::ArrayRef<int64_t> axes, Keep keep);
@@ -121,11 +128,46 @@ public:
   }
   Val mean(const Val &v, llvm::ArrayRef<int64_t> axes, Keep keep = Keep::Axes);
 
+  /// What an argument of a body stands for outside: the captured value, or the tensor whose slices it is; or nullptr.
+  Value *origin(Value *arg) const { return origins_.lookup(arg); }
+
 private:
+  friend class BodyScope;
+  using Materialized = llvm::DenseMap<Known *, Value *>;
+  /// A body that is being made.
+  struct Body {
+    Function *fn;
+    Materialized materialized;
+    std::vector<Value *> captured; ///< values of outside; their arguments are the last ones
+    llvm::DenseMap<Value *, Value *> args;
+  };
   std::optional<Vals> fold(const OpDef &op, llvm::ArrayRef<Val> operands, const Attrs &attrs);
-  llvm::DenseMap<Known *, Value *> materialized_;
+  Value *inside(Body &body, Value *v);
+  std::vector<Body> bodies_;
+  llvm::DenseMap<Value *, Value *> origins_;
+  Materialized materialized_;
   std::vector<std::shared_ptr<Known>> alive_; ///< keeps the keys of materialized_ valid
 };
+
+/// A body of scan or cond while it is made: nodes are put into it, and values of outside that they read become its
+/// arguments. It is erased unless it is finished.
+class BodyScope {
+public:
+  BodyScope(Emitter &e, llvm::StringRef name);
+  ~BodyScope();
+  Val arg(llvm::StringRef name, const Type &t);
+  /// A slice of a tensor along axis 0.
+  Val slice(llvm::StringRef name, const Val &of);
+  /// Ends the body; `captured`: the values of outside that its last arguments stand for.
+  Function *finish(llvm::ArrayRef<Val> results, std::vector<Value *> &captured);
+
+private:
+  Emitter &e_;
+  Function *fn_;
+  bool isOpen_ = true;
+};
+/// Gives a body an argument for each of these values of outside, in this order, behind its first ones.
+void takeCaptured(Function &body, llvm::ArrayRef<Value *> has, llvm::ArrayRef<Value *> wanted);
 
 /// Refuses tables of weights or coordinates that no compiler should make.
 void checkTableSize(double elements);

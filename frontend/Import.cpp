@@ -3,6 +3,7 @@
 #include "frontend/Draw.h"
 #include "frontend/ImportTraining.h"
 #include "frontend/Loss.h"
+#include "ir/Control.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
@@ -134,6 +135,18 @@ static void dropDead(Function &f) {
   }
 }
 
+/// Bodies of nodes that went, and of loops that were unrolled in the end.
+static void dropUnusedBodies(Module &m) {
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t i = m.functions.size(); i-- > 0;)
+      if (Function *f = m.functions[i].get(); f->isBody && callersOf(*f).empty()) {
+        m.eraseFunction(f);
+        again = true;
+      }
+  }
+}
+
 /// Inputs that neither function reads need not be given.
 static void dropUnusedInputs(Module &m, ImportReport &report) {
   Function *first = m.functions[0].get();
@@ -141,7 +154,7 @@ static void dropUnusedInputs(Module &m, ImportReport &report) {
   for (auto &a : first->args) {
     bool used = false;
     for (auto &f : m.functions)
-      if (Value *v = f->arg(a->name))
+      if (Value *v = f->isEntry() ? f->arg(a->name) : nullptr)
         used |= v->hasUses() || llvm::is_contained(f->results, v);
     if (!used)
       unused.push_back(a->name);
@@ -149,6 +162,8 @@ static void dropUnusedInputs(Module &m, ImportReport &report) {
   for (const std::string &name : unused) {
     report.remarks.push_back("input '" + name + "' is not used and need not be given");
     for (auto &f : m.functions) {
+      if (!f->isEntry())
+        continue;
       llvm::erase_if(f->args, [&](auto &a) { return a->name == name; });
       for (unsigned i = 0; i < f->args.size(); ++i)
         f->args[i]->index = i;
@@ -266,6 +281,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
       return problems.any() ? problems.take((*file)->name) : std::move(e);
   if (problems.any())
     return problems.take((*file)->name);
+  dropUnusedBodies(*module);
   module->attrs.set("loss", built.lossName);
   dropUnusedInputs(*module, report);
   dropUnusedGlobals(*module, **parameters);

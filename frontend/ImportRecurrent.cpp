@@ -1,4 +1,5 @@
-// RNN, GRU and LSTM, unrolled over time into primitives.
+// RNN, GRU and LSTM: the input's products of all time steps at once, then a scan over time whose body is one step of
+// primitives.
 #include "frontend/Importer.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -31,8 +32,10 @@ Val activate(Emitter &e, const std::string &name, const Val &x, double alpha, do
 class Cell {
 public:
   Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const char *> defaults);
-  /// One step: x W^T for all gates is given; updates h (and c).
+  /// One step: x W^T for all gates and the biases of biased() are given; updates h (and c).
   virtual void step(const Val &xw) = 0;
+  /// Adds to x W^T [rows, G*H] the biases that do not depend on the state.
+  virtual Val biased(const Val &xw) const { return plus(plus(xw, wb), rb); }
   virtual ~Cell() = default;
 
   Val h, c;
@@ -90,33 +93,33 @@ Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const
 
 class Rnn : public Cell {
 public:
+  static constexpr const char *kName = "rnn";
   Rnn(NodeImport &n, int64_t d) : Cell(n, d, 1, {"Tanh"}) {}
-  void step(const Val &xw) override { h = act(0, plus(e.add(plus(xw, wb), recurrent(h)), rb)); }
+  void step(const Val &xw) override { h = act(0, e.add(xw, recurrent(h))); }
 };
 
 class Gru : public Cell {
 public:
+  static constexpr const char *kName = "gru";
   Gru(NodeImport &n, int64_t d) : Cell(n, d, 3, {"Sigmoid", "Tanh"}) {
     resetFirst_ = n.i("linear_before_reset") == 0;
   }
+  /// The reset gate may apply to what the recurrent bias is added to.
+  Val biased(const Val &xw) const override {
+    return resetFirst_ ? Cell::biased(xw) : plus(xw, wb);
+  }
   /// Gates z, r, h.
-  void step(const Val &xw) override {
-    Val in = plus(xw, wb);
-    Val zr = e.slice(in, 1, 0, 2 * hidden_);
+  void step(const Val &in) override {
     Val own = resetFirst_ ? e.matmul(h, e.transpose(e.slice(r, 0, 0, 2 * hidden_), {1, 0}))
                           : plus(recurrent(h), rb);
-    if (resetFirst_ && rb)
-      own = e.add(own, e.slice(rb, 0, 0, 2 * hidden_));
-    zr = e.add(zr, resetFirst_ ? own : e.slice(own, 1, 0, 2 * hidden_));
+    Val zr = e.add(e.slice(in, 1, 0, 2 * hidden_),
+                   resetFirst_ ? own : e.slice(own, 1, 0, 2 * hidden_));
     Val z = act(0, gate(zr, 0)), reset = act(0, gate(zr, 1)), fresh;
-    if (resetFirst_) {
+    if (resetFirst_)
       fresh =
           e.matmul(e.mul(reset, h), e.transpose(e.slice(r, 0, 2 * hidden_, 3 * hidden_), {1, 0}));
-      if (rb)
-        fresh = e.add(fresh, e.slice(rb, 0, 2 * hidden_, 3 * hidden_));
-    } else {
+    else
       fresh = e.mul(reset, gate(own, 2));
-    }
     Val candidate = act(1, e.add(gate(in, 2), fresh));
     h = e.add(e.mul(e.sub(e.like(1, z), z), candidate), e.mul(z, h));
   }
@@ -127,6 +130,7 @@ private:
 
 class Lstm : public Cell {
 public:
+  static constexpr const char *kName = "lstm";
   Lstm(NodeImport &n, int64_t d) : Cell(n, d, 4, {"Sigmoid", "Tanh", "Tanh"}) {
     coupled_ = n.i("input_forget") != 0;
     if (n.has(7)) {
@@ -137,7 +141,7 @@ public:
   }
   /// Gates i, o, f, c.
   void step(const Val &xw) override {
-    Val all = plus(e.add(plus(xw, wb), recurrent(h)), rb);
+    Val all = e.add(xw, recurrent(h));
     auto looking = [&](const Val &v, size_t p, const Val &cell) {
       return peepholes_.empty() ? v : e.add(v, e.mul(peepholes_[p], cell));
     };
@@ -154,6 +158,45 @@ private:
   Vals peepholes_;
 };
 
+/// What one direction gives: outputs of all steps [T, B, H], and the last states [B, H].
+struct Direction {
+  Val outputs, h, c;
+};
+
+/// One direction over the input's products [T, B, G*H]. `lengths` [B, 1]: of the samples, or absent.
+template <typename C>
+Direction overTime(Emitter &e, C &cell, const Val &xw, const Val &lengths, bool isReverse) {
+  int64_t steps = xw.dim(0);
+  Vals carried{cell.h}, scanned{xw};
+  if (cell.c)
+    carried.push_back(cell.c);
+  if (lengths)
+    scanned.push_back(e.iota({steps}, 0));
+  BodyScope body(e, llvm::StringRef(C::kName));
+  Val h = cell.h = body.arg("h", cell.h.type), c;
+  if (cell.c)
+    c = cell.c = body.arg("c", cell.c.type);
+  Val now = body.slice("xw", xw), t = lengths ? body.slice("t", scanned[1]) : Val();
+  cell.step(now);
+  Val y = cell.h;
+  if (lengths) { // beyond a sample's end its state stays and its output is 0
+    Val alive = e(ops::lt, t, lengths);
+    y = e.select(alive, cell.h, e.like(0, h));
+    cell.h = e.select(alive, cell.h, h);
+    if (c)
+      cell.c = e.select(alive, cell.c, c);
+  }
+  Vals results{cell.h};
+  if (c)
+    results.push_back(cell.c);
+  results.push_back(y);
+  std::vector<Value *> captured;
+  Function *f = body.finish(results, captured);
+  Vals out = e.scan(*f, carried, scanned, captured, steps,
+                    isReverse ? Emitter::Direction::Backward : Emitter::Direction::Forward);
+  return {out.back(), out[0], c ? out[1] : Val()};
+}
+
 /// All directions over all steps. `layout` 0: [T, B, I]; 1: [B, T, I].
 template <typename C> void recurrent(NodeImport &n) {
   Emitter &e = n.e;
@@ -161,6 +204,8 @@ template <typename C> void recurrent(NodeImport &n) {
   bool batchFirst = n.i("layout") != 0;
   Val x = batchFirst ? e.transpose(n.in(0), {1, 0, 2}) : n.in(0);
   int64_t steps = x.dim(0), batch = x.dim(1), hidden = n.in(2).dim(2), directions = n.in(1).dim(0);
+  if (steps < 1)
+    unsupported("an empty sequence");
   std::string direction = n.s("direction", "forward");
   Val lengths = n.has(4) ? e.reshape(e.cast(n.in(4), Elem::I64), {batch, 1}) : Val();
   if (lengths.known &&
@@ -171,39 +216,22 @@ template <typename C> void recurrent(NodeImport &n) {
       return e.expand(e.like(0, x), {batch, hidden});
     return ofDirection(e, batchFirst ? e.transpose(n.in(input), {1, 0, 2}) : n.in(input), d);
   };
-  std::vector<Vals> outputs(steps); // per step, one per direction: [B, H]
-  Vals lastH, lastC;
+  Vals outputs, lastH, lastC;
   for (int64_t d = 0; d < directions; ++d) {
     C cell(n, d);
     cell.h = initial(5, d);
     if (std::is_same_v<C, Lstm>)
       cell.c = initial(6, d);
-    bool reverse = direction == "reverse" || d == 1;
     Val flat = e.reshape(x, {steps * batch, x.dim(2)});
-    Val xw = e.reshape(e.matmul(flat, e.transpose(cell.w, {1, 0})), {steps, batch, cell.w.dim(0)});
-    for (int64_t k = 0; k < steps; ++k) {
-      int64_t t = reverse ? steps - 1 - k : k;
-      Val h = cell.h, c = cell.c;
-      cell.step(e.reshape(e.slice(xw, 0, t, t + 1), {batch, cell.w.dim(0)}));
-      Val y = cell.h;
-      if (lengths) { // beyond a sample's end its state stays and its output is 0
-        Val alive = e(ops::lt, e.like(double(t), lengths), lengths);
-        y = e.select(alive, cell.h, e.like(0, h));
-        cell.h = e.select(alive, cell.h, h);
-        if (c)
-          cell.c = e.select(alive, cell.c, c);
-      }
-      outputs[t].push_back(y);
-    }
-    lastH.push_back(cell.h);
-    lastC.push_back(cell.c);
+    Val xw = cell.biased(e.matmul(flat, e.transpose(cell.w, {1, 0})));
+    xw = e.reshape(xw, {steps, batch, cell.w.dim(0)});
+    Direction r = overTime(e, cell, xw, lengths, direction == "reverse" || d == 1);
+    outputs.push_back(e.reshape(r.outputs, {steps, 1, batch, hidden}));
+    lastH.push_back(r.h);
+    lastC.push_back(r.c);
   }
   if (n.wants(0)) {
-    Vals rows;
-    for (Vals &at : outputs)
-      for (Val &y : at)
-        rows.push_back(e.reshape(y, {1, 1, batch, hidden}));
-    Val y = e.reshape(e.concat(rows, 0), {steps, directions, batch, hidden});
+    Val y = e.concat(outputs, 1);
     n.out(0, batchFirst ? e.transpose(y, {2, 0, 1, 3}) : y);
   }
   auto last = [&](Vals &states) {

@@ -128,7 +128,11 @@ Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto
 }
 
 Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims, Elem elem) {
-  Vals states{Emitter::of(runtimeState("seed", Elem::I64)),
+  Val seed = Emitter::of(runtimeState("seed", Elem::I64));
+  constexpr double kApart = 1000003; // each iteration of a loop draws from a seed of its own
+  for (const Val &k : iterations)
+    seed = e.add(seed, e.mul(e.add(k, 1), kApart));
+  Vals states{seed,
               Emitter::of(runtimeState("step", Elem::I64)),
               Emitter::of(runtimeState("micro", Elem::I64))};
   return e.emit(op, states,
@@ -144,7 +148,11 @@ GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
 void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi,
                               std::optional<int64_t> ignore) {
   Value *v = index.value;
-  while (v && v->def) { // whatever only moves or widens elements
+  while (v && (v->def || e.origin(v))) { // whatever only moves or widens elements
+    if (!v->def) {
+      v = e.origin(v);
+      continue;
+    }
     const OpDef *op = v->def->op;
     Value *from = v->def->numOperands() ? v->def->operand(0) : nullptr;
     // A column of a table says nothing about the others; labels shifted by one position are still
@@ -314,7 +322,7 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
         unsupported("output " + llvm::Twine(i));
       bool isFresh = v.value && v.value->def && v.value->def->loc == e.loc;
       if (isFresh && named_.insert(v.value).second)
-        v.value->name = e.fn.unique(n.output(i));
+        v.value->name = e.current().unique(n.output(i));
       scope.values[n.output(i)] = v;
     }
   } catch (const NodeError &err) {

@@ -118,6 +118,7 @@ public:
   ImportReport &report;
   Emitter e;
   Scope main;
+  Vals iterations; ///< numbers of the iterations of the loops whose bodies are being made
 
   bool training() const { return mode == Mode::Training; }
   /// The whole graph; inputs become arguments.

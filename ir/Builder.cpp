@@ -1,5 +1,6 @@
 // Nodes with inferred types, constants and shapes that rules need, and expressions as nodes.
 #include "ir/Builder.h"
+#include "ir/Control.h"
 #include "ir/Scalar.h"
 #include "llvm/Support/ErrorHandling.h"
 
@@ -14,7 +15,8 @@ llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> opera
   llvm::SmallVector<const Type *, 4> types;
   for (Value *v : operands)
     types.push_back(v ? &v->type : nullptr);
-  auto results = inferTypes(op, types, attrs);
+  auto results = callsBodies(op) ? typesByBodies(op, types, attrs, *fn.module)
+                                 : inferTypes(op, types, attrs);
   if (!results)
     return results.takeError();
   Node *n = fn.insert(std::make_unique<Node>(&op, loc), before);

@@ -1,4 +1,5 @@
 #include "ir/Graph.h"
+#include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "llvm/ADT/DenseMap.h"
@@ -128,6 +129,21 @@ void Node::erase() {
   parent_->nodes.erase(self_);
 }
 
+void Node::eraseOperand(unsigned i) {
+  std::vector<Value *> kept = operands_;
+  kept.erase(kept.begin() + i);
+  dropOperands();
+  for (Value *v : kept)
+    addOperand(v);
+}
+
+void Node::eraseResult(unsigned i) {
+  assert(!results[i]->hasUses() && "erasing a result that is used");
+  results.erase(results.begin() + i);
+  for (unsigned k = i; k < results.size(); ++k)
+    results[k]->index = k;
+}
+
 // ---- functions
 
 Function::~Function() {
@@ -139,6 +155,13 @@ Value *Function::addArg(StringRef n, Type t) {
   args.push_back(std::make_unique<Value>(Value::Argument, unique(n), std::move(t)));
   args.back()->index = args.size() - 1;
   return args.back().get();
+}
+
+void Function::eraseArg(unsigned i) {
+  assert(!args[i]->hasUses() && "erasing an argument that is used");
+  args.erase(args.begin() + i);
+  for (unsigned k = i; k < args.size(); ++k)
+    args[k]->index = k;
 }
 
 Node *Function::insert(std::unique_ptr<Node> n, Node *before) {
@@ -214,6 +237,15 @@ Function *Module::addFunction(StringRef n) {
   functions.back()->name = n.str();
   functions.back()->module = this;
   return functions.back().get();
+}
+
+Function *Module::addBody(StringRef base) {
+  std::string name = base.str();
+  for (unsigned i = 1; function(name); ++i)
+    name = (base + "." + llvm::Twine(i)).str();
+  Function *f = addFunction(name);
+  f->isBody = true;
+  return f;
 }
 
 void Module::eraseGlobal(GlobalValue *g) {
@@ -330,23 +362,14 @@ std::unique_ptr<Module> Module::clone() const {
   for (auto &f : functions) {
     Function *c = m->addFunction(f->name);
     c->isKernel = f->isKernel;
+    c->isBody = f->isBody;
     c->resultNames = f->resultNames;
     for (auto &a : f->args)
       map[a.get()] = c->addArg(a->name, a->type);
-    for (auto &n : f->nodes) {
-      auto k = std::make_unique<Node>(n->op, n->loc);
-      k->attrs = n->attrs;
-      Node *node = c->insert(std::move(k));
-      for (Value *o : n->operands())
-        node->addOperand(o ? map.lookup(o) : nullptr);
-      for (auto &r : n->results) {
-        node->results.push_back(
-            std::make_unique<Value>(Value::Result, c->unique(r->name), r->type));
-        node->results.back()->def = node;
-        node->results.back()->index = r->index;
-        map[r.get()] = node->results.back().get();
-      }
-    }
+    std::vector<Node *> nodes;
+    for (auto &n : f->nodes)
+      nodes.push_back(n.get());
+    copyNodes(nodes, *c, map);
     for (Value *r : f->results)
       c->results.push_back(map.lookup(r));
   }

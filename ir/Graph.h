@@ -135,6 +135,9 @@ public:
   void moveBefore(Node *other);
   /// Unlinks and deletes; no result may have uses.
   void erase();
+  /// What follows moves up by one. The result may have no uses.
+  void eraseOperand(unsigned i);
+  void eraseResult(unsigned i);
 
 private:
   friend class Function;
@@ -153,12 +156,17 @@ public:
   std::vector<Value *> results;
   std::vector<std::string> resultNames; ///< the outputs' names in the model; may be shorter than results
   bool isKernel = false;                ///< `kernel @k`: the body of a fused operator
+  bool isBody = false;                  ///< `body @b`: what scan and cond run (ir/Control.h)
 
   using List = std::list<std::unique_ptr<Node>>;
   List nodes;
 
   ~Function();
   Value *addArg(llvm::StringRef name, Type t);
+  /// What follows moves up by one. The argument may have no uses.
+  void eraseArg(unsigned i);
+  /// `func`: neither a kernel nor a body.
+  bool isEntry() const { return !isKernel && !isBody; }
   /// Inserts a new node before `before` (at the end if null).
   Node *insert(std::unique_ptr<Node> n, Node *before = nullptr);
   Node *first() const { return nodes.empty() ? nullptr : nodes.front().get(); }
@@ -203,6 +211,8 @@ public:
   GlobalValue *global(llvm::StringRef name) const;
   Function *function(llvm::StringRef name) const;
   Function *addFunction(llvm::StringRef name);
+  /// A new body, called `base`, or `base.1`, ...
+  Function *addBody(llvm::StringRef base);
   void eraseGlobal(GlobalValue *g);
   void eraseFunction(Function *f);
   /// Adds a constant with these bytes (row-major, little-endian) to constData, or returns an equal one.

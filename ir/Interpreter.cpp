@@ -1,6 +1,7 @@
 // Evaluation of nodes and functions on whole tensors.
 #include "ir/Interpreter.h"
 #include "ir/Builder.h"
+#include "ir/Control.h"
 #include "ir/Philox.h"
 #include "ir/Scalar.h"
 #include "llvm/ADT/DenseMap.h"
@@ -203,6 +204,8 @@ private:
   llvm::Expected<Tensor> initial(const GlobalValue &g);
   llvm::Expected<Tensors> call(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> started(Node &n, ArrayRef<const Tensor *> in);
+  llvm::Expected<Tensors> scan(Node &n, ArrayRef<const Tensor *> in);
+  llvm::Expected<Tensors> cond(Node &n, ArrayRef<const Tensor *> in);
   llvm::Error execute(Node &n);
 };
 } // namespace
@@ -287,7 +290,58 @@ llvm::Expected<Tensors> Run::started(Node &n, ArrayRef<const Tensor *> in) {
   return evalNode(body, in, compute);
 }
 
+/// Row t of `stack`, or the place in it.
+template <typename F> static void withRow(Tensor &stack, Tensor &row, int64_t t, F f) {
+  int64_t n = row.count();
+  if (row.isFloat())
+    f(stack.f.begin() + t * n, row.f.begin(), n);
+  else
+    f(stack.i.begin() + t * n, row.i.begin(), n);
+}
+
+llvm::Expected<Tensors> Run::scan(Node &n, ArrayRef<const Tensor *> in) {
+  Function *body = bodiesOf(n)[0];
+  if (!body)
+    return errorAt(n.loc, llvm::Twine("there is no body '@") + n.attrs.s("body") + "'");
+  ScanForm form(n);
+  Tensors args, results;
+  for (size_t i = 0; i < in.size(); ++i)
+    args.push_back(form.isSlice(unsigned(i)) ? Tensor(body->args[i]->type) : *in[i]);
+  for (auto &r : n.results)
+    results.emplace_back(r->type);
+  for (int64_t k = 0; k < form.trips; ++k) {
+    int64_t t = form.reverse ? form.trips - 1 - k : k;
+    for (unsigned i = form.carried; i < form.carried + form.scanned; ++i)
+      withRow(const_cast<Tensor &>(*in[i]), args[i], t,
+              [](auto from, auto to, int64_t count) { std::copy_n(from, count, to); });
+    auto out = runFunction(*body, args, memory, compute);
+    if (!out)
+      return out;
+    for (unsigned i = form.carried; i < out->size(); ++i)
+      withRow(results[i], (*out)[i], t,
+              [](auto to, auto from, int64_t count) { std::copy_n(from, count, to); });
+    for (unsigned i = 0; i < form.carried; ++i)
+      args[i] = std::move((*out)[i]);
+  }
+  std::move(args.begin(), args.begin() + form.carried, results.begin());
+  return results;
+}
+
+llvm::Expected<Tensors> Run::cond(Node &n, ArrayRef<const Tensor *> in) {
+  Function *body = bodiesOf(n)[in[0]->i[0] ? 0 : 1];
+  if (!body)
+    return errorAt(n.loc, "a body of 'cond' is missing");
+  Tensors args;
+  for (const Tensor *t : in.drop_front())
+    args.push_back(*t);
+  return runFunction(*body, args, memory, compute);
+}
+
 llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
+  if (n.op == &ops::scan)
+    return scan(n, in);
+  if (n.op == &ops::cond)
+    return cond(n, in);
   if (n.op == &ops::start)
     return started(n, in);
   if (n.op == &ops::wait)

@@ -1,4 +1,5 @@
 // What the verifier's rules V1 and V2 say of one node and its operands.
+#include "ir/Control.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CheckedArithmetic.h"
@@ -59,7 +60,7 @@ static bool fits(StringRef kind, const Attr &a) {
     return isInt;
   if (kind == "float")
     return isInt || std::holds_alternative<double>(a);
-  if (kind == "str")
+  if (kind == "str" || kind == "body")
     return std::holds_alternative<std::string>(a);
   if (kind == "ints")
     return isInts;
@@ -237,5 +238,7 @@ llvm::Expected<Types> zcc::expectedTypes(const Node &n, const Module &m) {
   llvm::SmallVector<const Type *> operands;
   for (const Value *v : n.operands())
     operands.push_back(v ? &v->type : nullptr);
+  if (callsBodies(*n.op))
+    return typesByBodies(*n.op, operands, n.attrs, m);
   return inferTypes(*n.op, operands, n.attrs);
 }

@@ -17,7 +17,8 @@ struct OperandDef {
   enum Flags { None = 0, Optional = 1, Variadic = 2, AnyElem = 4 } flags = None;
 };
 
-/// An attribute: kind is one of "int", "float", "str", "ints", "floats"; `otherwise` is printed nowhere.
+/// An attribute: kind is one of "int", "float", "str", "ints", "floats", "body" (the name of one); `otherwise` is
+/// printed nowhere.
 struct AttrDef {
   const char *name;
   const char *kind;

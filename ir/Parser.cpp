@@ -68,9 +68,9 @@ bool Parser::item() {
     return data();
   if (tok.is("param") || tok.is("state") || tok.is("const"))
     return global();
-  if (tok.is("func") || tok.is("kernel"))
-    return function(tok.is("kernel"));
-  return unexpected("param, state, const, kernel, func, attrs, folder, data or '}'");
+  if (tok.is("func") || tok.is("kernel") || tok.is("body"))
+    return function();
+  return unexpected("param, state, const, kernel, body, func, attrs, folder, data or '}'");
 }
 
 std::string Parser::inFolder(StringRef path) const {
@@ -141,7 +141,8 @@ bool Parser::value(Value *&v) {
                              didYouMean(t.str, std::move(names)));
 }
 
-bool Parser::function(bool isKernel) {
+bool Parser::function() {
+  bool isKernel = tok.is("kernel"), isBody = tok.is("body");
   advance();
   Token name;
   if (!take(Token::Symbol, "a function's name, like @micro", name))
@@ -150,6 +151,7 @@ bool Parser::function(bool isKernel) {
     return fail(name.range(), "'@" + name.str + "' is defined twice");
   fn = m->addFunction(name.str);
   fn->isKernel = isKernel;
+  fn->isBody = isBody;
   positions[fn] = name.begin();
   locals.clear();
   if (!expect("("))

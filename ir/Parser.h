@@ -41,7 +41,7 @@ private:
   void encoding(Init &i);
   bool globalAttrs(GlobalValue &g);
 
-  bool function(bool isKernel);
+  bool function();
   bool argument();
   bool resultList(std::vector<std::pair<Type, Token>> &types);
   bool returns(const std::vector<std::pair<Type, Token>> &types);

@@ -1,4 +1,5 @@
 #include "ir/Interpreter.h"
+#include "ir/Control.h"
 #include "ir/Lexer.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
@@ -135,8 +136,9 @@ void Printer::module() {
   head();
   for (auto &g : m.globals)
     global(*g);
+  std::vector<Function *> ordered = calleesFirst(m);
   for (bool kernels : {true, false})
-    for (auto &f : m.functions)
+    for (const Function *f : ordered)
       if (f->isKernel == kernels)
         function(*f);
   os << "}\n";
@@ -271,7 +273,7 @@ void Printer::function(const Function &f) {
   for (auto &n : f.nodes)
     for (auto &r : n->results)
       name(r.get(), localNames);
-  os << (f.isKernel ? "\n  kernel @" : "\n  func @");
+  os << (f.isKernel ? "\n  kernel @" : f.isBody ? "\n  body @" : "\n  func @");
   printName(os, f.name);
   os << '(';
   llvm::ListSeparator sep, comma;

@@ -1,5 +1,6 @@
 // Each rule is one function. What is checked of a single node, and shared with the parser, is in
 // NodeRules.cpp.
+#include "ir/Control.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -91,7 +92,9 @@ static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &glob
   for (auto &a : f.args)
     defined.insert(a.get());
   auto isVisible = [&](const Value *v) {
-    return defined.contains(v) || (!f.isKernel && globals.contains(v));
+    if (defined.contains(v) || f.isKernel || !globals.contains(v))
+      return defined.contains(v);
+    return !f.isBody || static_cast<const GlobalValue *>(v)->role == GlobalValue::Const;
   };
   for (auto &n : f.nodes) {
     bool known = true;
@@ -101,6 +104,8 @@ static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &glob
       known = false;
       if (v->isGlobal() && f.isKernel)
         r.at(*n, "[V1] a kernel reads only its arguments, not " + quoted(v));
+      else if (v->isGlobal() && f.isBody)
+        r.at(*n, "[V1] a body reads only its arguments and constants, not " + quoted(v));
       else
         r.at(*n, "[V1] " + quoted(v) + " is used before it is defined");
     }
@@ -291,7 +296,27 @@ static void checkV5(Report &r) {
 
 // ---- V6: the same order of collectives on every rank
 
+static bool isPlain(const Type &t) {
+  return !t.isFuture && t.shards == 1 && t.addends == 1 && t.space == Space::Device;
+}
+
+static void checkBody(const Function &f, Report &r) {
+  if (llvm::is_contained({"init", "micro", "update", "eval"}, StringRef(f.name)))
+    r.at(f, "[V6] a body is no entry of the program: it cannot be called '@" + f.name + "'");
+  if (isRecursive(f))
+    r.at(f, "[V6] body '@" + f.name + "' names itself");
+  for (auto &a : f.args)
+    if (!isPlain(a->type))
+      r.at(f, "[V6] a body takes whole tensors in @device, not " + quoted(a.get()) + " (" +
+                  a->type.str() + ")");
+  for (auto &n : f.nodes)
+    if (!n->op->isPure() || llvm::any_of(n->results, [](auto &v) { return !isPlain(v->type); }))
+      r.at(*n, "[V6] '" + StringRef(n->op->name) + "' is not allowed in a body");
+}
+
 static void checkV6(const Function &f, Report &r) {
+  if (f.isBody)
+    checkBody(f, r);
   if (!f.isKernel)
     return;
   for (auto &n : f.nodes)

@@ -12,6 +12,7 @@
 // compute again from what is kept anyway are computed again instead of stored. Equal bodies become one kernel.
 // What a library kernel reads, it reads dense or with the strides that its record allows: a `copy` is put in otherwise.
 #include "ir/Builder.h"
+#include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "ir/View.h"
 #include "passes/FuseGroups.h"
@@ -104,7 +105,11 @@ static Node *splatConstant(Value *v) {
 }
 
 static Value *copyOf(Function &f, Node *before, Value *v) {
-  Loc loc = before ? before->loc : v->def ? v->def->loc : static_cast<GlobalValue *>(v)->loc;
+  Loc loc = before           ? before->loc
+            : v->def         ? v->def->loc
+            : v->isGlobal()  ? static_cast<GlobalValue *>(v)->loc
+            : f.isBody       ? callersOf(f)[0]->loc
+                             : makeLoc(v->name);
   Builder b(f, before, loc ? loc : makeLoc(v->name));
   return b.make(ops::copy, {v}, {}, v->name);
 }
@@ -160,7 +165,7 @@ static llvm::Error globalizeConstants(Module &m, Function &f) {
 /// Whether a library kernel takes operand `i` with these strides: OpDef::strided, a letter an operand. 'm': a matrix,
 /// one of the last two axes contiguous; 'r': rows, the last axis contiguous; '-': dense.
 static bool acceptsView(const Node &n, unsigned i, const View &v) {
-  if (v.isDense())
+  if (v.isDense() || (callsBodies(*n.op) && v.strides == denseStrides(v.dims)))
     return true;
   const char *s = n.op->strided;
   char rule = s && i < strlen(s) ? s[i] : '-';
@@ -177,7 +182,32 @@ static bool acceptsView(const Node &n, unsigned i, const View &v) {
   return unit(d - 1, d - 2) || (rule == 'm' && unit(d - 2, d - 1));
 }
 
+/// A body that a body names is told where its operands lie once: they must not be slices.
+static bool movesInto(const Node &n, const View &v) {
+  if (!callsBodies(*n.op) || v.base->kind != Value::Argument || !n.parent()->isBody)
+    return false;
+  return llvm::any_of(callersOf(*n.parent()), [&](Node *c) {
+    return c->op == &ops::scan && ScanForm(*c).isSlice(v.base->index);
+  });
+}
+
+/// What a body returns it has made, or it is what it carries unchanged: arguments may be overwritten before results are
+/// left. They are copied first, so that new values of what is carried can be made in place.
+static void copyReturnedArgs(Function &f) {
+  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op == &ops::scan; });
+  for (unsigned i = 0; i < f.results.size(); ++i) {
+    Value *v = f.results[i];
+    auto s = viewOf(v);
+    bool isOwn = carries && i < f.args.size() && v == f.args[i].get() &&
+                 llvm::all_of(callersOf(f), [&](Node *c) { return i < ScanForm(*c).carried; });
+    if (s && s->base->kind == Value::Argument && !isOwn)
+      f.results[i] = copyOf(f, v->def ? v->def->next() : f.first(), v);
+  }
+}
+
 static void legalizeViews(Function &f) {
+  if (f.isBody && !callersOf(f).empty())
+    copyReturnedArgs(f);
   for (Node *n = f.first(); n; n = n->next()) {
     if (n->op == &ops::reshape && !viewOf(n->result()))
       n->setOperand(0, copyOf(f, n, n->operand(0)));
@@ -185,9 +215,9 @@ static void legalizeViews(Function &f) {
       continue;
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       Value *v = n->operand(i);
-      if (!v || !v->def || !v->def->op->view)
+      if (!v || !(v->def ? v->def->op->view : f.isBody))
         continue;
-      if (!acceptsView(*n, i, *viewOf(v)))
+      if (auto view = viewOf(v); !acceptsView(*n, i, *view) || movesInto(*n, *view))
         n->setOperand(i, copyOf(f, n, v));
     }
   }

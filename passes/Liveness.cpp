@@ -1,4 +1,5 @@
 #include "passes/Liveness.h"
+#include "ir/Control.h"
 #include "ir/Op.h"
 #include <algorithm>
 
@@ -38,30 +39,39 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
     pairs.push_back({0, 0});
   for (unsigned i = 0; isAllReduce && i < n.numOperands(); ++i)
     pairs.push_back({i, i});
+  for (unsigned i = 0; n.op == &ops::scan && i < ScanForm(n).carried; ++i)
+    pairs.push_back({i, i});
   return pairs;
 }
 
 std::string zcc::argOffsetsAttr(const Function &f) { return f.name + "_args"; }
+std::string zcc::argStepsAttr(const Function &f) { return f.name + "_steps"; }
 
-int64_t zcc::plannedOffset(const Function &f, Value *v) {
+Place zcc::placeOf(const Function &f, Value *v) {
   std::optional<View> s = storageOf(v);
   if (!s)
-    return -1;
-  int64_t base = -1;
+    return {};
+  Place p;
   Value *b = s->base;
-  if (b->kind == Value::Global) {
-    base = static_cast<GlobalValue *>(b)->attrs.i("offset", -1);
-  } else if (b->kind == Value::Argument) {
-    std::vector<int64_t> offsets = f.module->attrs.ints(argOffsetsAttr(f));
+  auto take = [&](const std::vector<int64_t> &offsets, const std::vector<int64_t> &steps) {
     if (b->index < offsets.size())
-      base = offsets[b->index];
-  } else {
-    std::vector<int64_t> offsets = b->def->attrs.ints("offsets");
-    if (b->index < offsets.size())
-      base = offsets[b->index];
-  }
-  return base < 0 ? -1 : base + s->offset * elemBytes(b->type.elem);
+      p.offset = offsets[b->index];
+    if (b->index < steps.size())
+      p.step = steps[b->index];
+  };
+  if (b->kind == Value::Global)
+    p.offset = static_cast<GlobalValue *>(b)->attrs.i("offset", -1);
+  else if (b->kind == Value::Argument)
+    take(f.module->attrs.ints(argOffsetsAttr(f)), f.module->attrs.ints(argStepsAttr(f)));
+  else
+    take(b->def->attrs.ints("offsets"), b->def->attrs.ints("steps"));
+  if (p.offset < 0)
+    return {};
+  p.offset += s->offset * elemBytes(b->type.elem);
+  return p;
 }
+
+int64_t zcc::plannedOffset(const Function &f, Value *v) { return placeOf(f, v).offset; }
 
 // ---- lifetimes
 
@@ -237,6 +247,40 @@ static llvm::Error checkInGlobal(const Liveness &l, const Placed &p, const Place
   return llvm::Error::success();
 }
 
+/// What lies in a function's memory: values and workspaces. Of a body, what it makes where results are left is told
+/// apart.
+static llvm::Error collectPlaced(const Function &f, const Liveness &l, std::vector<Placed> &values) {
+  std::vector<Node *> callers = f.isBody ? callersOf(f) : std::vector<Node *>();
+  if (f.isBody && callers.size() != 1)
+    return error("[V7] body '@" + f.name + "' is named by " + llvm::Twine(callers.size()) +
+                 " nodes, not by one");
+  auto inPlace = f.isBody ? producedInPlace(f, *callers[0], l) : llvm::MapVector<Value *, unsigned>();
+  for (auto &[v, life] : l.values) {
+    Place p = placeOf(f, v);
+    std::string what = "[V7] '%" + v->name + "' of @" + f.name;
+    if (p.offset < 0)
+      return error(what + " has no offset");
+    if (f.isBody && v->kind == Value::Argument) {
+      if (!(p == argPlace(*callers[0], v->index)))
+        return error(what + " does not lie where its operand does");
+      continue;
+    }
+    auto result = inPlace.find(v);
+    if (result != inPlace.end() && p == resultPlace(*callers[0], result->second))
+      continue;
+    if (p.step != 0)
+      return error(what + " moves and is no slice or row");
+    values.push_back({v, v->def, p.offset, p.offset + v->type.localBytes(), life});
+  }
+  for (auto &n : f.nodes)
+    if (n->attrs.has("scratch")) {
+      int at = l.number.lookup(n.get());
+      int64_t o = n->attrs.i("scratch");
+      values.push_back({nullptr, n.get(), o, o + n->attrs.i("scratch_bytes"), {at, at}});
+    }
+  return llvm::Error::success();
+}
+
 static llvm::Error verifyFunction(const Module &m, const Function &f) {
   auto liveness = computeLiveness(f);
   if (!liveness)
@@ -249,18 +293,8 @@ static llvm::Error verifyFunction(const Module &m, const Function &f) {
       return errorAt(g->loc, "[V7] global '%" + g->name + "' has no offset");
     globals.push_back({g.get(), nullptr, o, o + g->type.localBytes(), {}});
   }
-  for (auto &[v, life] : l.values) {
-    int64_t o = plannedOffset(f, v);
-    if (o < 0)
-      return error("[V7] '%" + v->name + "' of @" + f.name + " has no offset");
-    values.push_back({v, v->def, o, o + v->type.localBytes(), life});
-  }
-  for (auto &n : f.nodes)
-    if (n->attrs.has("scratch")) {
-      int at = l.number.lookup(n.get());
-      int64_t o = n->attrs.i("scratch");
-      values.push_back({nullptr, n.get(), o, o + n->attrs.i("scratch_bytes"), {at, at}});
-    }
+  if (auto e = collectPlaced(f, l, values))
+    return e;
 
   auto byBegin = [](const Placed &a, const Placed &b) { return a.begin < b.begin; };
   llvm::sort(globals, byBegin);
@@ -269,11 +303,18 @@ static llvm::Error verifyFunction(const Module &m, const Function &f) {
     if (globals[i].end > globals[i + 1].begin)
       return error("[V7] globals " + globals[i].name() + " and " + globals[i + 1].name() +
                    " overlap");
-  int64_t arena = m.attrs.i("arena_bytes");
+  // A body has the workspace of the node that names it.
+  int64_t begin = 0, end = m.attrs.i("arena_bytes");
+  if (f.isBody) {
+    const Node *caller = callersOf(f)[0];
+    begin = caller->attrs.i("scratch");
+    end = begin + caller->attrs.i("scratch_bytes");
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     const Placed &p = values[i];
-    if (p.end > arena)
-      return error("[V7] " + p.name() + " lies outside the arena");
+    if (p.begin < begin || p.end > end)
+      return error("[V7] " + p.name() + " lies outside the " +
+                   (f.isBody ? "workspace of its body" : "arena"));
     for (const Placed &g : globals)
       if (p.begin < g.end && g.begin < p.end)
         if (auto e = checkInGlobal(l, p, g))

@@ -50,11 +50,26 @@ bool readsInPlaceOnly(const Node &n, unsigned result, const Value *v);
 /// counted.
 std::vector<int64_t> liveBytes(const Function &f, const Liveness &l);
 
-/// Offset in the arena (bytes) of element 0 of a value that a planned function uses, through views;
-/// -1 if it has none.
+/// Where element 0 of a value lies in the arena, in bytes: in the iteration at slice t of a scan, at offset + t * step.
+struct Place {
+  int64_t offset = -1, step = 0;
+  bool operator==(const Place &o) const { return offset == o.offset && step == o.step; }
+};
+/// Of a value that a planned function uses, through views; offset -1 if it has none.
+Place placeOf(const Function &f, Value *v);
+/// Its offset alone.
 int64_t plannedOffset(const Function &f, Value *v);
-/// Name of the module attribute with the offsets of a function's arguments.
+/// Names of the module attributes with the offsets of a function's arguments, and with their steps.
 std::string argOffsetsAttr(const Function &f);
+std::string argStepsAttr(const Function &f);
+
+/// Where the arguments of a body lie, and where it leaves its results: in memory of the node that names it.
+Place argPlace(const Node &caller, unsigned arg);
+Place resultPlace(const Node &caller, unsigned result);
+/// The values of a body that may be made right where results are left, with the result's number: nobody reads there any
+/// more, and no other body has to be told a moving place.
+llvm::MapVector<Value *, unsigned> producedInPlace(const Function &body, const Node &caller,
+                                                   const Liveness &l);
 
 /// Rule V7: values whose lifetimes overlap have memory of their own, unless one is written in place
 /// of the other.

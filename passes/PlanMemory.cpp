@@ -6,14 +6,18 @@
 //   scratch_bytes = 64}
 //
 // The arena is [globals | inputs and results of @micro | values]: the last part is shared by the
-// functions, which never run at once. A result is written over an operand that dies there, or into
+// functions, which never run at once. The values of a body are the workspace of the node that names it; its arguments and
+// results lie in that node's operands and results, slices and rows at a step of their size. A result is written over an operand that dies there, or into
 // the memory of the global that it is assigned to, where the node's record or `inplace` attribute
 // allows it.
+#include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
 #include "passes/Pass.h"
 #include "llvm/Support/MathExtras.h"
+#include "llvm/ADT/DenseSet.h"
 #include <algorithm>
+#include <map>
 
 using namespace zcc;
 
@@ -35,8 +39,12 @@ struct FunctionPlan {
   std::vector<Buffer> buffers;
   llvm::DenseMap<const Value *, unsigned> bufferOf;
   llvm::DenseMap<const Value *, GlobalValue *> inGlobal;
+  llvm::MapVector<Value *, unsigned> inResult; ///< of a body: made where results are left
+  int64_t bytes = 0;                           ///< what the buffers take
   llvm::DenseMap<const Node *, unsigned> scratchOf;
 };
+/// The plans of bodies, before those of what names them.
+using Plans = std::map<const Function *, FunctionPlan>;
 } // namespace
 
 static int64_t roundUp(int64_t bytes) { return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlign); }
@@ -84,7 +92,7 @@ static int dyingOperand(const FunctionPlan &p, const Node &n, unsigned r,
 
 /// `kept`: values that get memory of their own outside the shared part.
 static void makeBuffers(FunctionPlan &p, const PassContext &ctx,
-                        const llvm::DenseMap<const Value *, int64_t> &kept) {
+                        const llvm::DenseMap<const Value *, int64_t> &kept, const Plans &plans) {
   for (auto &[g, nodes] : p.live.writes)
     for (const Node *n : nodes)
       if (Value *v = producedInGlobal(p, *n))
@@ -97,7 +105,7 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx,
     llvm::SmallVector<unsigned, 4> taken;
     for (unsigned r = 0; ownsMemory(n) && r < n.results.size(); ++r) {
       Value *v = n.result(r);
-      if (kept.count(v) || p.inGlobal.count(v))
+      if (kept.count(v) || p.inGlobal.count(v) || p.inResult.count(v))
         continue;
       Lifetime life = p.live.values.lookup(v);
       int b = dyingOperand(p, n, r, taken);
@@ -111,6 +119,8 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx,
       p.bufferOf[v] = b;
     }
     int64_t scratch = ctx.workspaceBytes ? ctx.workspaceBytes(n) : 0;
+    for (const Function *body : bodiesOf(n))
+      scratch = std::max(scratch, plans.find(body)->second.bytes);
     if (scratch > 0) {
       p.scratchOf[&n] = p.buffers.size();
       p.buffers.push_back({roundUp(scratch), {at, at}, -1});
@@ -169,8 +179,12 @@ static int64_t place(std::vector<Buffer> &buffers) {
   return least;
 }
 
-static void writeOffsets(FunctionPlan &p, int64_t base,
+static void writeBody(Node &caller, Function &body, Plans &plans,
+                      const llvm::DenseMap<const Value *, int64_t> &kept);
+
+static void writeOffsets(FunctionPlan &p, int64_t base, Plans &plans,
                          const llvm::DenseMap<const Value *, int64_t> &kept) {
+  const Node *caller = p.fn.isBody ? callersOf(p.fn)[0] : nullptr;
   for (auto &n : p.fn.nodes) {
     auto scratch = p.scratchOf.find(n.get());
     if (scratch != p.scratchOf.end()) {
@@ -180,16 +194,75 @@ static void writeOffsets(FunctionPlan &p, int64_t base,
     }
     if (!ownsMemory(*n))
       continue;
-    std::vector<int64_t> offsets;
+    std::vector<int64_t> offsets, steps;
     for (auto &r : n->results) {
-      if (auto i = kept.find(r.get()); i != kept.end())
+      steps.push_back(0);
+      if (auto i = kept.find(r.get()); i != kept.end()) {
         offsets.push_back(i->second);
-      else if (GlobalValue *g = p.inGlobal.lookup(r.get()))
+      } else if (auto i = p.inResult.find(r.get()); i != p.inResult.end()) {
+        Place at = resultPlace(*caller, i->second);
+        offsets.push_back(at.offset);
+        steps.back() = at.step;
+      } else if (GlobalValue *g = p.inGlobal.lookup(r.get())) {
         offsets.push_back(g->attrs.i("offset"));
-      else
+      } else {
         offsets.push_back(base + p.buffers[p.bufferOf.lookup(r.get())].offset);
+      }
     }
     n->attrs.set("offsets", std::move(offsets));
+    if (llvm::any_of(steps, [](int64_t s) { return s != 0; }))
+      n->attrs.set("steps", std::move(steps));
+  }
+  for (auto &n : p.fn.nodes)
+    for (Function *body : bodiesOf(*n))
+      writeBody(*n, *body, plans, kept);
+}
+
+static void writeBody(Node &caller, Function &body, Plans &plans,
+                      const llvm::DenseMap<const Value *, int64_t> &kept) {
+  std::vector<int64_t> offsets, steps;
+  for (unsigned i = 0; i < body.args.size(); ++i) {
+    Place p = argPlace(caller, i);
+    offsets.push_back(p.offset);
+    steps.push_back(p.step);
+  }
+  Module &m = *body.module;
+  m.attrs.set(argOffsetsAttr(body), std::move(offsets));
+  if (llvm::any_of(steps, [](int64_t s) { return s != 0; }))
+    m.attrs.set(argStepsAttr(body), std::move(steps));
+  writeOffsets(plans.find(&body)->second, caller.attrs.i("scratch"), plans, kept);
+}
+
+// ---- bodies
+
+/// A body lies at one place: each node that names one gets its own.
+static void copySharedBodies(Module &m) {
+  llvm::DenseSet<const Function *> taken;
+  std::vector<Function *> order = calleesFirst(m);
+  for (size_t i = order.size(); i-- > 0;) { // callers first
+    Function *f = order[i];
+    for (auto &n : f->nodes)
+      for (const AttrDef &d : n->op->attrs) {
+        Function *body = d.name && llvm::StringRef(d.kind) == "body"
+                             ? m.function(n->attrs.s(d.name))
+                             : nullptr;
+        if (!body || taken.insert(body).second)
+          continue;
+        Function *copy = m.addBody(body->name);
+        llvm::DenseMap<const Value *, Value *> map;
+        for (auto &a : body->args)
+          map[a.get()] = copy->addArg(a->name, a->type);
+        std::vector<Node *> nodes;
+        for (auto &x : body->nodes)
+          nodes.push_back(x.get());
+        copyNodes(nodes, *copy, map);
+        for (Value *r : body->results)
+          copy->results.push_back(map.count(r) ? map[r] : r);
+        n->attrs.set(d.name, copy->name);
+        taken.insert(copy);
+        order.insert(order.begin() + i, copy); // what it names is looked at next
+        ++i;
+      }
   }
 }
 
@@ -200,7 +273,7 @@ static void writeOffsets(FunctionPlan &p, int64_t base,
 static int64_t placeArguments(Module &m, int64_t at) {
   llvm::StringMap<std::pair<int64_t, int64_t>> byName; // offset, bytes
   for (auto &f : m.functions) {
-    if (f->isKernel)
+    if (!f->isEntry())
       continue;
     std::vector<int64_t> offsets;
     for (auto &a : f->args) {
@@ -219,6 +292,7 @@ static int64_t placeArguments(Module &m, int64_t at) {
 }
 
 llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
+  copySharedBodies(m);
   int64_t at = 0;
   for (auto &g : m.globals) {
     g->attrs.set("offset", at);
@@ -236,17 +310,24 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
       }
 
   int64_t end = 0;
-  for (auto &f : m.functions) {
+  Plans plans;
+  for (Function *f : calleesFirst(m)) {
     if (f->isKernel)
       continue;
     auto live = computeLiveness(*f);
     if (!live)
       return live.takeError();
-    FunctionPlan p(*f, std::move(*live));
-    makeBuffers(p, ctx, kept);
-    end = std::max(end, place(p.buffers));
-    writeOffsets(p, at, kept);
+    FunctionPlan &p = plans.try_emplace(f, *f, std::move(*live)).first->second;
+    std::vector<Node *> callers = f->isBody ? callersOf(*f) : std::vector<Node *>();
+    if (!callers.empty())
+      p.inResult = producedInPlace(*f, *callers[0], p.live);
+    makeBuffers(p, ctx, kept, plans);
+    p.bytes = place(p.buffers);
+    end = std::max(end, f->isBody ? 0 : p.bytes);
   }
+  for (auto &[f, p] : plans)
+    if (f->isEntry())
+      writeOffsets(p, at, plans, kept);
   m.attrs.set("persistent_bytes", at);
   m.attrs.set("arena_bytes", at + end);
   return true;

@@ -1,0 +1,40 @@
+// scan and cond. Their types come from the bodies that they name (ir/Control.h); the interpreter and the emitter know how
+// they run.
+#include "ir/ops/Rules.h"
+
+using namespace zcc;
+using namespace zcc::rules;
+
+static TypesOr inferByBodies(Operands, const Attrs &) {
+  return error("the types of what names bodies are theirs");
+}
+
+static double noFlops(const Node &) { return 0; }
+
+constexpr OpDef ops::scan = defineOp({
+    .name = "scan",
+    .summary = "runs a body once per slice of tensors along axis 0, or `trips` times, carrying values from one to the next",
+    .operands = {{{"x", OperandDef::Variadic}}},
+    .attrs = {{{"body", "body", nullptr},
+               {"carried", "int", "0"},
+               {"scanned", "int", "0"},
+               {"trips", "int", "0"},
+               {"reverse", "int", "0"}}},
+    .results = -1,
+    .infer = inferByBodies,
+    .structural = true,
+    .noGrad = "differentiate generates bodies for it",
+    .flops = noFlops,
+});
+
+constexpr OpDef ops::cond = defineOp({
+    .name = "cond",
+    .summary = "runs one of two bodies",
+    .operands = {{{"condition"}, {"x", OperandDef::Variadic}}},
+    .attrs = {{{"then", "body", nullptr}, {"else", "body", nullptr}}},
+    .results = -1,
+    .infer = inferByBodies,
+    .structural = true,
+    .noGrad = "differentiate generates bodies for it",
+    .flops = noFlops,
+});
