@@ -337,7 +337,9 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
   copyIn(operand(c, 1), p.bT, p.bScratch);
   if (p.accumulate)
     copyIn(result(c, 0), p.yT, p.yScratch);
-  char *a = place(p.aT, p.aScratch), *b = place(p.bT, p.bScratch), *y = place(p.yT, p.yScratch);
+  // Where the call says now: slices and rows of a scan lie elsewhere in each iteration.
+  char *a = place(operand(c, 0), p.aScratch), *b = place(operand(c, 1), p.bScratch),
+       *y = place(result(c, 0), p.yScratch);
   char *bias = p.bias ? arena + operand(c, 2).offset : nullptr;
   if (p.primitive)
     runPrimitive(p, a, b, y, bias, bytes, scratch ? scratch + p.libraryScratch : nullptr);

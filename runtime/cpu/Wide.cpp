@@ -157,6 +157,9 @@ void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace
   WideCall &w = *static_cast<WideCall *>(*c->cache);
   bool accumulate = attrInt(c, "accumulate", 0);
   for (int i = 0; i < c->nin + c->nout; ++i)
+    if (!isHalf(c->t[i].elem)) // slices and rows of a scan lie elsewhere in each iteration
+      w.t[i].offset = c->t[i].offset;
+  for (int i = 0; i < c->nin + c->nout; ++i)
     if (c->t[i].offset >= 0 && isHalf(c->t[i].elem) && (i < c->nin || accumulate))
       widen(arena, w.t[i], c->t[i], c->threads);
   run(arena, &w.call);
