@@ -183,6 +183,34 @@ std::vector<Node *> zcc::callersOf(const Function &body) {
   return out;
 }
 
+void zcc::unshareBodies(Module &m) {
+  llvm::SmallPtrSet<const Function *, 8> taken;
+  std::vector<Function *> order = calleesFirst(m);
+  for (size_t i = order.size(); i-- > 0;) { // callers first
+    Function *f = order[i];
+    for (auto &n : f->nodes)
+      for (const AttrDef &d : n->op->attrs) {
+        Function *body = namesBody(d) ? m.function(n->attrs.s(d.name)) : nullptr;
+        if (!body || !body->isBody || taken.insert(body).second)
+          continue;
+        Function *copy = m.addBody(body->name);
+        llvm::DenseMap<const Value *, Value *> map;
+        for (auto &a : body->args)
+          map[a.get()] = copy->addArg(a->name, a->type);
+        std::vector<Node *> nodes;
+        for (auto &x : body->nodes)
+          nodes.push_back(x.get());
+        copyNodes(nodes, *copy, map);
+        for (Value *r : body->results)
+          copy->results.push_back(map.count(r) ? map[r] : r);
+        n->attrs.set(d.name, copy->name);
+        taken.insert(copy);
+        order.insert(order.begin() + i, copy); // what it names is looked at next
+        ++i;
+      }
+  }
+}
+
 static bool reaches(const Function &from, const Function &to,
                     llvm::SmallPtrSetImpl<const Function *> &seen) {
   for (auto &n : from.nodes)

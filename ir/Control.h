@@ -44,6 +44,8 @@ struct ScanForm {
 std::vector<Function *> calleesFirst(const Module &m);
 /// The nodes that name each body, in the module's order.
 std::vector<Node *> callersOf(const Function &body);
+/// Gives each node that names a body one of its own.
+void unshareBodies(Module &m);
 /// Whether a body names itself, directly or through others.
 bool isRecursive(const Function &body);
 

@@ -18,6 +18,7 @@
 // losses stay f32. Follow: as the operands; where 16 bits meet f32 data or a constant that 16 bits cannot hold, computed in
 // f32 and rounded. All parameters are 16 bit and have an f32 master, as in DeepSpeed's 16-bit engines.
 #include "ir/Builder.h"
+#include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
@@ -35,6 +36,7 @@ private:
   void lowerParams();
   llvm::Error lower(Function &f);
   llvm::Error lower(Node &n);
+  llvm::Error lowerBodies(Node &n);
   llvm::Error compute(Node &n, Elem e);
   llvm::Error setTypes(Node &n);
   Value *as(Value *v, Elem e, Node &user);
@@ -186,7 +188,28 @@ static bool staysWide(const Node &n) {
          });
 }
 
+/// Bodies get their operands as they are now, but return what they did and carry f32, so that sums over many iterations
+/// lose nothing.
+llvm::Error Lowering::lowerBodies(Node &n) {
+  unsigned carried = n.op == &ops::scan ? ScanForm(n).carried : 0;
+  for (unsigned i = 0; i < carried; ++i)
+    if (isLow(n.operand(i)))
+      n.setOperand(i, as(n.operand(i), n.result(i)->type.elem, n));
+  auto outside = std::move(other_);
+  for (Function *body : bodiesOf(n)) {
+    unsigned first = n.numOperands() - unsigned(body->args.size()); // behind a condition
+    for (auto &a : body->args)
+      a->type.elem = n.operand(first + a->index)->type.elem;
+    if (auto e = lower(*body))
+      return e;
+  }
+  other_ = std::move(outside);
+  return llvm::Error::success();
+}
+
 llvm::Error Lowering::lower(Node &n) {
+  if (callsBodies(*n.op))
+    return lowerBodies(n);
   if (n.op == &ops::assign) {
     n.setOperand(1, as(n.operand(1), n.operand(0)->type.elem, n));
     return llvm::Error::success();
@@ -235,6 +258,7 @@ llvm::Error Lowering::run() {
   if (m_.has(Property::Differentiated))
     return error("lower-precision must come before differentiate");
   lowerParams();
+  unshareBodies(m_);
   for (auto &f : m_.functions)
     if (f->name == "micro" || f->name == "eval")
       if (auto e = lower(*f))

@@ -15,7 +15,6 @@
 #include "passes/Liveness.h"
 #include "passes/Pass.h"
 #include "llvm/Support/MathExtras.h"
-#include "llvm/ADT/DenseSet.h"
 #include <algorithm>
 #include <map>
 
@@ -233,39 +232,6 @@ static void writeBody(Node &caller, Function &body, Plans &plans,
   writeOffsets(plans.find(&body)->second, caller.attrs.i("scratch"), plans, kept);
 }
 
-// ---- bodies
-
-/// A body lies at one place: each node that names one gets its own.
-static void copySharedBodies(Module &m) {
-  llvm::DenseSet<const Function *> taken;
-  std::vector<Function *> order = calleesFirst(m);
-  for (size_t i = order.size(); i-- > 0;) { // callers first
-    Function *f = order[i];
-    for (auto &n : f->nodes)
-      for (const AttrDef &d : n->op->attrs) {
-        Function *body = d.name && llvm::StringRef(d.kind) == "body"
-                             ? m.function(n->attrs.s(d.name))
-                             : nullptr;
-        if (!body || taken.insert(body).second)
-          continue;
-        Function *copy = m.addBody(body->name);
-        llvm::DenseMap<const Value *, Value *> map;
-        for (auto &a : body->args)
-          map[a.get()] = copy->addArg(a->name, a->type);
-        std::vector<Node *> nodes;
-        for (auto &x : body->nodes)
-          nodes.push_back(x.get());
-        copyNodes(nodes, *copy, map);
-        for (Value *r : body->results)
-          copy->results.push_back(map.count(r) ? map[r] : r);
-        n->attrs.set(d.name, copy->name);
-        taken.insert(copy);
-        order.insert(order.begin() + i, copy); // what it names is looked at next
-        ++i;
-      }
-  }
-}
-
 // ---- the pass
 
 /// Inputs have one place by name in all functions, so that the data loader need not know which
@@ -292,7 +258,7 @@ static int64_t placeArguments(Module &m, int64_t at) {
 }
 
 llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
-  copySharedBodies(m);
+  unshareBodies(m); // a body lies at one place
   int64_t at = 0;
   for (auto &g : m.globals) {
     g->attrs.set("offset", at);
