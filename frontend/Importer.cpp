@@ -3,6 +3,7 @@
 #include "frontend/Importer.h"
 #include "frontend/Regions.h"
 #include "frontend/SourceLoc.h"
+#include "ir/Verifier.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -218,6 +219,8 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
                    "' is not fixed"); // importOnnx has listed them all before
     t.dims.push_back(fixed->second);
   }
+  if (auto broken = checkSize(t))
+    return error("input '" + name + "': " + llvm::toString(std::move(broken)));
   Value *arg = e.fn.addArg(name, t);
   if (arg->name != name)
     return error(

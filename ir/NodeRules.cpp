@@ -212,6 +212,16 @@ std::string zcc::checkPlacement(const Node &n) {
 
 // ---- types
 
+llvm::Error zcc::checkSize(const Type &t) {
+  constexpr int64_t kMostBytes = int64_t(1) << 55;
+  std::optional<int64_t> bytes = elemBytes(t.elem);
+  for (int64_t d : t.dims)
+    bytes = bytes ? llvm::checkedMul(*bytes, std::max<int64_t>(d, 1)) : bytes;
+  if (!bytes || *bytes > kMostBytes)
+    return error("the tensor " + t.str() + " is too large");
+  return llvm::Error::success();
+}
+
 using Types = llvm::SmallVector<Type, 2>;
 
 static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {

@@ -1,6 +1,7 @@
 // The table of all records, and the types of their results.
 #include "ir/Op.h"
 #include "ir/Scalar.h"
+#include "ir/Verifier.h"
 #include "llvm/ADT/DenseMap.h"
 
 using namespace zcc;
@@ -109,5 +110,10 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
 llvm::Expected<Types> zcc::inferTypes(const OpDef &op, Operands operands, const Attrs &attrs) {
   if (auto e = checkCount(op, operands))
     return e;
-  return op.scalar ? inferElementwise(op, operands, attrs) : op.infer(operands, attrs);
+  auto types = op.scalar ? inferElementwise(op, operands, attrs) : op.infer(operands, attrs);
+  if (types)
+    for (const Type &t : *types)
+      if (auto e = checkSize(t))
+        return e;
+  return types;
 }

@@ -2,7 +2,6 @@
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
-#include "llvm/Support/CheckedArithmetic.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 using namespace zcc;
@@ -10,8 +9,6 @@ using llvm::StringRef;
 using llvm::Twine;
 
 static constexpr unsigned kMostDims = 32;
-/// Bytes of one tensor: leaves room for sums and for what type rules multiply.
-static constexpr int64_t kMostBytes = int64_t(1) << 55;
 
 Reader::Reader(std::unique_ptr<llvm::MemoryBuffer> text) : lex(text->getBuffer()) {
   sources.AddNewSourceBuffer(std::move(text), llvm::SMLoc());
@@ -87,13 +84,10 @@ bool Reader::type(Type &t) {
     return fail({pos(rest.begin()), pos(rest.begin())}, "expected a type, like f32[8x1024]/4@host");
   llvm::SMRange where(pos(start), pos(rest.begin()));
   t = *parsed;
-  std::optional<int64_t> bytes = elemBytes(t.elem);
-  for (int64_t d : t.dims)
-    bytes = bytes ? llvm::checkedMul(*bytes, std::max<int64_t>(d, 1)) : bytes;
   if (t.dims.size() > kMostDims)
     return fail(where, "more than " + Twine(kMostDims) + " dimensions");
-  if (!bytes || *bytes > kMostBytes)
-    return fail(where, "the tensor is too large");
+  if (auto e = checkSize(t))
+    return fail(where, llvm::toString(std::move(e)));
   if (t.shards > kMostRanks || t.addends > kMostRanks)
     return fail(where, "more than " + Twine(kMostRanks) + " ranks");
   lex.jump(rest.begin());

@@ -21,6 +21,9 @@ llvm::Error verify(const Module &m);
 // What the parser asks while it reads, so that the caret is where the mistake is. Empty: all is
 // well.
 
+/// An error for a type of more than 2^55 bytes: below, sums and what type rules multiply do not
+/// overflow. `t` must have no negative dimension.
+llvm::Error checkSize(const Type &t);
 /// V1: number of operands, and names and kinds of attributes.
 std::string checkForm(const Node &n);
 /// V2: partitioning, addends and spaces of the operands.

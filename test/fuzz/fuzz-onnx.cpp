@@ -1,0 +1,35 @@
+// Any bytes are a model: it is imported and goes through the passes, or is refused with an error.
+#include "frontend/Import.h"
+#include "passes/PassManager.h"
+#include "passes/Pipeline.h"
+#include "llvm/Support/Error.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace zcc;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static const int file = memfd_create("model.onnx", 0);
+  if (ftruncate(file, 0) || pwrite(file, data, size, 0) != ssize_t(size))
+    return 0;
+  ImportOptions importing;
+  importing.init = "pytorch";
+  for (bool inference : {false, true}) {
+    importing.inference = inference;
+    ImportReport report;
+    auto m = importOnnx("/proc/self/fd/" + std::to_string(file), importing, report);
+    if (!m) {
+      llvm::consumeError(m.takeError());
+      continue;
+    }
+    Options options;
+    options.threads = 1;
+    options.inference = inference;
+    DumpOptions dump;
+    PassManager passes(options, dump);
+    buildPipeline(passes, options);
+    if (auto e = passes.run(**m))
+      llvm::consumeError(std::move(e));
+  }
+  return 0;
+}
