@@ -1,6 +1,7 @@
 // The folding builder of the importer.
 #include "frontend/Emitter.h"
 #include "ir/Control.h"
+#include "ir/Verifier.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
 
@@ -109,6 +110,8 @@ Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
   for (const Val &v : operands)
     if (v.list)
       invalid("a sequence is used where a tensor is needed");
+  if (std::string broken = checkAttrs(op, attrs); !broken.empty())
+    invalid(broken);
   if (auto folded = fold(op, operands, attrs))
     return *folded;
   llvm::SmallVector<Value *, 4> values;
@@ -260,8 +263,19 @@ Val Emitter::known(Tensor t) {
   return v;
 }
 
+/// Throws if it has a negative dimension or too many elements to be made while compiling.
+static Tensor tableOf(const Type &type) {
+  if (llvm::any_of(type.dims, [](int64_t d) { return d < 0; }))
+    invalid("a tensor " + type.str());
+  double elements = 1;
+  for (int64_t d : type.dims)
+    elements *= double(d);
+  checkTableSize(elements);
+  return Tensor(type);
+}
+
 Val Emitter::full(double x, const Type &type) {
-  Tensor t(type);
+  Tensor t = tableOf(type);
   if (t.isFloat())
     std::fill(t.f.begin(), t.f.end(), roundTo(type.elem, x));
   else
@@ -275,13 +289,17 @@ Val Emitter::integers(ArrayRef<int64_t> v, ArrayRef<int64_t> dims, Elem e) {
   Dims d(dims.begin(), dims.end());
   if (d.size() == 1 && d[0] == -1)
     d[0] = v.size();
-  Tensor t(Type(e, d));
+  Tensor t = tableOf(Type(e, d));
+  if (t.i.size() != v.size())
+    invalid(llvm::Twine(v.size()) + " numbers for " + t.type.str());
   t.i.assign(v.begin(), v.end());
   return known(std::move(t));
 }
 
 Val Emitter::floats(ArrayRef<double> v, const Type &type) {
-  Tensor t(type);
+  Tensor t = tableOf(type);
+  if (t.f.size() != v.size())
+    invalid(llvm::Twine(v.size()) + " numbers for " + type.str());
   for (size_t i = 0; i < v.size(); ++i)
     t.f[i] = roundTo(type.elem, v[i]);
   return known(std::move(t));
@@ -351,8 +369,11 @@ Val Emitter::unsqueeze(const Val &v, ArrayRef<int64_t> axes) {
   Dims d(v.dims().begin(), v.dims().end());
   Dims sorted(axes.begin(), axes.end());
   llvm::sort(sorted);
-  for (int64_t a : sorted)
+  for (int64_t a : sorted) {
+    if (a < 0 || a > int64_t(d.size()))
+      invalid("axis " + llvm::Twine(a) + " of " + v.type.str());
     d.insert(d.begin() + a, 1);
+  }
   return reshape(v, d);
 }
 

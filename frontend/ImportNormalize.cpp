@@ -13,6 +13,8 @@ template <const OpDef &Op> void softmax(NodeImport &n) {
     return n.out(n.e.emit(Op, {x}, {{"axis", normalAxis(n.i("axis", -1), x.rank())}}));
   int64_t axis = n.i("axis", 1); // older: over all axes from this one on
   axis = axis < 0 ? axis + x.rank() : axis;
+  if (axis < 0 || axis > x.rank())
+    invalid("axis " + llvm::Twine(axis) + " of " + x.type.str());
   Val flat = n.e.reshape(
       x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))});
   n.out(n.e.reshape(n.e.emit(Op, {flat}, {{"axis", int64_t(1)}}), x.dims()));

@@ -50,6 +50,7 @@ std::vector<double> coverage(const Windows &w, const Val &x, size_t a, bool coun
   std::vector<double> r;
   int64_t extent = x.dim(int64_t(a) + 2), from = countPad ? -w.lo[a] : 0,
           to = extent + (countPad ? w.hi[a] : 0);
+  checkTableSize(double(w.outputs(x, a)) * double(w.kernel[a]));
   for (int64_t o = 0; o < w.outputs(x, a); ++o) {
     int64_t count = 0;
     for (int64_t k = 0; k < w.kernel[a]; ++k) {

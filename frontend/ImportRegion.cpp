@@ -18,6 +18,7 @@ struct Points {
 
 Points pointsOf(Emitter &e, const Val &start, const Val &bin, int64_t output, int64_t samples,
                 int64_t size) {
+  checkTableSize(double(output) * double(samples));
   int64_t R = start.count(), P = output * samples;
   std::vector<double> at;
   for (int64_t o = 0; o < output; ++o)

@@ -70,13 +70,20 @@ void splitToSequence(NodeImport &n) {
   int64_t axis = normalAxis(n.i("axis", 0), x.rank()), d = x.dim(axis);
   std::vector<int64_t> sizes;
   bool drop = false;
+  auto checkPieces = [](int64_t pieces) {
+    constexpr int64_t kMost = 1 << 14;
+    if (pieces > kMost)
+      unsupported("a sequence of more than 2^14 tensors");
+  };
   if (!n.has(1)) {
+    checkPieces(d);
     sizes.assign(d, 1);
     drop = n.i("keepdims", 1) == 0;
   } else if (n.in(1).rank() == 0) {
     int64_t each = Emitter::asInt(n.in(1), "sizes");
     if (each < 1)
       invalid("pieces of " + llvm::Twine(each));
+    checkPieces(d / each);
     for (int64_t at = 0; at < d; at += each)
       sizes.push_back(std::min(each, d - at));
   } else {
@@ -86,7 +93,7 @@ void splitToSequence(NodeImport &n) {
   std::vector<Val> parts;
   int64_t at = 0;
   for (int64_t s : sizes) {
-    if (s < 0 || at + s > d)
+    if (s < 0 || s > d - at)
       invalid("the pieces are longer than the axis of " + x.type.str());
     Val p = n.e.slice(x, axis, at, at + s);
     parts.push_back(drop ? n.e.squeeze(p, {axis}) : p);

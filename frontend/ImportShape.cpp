@@ -1,6 +1,7 @@
 // Shape operators: constants, views, concatenation, splitting, padding.
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
+#include "llvm/Support/MathExtras.h"
 #include <cmath>
 
 using namespace zcc;
@@ -60,8 +61,11 @@ void range(NodeImport &n) {
     invalid("a step of 0");
   checkTableSize(std::abs(double(limit) - double(start)) / std::abs(double(delta)));
   std::vector<int64_t> v;
-  for (int64_t i = start; delta > 0 ? i < limit : i > limit; i += delta)
+  for (int64_t i = start; delta > 0 ? i < limit : i > limit;) {
     v.push_back(i);
+    if (llvm::AddOverflow(i, delta, i))
+      break;
+  }
   n.out(Emitter::integers(v, {-1}, elem));
 }
 
@@ -95,8 +99,8 @@ void reshape(NodeImport &n) {
       if (open >= 0)
         invalid("two dimensions are -1");
       open = int64_t(i);
-    } else {
-      rest *= w;
+    } else if (w < 0 || llvm::MulOverflow(rest, w, rest)) {
+      invalid("dimension " + llvm::Twine(i) + " cannot be " + llvm::Twine(w));
     }
     d.push_back(w);
   }
@@ -162,9 +166,13 @@ void tile(NodeImport &n) {
     invalid("as many repeats as axes are needed");
   Dims split, wide, dims;
   for (int64_t i = 0; i < x.rank(); ++i) {
+    int64_t product;
+    if (repeats[i] < 0 || llvm::MulOverflow(repeats[i], x.dim(i), product))
+      invalid("axis " + llvm::Twine(i) + " of " + x.type.str() + " cannot be repeated " +
+              llvm::Twine(repeats[i]) + " times");
     split.append({1, x.dim(i)});
     wide.append({repeats[i], x.dim(i)});
-    dims.push_back(repeats[i] * x.dim(i));
+    dims.push_back(product);
   }
   n.out(n.e.reshape(n.e.expand(n.e.reshape(x, split), wide), dims));
 }
@@ -208,13 +216,15 @@ void concat(NodeImport &n) {
   Vals parts;
   for (unsigned i = 0; i < n.inputs(); ++i)
     parts.push_back(n.in(i));
-  n.out(n.e.concat(parts, normalAxis(n.i("axis"), parts[0].rank())));
+  n.out(n.e.concat(parts, normalAxis(n.i("axis"), n.in(0).rank())));
 }
 
 void split(NodeImport &n) {
   Val x = n.in(0);
   int64_t axis = normalAxis(n.i("axis", 0), x.rank()), d = x.dim(axis);
   int64_t parts = n.i("num_outputs", n.outputs());
+  if (parts > n.outputs())
+    invalid(llvm::Twine(parts) + " pieces, but " + llvm::Twine(n.outputs()) + " outputs");
   auto sizes = n.intsOf(1, "sizes").value_or(std::vector<int64_t>());
   if (sizes.empty()) {
     int64_t each = parts > 0 ? (d + parts - 1) / parts : 0;
@@ -223,7 +233,7 @@ void split(NodeImport &n) {
   }
   int64_t at = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (at + sizes[i] > d)
+    if (sizes[i] < 0 || sizes[i] > d - at)
       invalid("the pieces are longer than the axis of " + x.type.str());
     if (n.wants(unsigned(i)))
       n.out(unsigned(i), n.e.slice(x, axis, at, at + sizes[i]));

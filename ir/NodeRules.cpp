@@ -85,12 +85,12 @@ static bool inRange(const AttrDef &d, const Attr &a) {
   return StringRef(d.name) != "dims" || (product && *product <= kMostElements);
 }
 
-static std::string checkAttrs(const Node &n, const OpDef &op) {
+std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
   for (const AttrDef &d : op.attrs) {
     if (!d.name)
       continue;
-    const Attr *a = n.attrs.find(d.name);
-    StringRef name = n.op->name;
+    const Attr *a = attrs.find(d.name);
+    StringRef name = op.name;
     if (!a && !d.otherwise)
       return ("[V1] '" + name + "' needs the attribute '" + d.name + "'").str();
     if (a && !fits(d.kind, *a))
@@ -123,8 +123,8 @@ std::string zcc::checkForm(const Node &n) {
     if (!n.operand(i) && !mayMiss)
       return "[V1] operand '" + operandName(*op, i) + "' of '" + op->name + "' is missing";
   }
-  std::string broken = checkAttrs(n, *n.op);
-  return broken.empty() && op != n.op ? checkAttrs(n, *op) : broken;
+  std::string broken = checkAttrs(*n.op, n.attrs);
+  return broken.empty() && op != n.op ? checkAttrs(*op, n.attrs) : broken;
 }
 
 // ---- placement
@@ -215,6 +215,8 @@ std::string zcc::checkPlacement(const Node &n) {
 llvm::Error zcc::checkSize(const Type &t) {
   constexpr int64_t kMostBytes = int64_t(1) << 55;
   std::optional<int64_t> bytes = elemBytes(t.elem);
+  if (llvm::any_of(t.dims, [](int64_t d) { return d < 0; }))
+    return error("the tensor " + t.str() + " has a negative dimension");
   for (int64_t d : t.dims)
     bytes = bytes ? llvm::checkedMul(*bytes, std::max<int64_t>(d, 1)) : bytes;
   if (!bytes || *bytes > kMostBytes)

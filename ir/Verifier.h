@@ -21,11 +21,14 @@ llvm::Error verify(const Module &m);
 // What the parser asks while it reads, so that the caret is where the mistake is. Empty: all is
 // well.
 
-/// An error for a type of more than 2^55 bytes: below, sums and what type rules multiply do not
-/// overflow. `t` must have no negative dimension.
+/// An error for a negative dimension, and for more than 2^55 bytes: below, sums and what type rules
+/// multiply do not overflow.
 llvm::Error checkSize(const Type &t);
 /// V1: number of operands, and names and kinds of attributes.
 std::string checkForm(const Node &n);
+/// V1: that the attributes a node of `op` needs are there, of their kinds, and in a range that type
+/// rules can add and multiply.
+std::string checkAttrs(const OpDef &op, const Attrs &attrs);
 /// V2: partitioning, addends and spaces of the operands.
 std::string checkPlacement(const Node &n);
 /// V1: the types that the results must have; of a fused node, those of its kernel.
