@@ -181,6 +181,8 @@ void cumProd(NodeImport &n) {
   Val x = n.in(0);
   int64_t axis = normalAxis(Emitter::asInt(n.in(1), "axes"), x.rank()), d = x.dim(axis);
   bool exclusive = n.i("exclusive", 0) != 0, reverse = n.i("reverse", 0) != 0;
+  if (d > 1 << 14) // each element of the axis is a node
+    unsupported("more than 2^14 products");
   Vals parts(d);
   Val running;
   for (int64_t k = 0; k < d; ++k) {

@@ -42,7 +42,7 @@ void maxPool(NodeImport &n) {
   Val at = e.cast(r[1], Elem::I64);
   if (n.i("storage_order") != 0) // the first spatial axis is the fastest
     at = columnMajor(e, at, x.dims().drop_front(2));
-  n.out(1, e.add(at, e.mul(plane, double(x.count() / planes))));
+  n.out(1, e.add(at, e.mul(plane, double(x.count() / std::max<int64_t>(1, planes)))));
 }
 
 /// How many input elements (and pads, if they count) each window covers, along one axis.

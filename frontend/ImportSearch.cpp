@@ -95,6 +95,8 @@ void tfIdfVectorizer(NodeImport &n) {
     invalid("n-grams of " + x.type.str());
   if (llvm::any_of(columns, [](int64_t c) { return c < 0; }))
     invalid("attribute 'ngram_indexes' is below zero");
+  if (llvm::any_of(columns, [](int64_t c) { return c >= 1 << 20; }))
+    unsupported("attribute 'ngram_indexes' of 2^20 or more");
   int64_t width = *llvm::max_element(columns) + 1, rows = x.rank() == 2 ? x.dim(0) : 1,
           length = x.dim(-1);
   Val items = e.reshape(e.cast(x, Elem::I64), {rows, length});

@@ -15,6 +15,8 @@ struct Complex {
 
 Complex transform(Emitter &e, const Complex &x, int64_t length, int64_t out, bool inverse) {
   int64_t in = x.real.dim(-1);
+  if (length < 1)
+    invalid("a transform of " + llvm::Twine(length) + " elements");
   checkTableSize(double(in) * double(out));
   std::vector<double> c(in * out), s(in * out);
   for (int64_t t = 0; t < in; ++t)
