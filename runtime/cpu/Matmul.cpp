@@ -107,7 +107,8 @@ int64_t mergedLd(const zccrt_tensor &t, const Matrix &x) {
 
 /// Measured on Zen 4 with oneDNN 2.6 (tools/bench/kernels.cpp): sgemm has no good path for a thin
 /// result or a thin sum, and packs a transposed b slowly unless the result is wide; the primitive
-/// has none for vectors.
+/// has none for vectors. On Xeon (AVX-512) sgemm packs a tall transposed a slowly where its rows
+/// share few cache sets (2 KiB apart or a multiple) and few columns of b repay it.
 Way wayOf(const Plan &p, int32_t elem) {
   if (elem == ZCCRT_BF16 || elem == ZCCRT_F16)
     return Way::Primitive;
@@ -122,7 +123,9 @@ Way wayOf(const Plan &p, int32_t elem) {
   bool transposedB = p.b.transposed && !p.a.transposed;
   if (transposedB && (p.k >= p.n || p.m * p.n * p.k <= (int64_t(1) << 25)))
     return Way::Primitive;
-  return Way::Sgemm;
+  bool slowPacking = p.a.transposed && !p.b.transposed && p.n <= 512 && p.m >= 3 * p.n &&
+                     p.k >= 512 && (p.m % 512 == 0 || p.m >= (1 << 14));
+  return slowPacking ? Way::Primitive : Way::Sgemm;
 }
 
 memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix &x, int64_t step,
