@@ -249,6 +249,7 @@ TEST(Comm, DISABLED_UnderMpirun) {
   checkAllReduce(*comm);
   checkReduceScatter(*comm);
   checkGathers(*comm);
+  checkBuckets(*comm);
   comm->barrier();
   leaveJob();
 }
