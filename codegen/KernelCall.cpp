@@ -1,4 +1,5 @@
 #include "codegen/KernelCall.h"
+#include "codegen/EmitKernels.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
 #include <cstring>
@@ -118,3 +119,15 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
 }
 
 int64_t KernelCall::workspace() const { return kernel->workspace ? kernel->workspace(&call) : 0; }
+
+int64_t zcc::workspaceBytes(const Node &n, int threads) {
+  if (n.op == &ops::fused)
+    return KernelEmitter::scratchBytes(n);
+  if (!n.op->kernel)
+    return 0;
+  auto call = KernelCall::make(*n.parent(), n, threads);
+  if (call)
+    return (*call)->workspace();
+  llvm::consumeError(call.takeError()); // the emitter reports it
+  return 0;
+}

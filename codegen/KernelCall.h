@@ -37,6 +37,9 @@ private:
   llvm::Error addTensor(const Function &f, const Node &n, Value *v);
 };
 
+/// The bytes of workspace of a node's code on the CPU, be it a library's or generated.
+int64_t workspaceBytes(const Node &n, int threads);
+
 /// A dense tensor of a type at an offset.
 zccrt_tensor denseTensor(const Type &t, int64_t offset);
 

@@ -187,7 +187,7 @@ Value *Emitter::inside(Body &body, Value *v) {
 }
 
 BodyScope::BodyScope(Emitter &e, StringRef name) : e_(e), fn_(e.module.addBody(name)) {
-  e.bodies_.push_back({fn_, {}, {}, {}});
+  e.bodies_.emplace_back().fn = fn_;
 }
 
 BodyScope::~BodyScope() {

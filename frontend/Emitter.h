@@ -136,7 +136,7 @@ private:
   using Materialized = llvm::DenseMap<Known *, Value *>;
   /// A body that is being made.
   struct Body {
-    Function *fn;
+    Function *fn = nullptr;
     Materialized materialized;
     std::vector<Value *> captured; ///< values of outside; their arguments are the last ones
     llvm::DenseMap<Value *, Value *> args;

@@ -22,7 +22,7 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringMap.h"
-#include "llvm/Support/FormatVariadic.h"
+#include "llvm/ADT/bit.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace zcc;
@@ -121,6 +121,23 @@ static void fillConstantBases(Function &f) {
     for (auto [result, operand] : inplacePairs(*n))
       if (splatConstant(n->operand(operand)))
         n->setOperand(operand, copyOf(f, n.get(), n->operand(operand)));
+}
+
+/// A counter has no memory: what is no generated loop over it reads a copy.
+static void copyCounters(Function &f) {
+  for (Node *n = f.first(); n; n = n->next()) {
+    if (n->op != &ops::iota)
+      continue;
+    Value *copy = nullptr;
+    auto copied = [&] { return copy ? copy : copy = copyOf(f, n->next(), n->result()); };
+    std::vector<Value::Use> uses = n->result()->uses;
+    for (auto &u : uses)
+      if (!isGenerated(*u.node) || u.node->op->view)
+        u.node->setOperand(u.index, copied());
+    for (Value *&r : f.results)
+      if (r == n->result())
+        r = copied();
+  }
 }
 
 /// Operands that a kernel call cannot take as they are: constants become const globals.
@@ -324,9 +341,14 @@ std::string KernelBuilder::key() const {
       os << name << '=';
       std::visit([&](auto &v) {
         using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>)
-          for (auto x : v)
-            os << llvm::formatv("{0},", x);
+        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+          for (int64_t x : v)
+            os << x << ',';
+        else if constexpr (std::is_same_v<T, std::vector<double>>)
+          for (double x : v)
+            os << llvm::bit_cast<uint64_t>(x) << ',';
+        else if constexpr (std::is_same_v<T, double>)
+          os << llvm::bit_cast<uint64_t>(v);
         else
           os << v;
       }, a);
@@ -448,6 +470,7 @@ static llvm::Error fuseFunction(Module &m, Function &f, llvm::StringMap<std::str
   fillConstantBases(f);
   if (llvm::Error e = globalizeConstants(m, f))
     return e;
+  copyCounters(f);
   legalizeViews(f);
   FuseGroups groups(f);
   groups.grow();
@@ -469,7 +492,7 @@ llvm::Expected<bool> zcc::fuse(Module &m, PassContext &ctx) {
       functions.push_back(f.get());
   for (Function *f : functions)
     if (llvm::Error e = fuseFunction(m, *f, known))
-      return e;
+      return std::move(e);
   m.add(Property::Fused);
   return true;
 }

@@ -22,7 +22,7 @@ if os.environ.get("ZCC_VERIFY_ROUNDTRIP"):
     config.substitutions.append((r"\bzcc-opt\b", zcc + "-opt --verify-roundtrip"))
 
 for name, value in os.environ.items():
-    if name.startswith(("OMPI_", "CCACHE_", "ASAN_", "UBSAN_", "OMP_")):
+    if name.startswith(("OMPI_", "CCACHE_", "ASAN_", "UBSAN_", "TSAN_", "OMP_")):
         config.environment[name] = value
 if shutil.which("mpirun"):
     config.available_features.add("mpi")

@@ -1,5 +1,4 @@
 // zcc: an ONNX model (or a .zir module as it comes from the frontend) -> a native training program.
-#include "codegen/EmitKernels.h"
 #include "codegen/EmitProgram.h"
 #include "codegen/KernelCall.h"
 #include "codegen/Link.h"
@@ -263,19 +262,6 @@ static int cores() {
 }
 
 // ---- the phases
-
-/// The bytes of workspace of a node on the CPU.
-static int64_t workspaceBytes(const Node &n, int threads) {
-  if (n.op == &ops::fused)
-    return KernelEmitter::scratchBytes(n);
-  if (!n.op->kernel)
-    return 0;
-  auto call = KernelCall::make(*n.parent(), n, threads);
-  if (call)
-    return (*call)->workspace();
-  llvm::consumeError(call.takeError()); // the emitter reports it
-  return 0;
-}
 
 static llvm::Error writeOrPrint(StringRef text) {
   if (output.empty() || output == "-") {

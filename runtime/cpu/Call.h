@@ -1,6 +1,7 @@
 // What every kernel needs to read its zccrt_call: tensors, attributes, scratch, threads.
 #pragma once
 
+#include "runtime/cpu/Parallel.h"
 #include "runtime/zccrt.h"
 #include <algorithm>
 #include <cstdint>

@@ -14,14 +14,13 @@ template <typename Rows> static void gatherRows(char *arena, const zccrt_call *c
   char *y = at<char>(arena, result(c, 0));
   withBytes(operand(c, 0).elem, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, source.rows *(rowBytes + 16)))
-    for (int64_t i = 0; i < source.rows; ++i) {
+    forEach(source.rows, threadsFor(c, source.rows * (rowBytes + 16)), [&](int64_t i) {
       int64_t row = source(i);
       if (inner == 1)
         reinterpret_cast<T *>(y)[i] = reinterpret_cast<const T *>(x)[row];
       else
         memcpy(y + i * rowBytes, x + row * rowBytes, size_t(rowBytes));
-    }
+    });
   });
 }
 

@@ -258,9 +258,7 @@ ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t pl
 /// Calls f(null pointer to the element's type, plane) for each plane, in parallel.
 template <typename F> void forPlanes(const zccrt_call *c, int32_t elem, const Pool &p, F f) {
   bool known = withFloat(elem, [&](auto *type) {
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, p.planes *p.inPlane() * 4))
-    for (int64_t plane = 0; plane < p.planes; ++plane)
-      f(type, plane);
+    forEach(p.planes, threadsFor(c, p.planes * p.inPlane() * 4), [&](int64_t plane) { f(type, plane); });
   });
   if (!known)
     zccrt_fail(c->node, "pooling has no kernel for integers");

@@ -41,21 +41,18 @@ ZCC_CLONES void normalPairs(float *y, int64_t pairs) {
 
 template <typename OfElement>
 void drawDoubles(double *y, int64_t n, const Draw &d, const zccrt_call *c, OfElement of) {
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, n * 64))
-  for (int64_t e = 0; e < n; ++e)
-    y[e] = of(d.seed, uint64_t(e), d.id, d.time);
+  forEach(n, threadsFor(c, n * 64), [&](int64_t e) { y[e] = of(d.seed, uint64_t(e), d.id, d.time); });
 }
 
 void drawFloats(float *y, int64_t n, const Draw &d, const zccrt_call *c, bool normal) {
   constexpr int64_t kBlocks = 256; // 4 KiB at a time
   int64_t blocks = n / 4;
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, n * 16))
-  for (int64_t b = 0; b < blocks; b += kBlocks) {
-    int64_t end = std::min(b + kBlocks, blocks);
+  forEach((blocks + kBlocks - 1) / kBlocks, threadsFor(c, n * 16), [&](int64_t i) {
+    int64_t b = i * kBlocks, end = std::min(b + kBlocks, blocks);
     uniformBlocks(d, y, b, end);
     if (normal)
       normalPairs(y + 4 * b, 2 * (end - b));
-  }
+  });
   if (n % 4 == 0)
     return;
   float last[4];

@@ -40,8 +40,7 @@ void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
     using T = std::remove_pointer_t<decltype(type)>;
     using S = Sum<T>;
     const T *x = at<T>(arena, operand(c, 0));
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, lines.count() * lines.n * 8))
-    for (int64_t i = 0; i < lines.count(); ++i) {
+    forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 8), [&](int64_t i) {
       const T *line = x + lines.first(i);
       int64_t best = 0;
       for (int64_t j = 1; j < lines.n; ++j) {
@@ -50,7 +49,7 @@ void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
           best = j;
       }
       y[i] = best;
-    }
+    });
   });
 }
 
@@ -73,8 +72,7 @@ void cumsumRun(char *arena, const zccrt_call *c) {
     using W = typename WideOf<T>::type;
     const T *x = at<T>(arena, operand(c, 0));
     T *y = at<T>(arena, result(c, 0));
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, lines.count() * lines.n * 8))
-    for (int64_t i = 0; i < lines.count(); ++i) {
+    forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 8), [&](int64_t i) {
       int64_t first = lines.first(i);
       W sum = 0;
       for (int64_t j = 0; j < lines.n; ++j) {
@@ -83,7 +81,7 @@ void cumsumRun(char *arena, const zccrt_call *c) {
         y[e] = T(exclusive ? sum : sum + value);
         sum += value;
       }
-    }
+    });
   });
 }
 
@@ -101,8 +99,7 @@ void topkRun(char *arena, const zccrt_call *c) {
     using S = Sum<T>;
     const T *x = at<T>(arena, operand(c, 0));
     T *values = at<T>(arena, result(c, 0));
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, lines.count() * lines.n * 16))
-    for (int64_t i = 0; i < lines.count(); ++i) {
+    forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 16), [&](int64_t i) {
       const T *line = x + lines.first(i);
       int32_t *order = scratchAt<int32_t>(arena, c, omp_get_thread_num() * orderBytes);
       for (int64_t j = 0; j < lines.n; ++j)
@@ -118,7 +115,7 @@ void topkRun(char *arena, const zccrt_call *c) {
         values[to + j * lines.inner] = line[order[j] * lines.inner];
         indices[to + j * lines.inner] = order[j];
       }
-    }
+    });
   });
 }
 

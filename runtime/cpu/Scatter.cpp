@@ -42,17 +42,15 @@ void combineRows(const Rows &target, T *y, const T *updates, int threads) {
   constexpr int64_t kRowsTogether = 16; // a cache line of short rows stays with one thread
   int64_t inner = target.inner;
   bool byColumns = inner >= 32 * threads;
-#pragma omp parallel num_threads(threads)
-  {
-    int64_t thread = omp_get_thread_num(), team = omp_get_num_threads();
-    Share columns = byColumns ? Share(inner, thread, team) : Share(inner, 0, 1);
+  forEach(threads, threads, [&](int64_t thread) {
+    Share columns = byColumns ? Share(inner, thread, threads) : Share(inner, 0, 1);
     for (int64_t i = 0; i < target.rows; ++i) {
       int64_t row = target(i);
-      if (byColumns || row / kRowsTogether % team == thread)
+      if (byColumns || row / kRowsTogether % threads == thread)
         combine<T, Op>(y + row * inner + columns.begin, updates + i * inner + columns.begin,
                        columns.end - columns.begin);
     }
-  }
+  });
 }
 
 /// Columns [begin, begin + n) of a row and of all updates that go to it, summed in f32 and rounded once.
@@ -90,16 +88,15 @@ void addHalfRows(const AxisRows &target, T *y, int64_t rows, const T *updates, i
     next[i] = head[row];
     head[row] = int32_t(i);
   }
-#pragma omp parallel for schedule(dynamic, 16) num_threads(threads)
-  for (int64_t i = 0; i < target.rows; ++i) {
+  forEachUneven(target.rows, threads, [&](int64_t i) {
     int64_t row = target(i);
     if (head[row] != i)
-      continue;
+      return;
     float sum[kWidth];
     for (int64_t begin = 0; begin < target.inner; begin += kWidth)
       addChainOf(y + row * target.inner, updates, next, i, target.inner, begin,
                  std::min(kWidth, target.inner - begin), sum);
-  }
+  });
 }
 
 /// Rows of the data; the sums of 16-bit floats need a number for each, and for each update.
@@ -113,11 +110,10 @@ void copyBase(char *arena, const zccrt_call *c) {
     return;
   int64_t bytes = count(base) * elemBytes(base.elem);
   int threads = threadsFor(c, 2 * bytes);
-#pragma omp parallel for schedule(static) num_threads(threads)
-  for (int64_t t = 0; t < threads; ++t) {
+  forEach(threads, threads, [&](int64_t t) {
     Share s(bytes, t, threads);
     memcpy(arena + y.offset + s.begin, arena + base.offset + s.begin, size_t(s.end - s.begin));
-  }
+  });
 }
 
 template <typename Rows> void scatterRows(char *arena, const zccrt_call *c, const char *reduce) {

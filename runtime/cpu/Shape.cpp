@@ -91,8 +91,7 @@ void padRun(char *arena, const zccrt_call *c) {
     using T = std::remove_pointer_t<decltype(type)>;
     T *to = at<T>(arena, y);
     const T *from = at<T>(arena, x);
-#pragma omp parallel for schedule(static) num_threads(threadsFor(c, count(y) * elemBytes(y.elem)))
-    for (int64_t row = 0; row < rows; ++row) {
+    forEach(rows, threadsFor(c, count(y) * elemBytes(y.elem)), [&](int64_t row) {
       int64_t rest = row, offset = 0;
       bool inside = true;
       for (int a = y.ndim - 2; a >= 0; --a) {
@@ -106,7 +105,7 @@ void padRun(char *arena, const zccrt_call *c) {
                T(value));
       else
         std::fill_n(to + row * width, width, T(value));
-    }
+    });
   });
 }
 

@@ -70,8 +70,7 @@ template <typename T> void copyBox(T *to, const T *from, const Box &box, int thr
     width = (row.n + threads - 1) / threads;
     across = (row.n + width - 1) / width;
   }
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t job = 0; job < outer * down * across; ++job) {
+  forEach(outer * down * across, threads, [&](int64_t job) {
     int64_t at = job / (down * across), toOffset = 0, fromOffset = 0;
     for (int i = box.count - 3; i >= 0; --i) {
       toOffset += at % box.axes[i].n * box.axes[i].to;
@@ -81,7 +80,7 @@ template <typename T> void copyBox(T *to, const T *from, const Box &box, int thr
     int64_t r0 = job / across % down * height, c0 = job % across * width;
     copyTile(to + toOffset, from + fromOffset, rows, row, r0, std::min(r0 + height, rows.n), c0,
              std::min(c0 + width, row.n));
-  }
+  });
 }
 } // namespace
 

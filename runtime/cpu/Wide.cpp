@@ -102,13 +102,12 @@ void forPieces(const zccrt_tensor &half, int threads, F f) {
   int64_t width = axes[0].first, rows = 1, pieces = (width + kPiece - 1) / kPiece;
   for (size_t i = 1; i < axes.size(); ++i)
     rows *= axes[i].first;
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows * width > 8192)
-  for (int64_t job = 0; job < rows * pieces; ++job) {
+  forEach(rows * pieces, rows * width > 8192 ? threads : 1, [&](int64_t job) {
     int64_t row = job / pieces, begin = job % pieces * kPiece, at = begin;
     for (size_t i = 1, rest = row; i < axes.size(); rest /= axes[i++].first)
       at += int64_t(rest) % axes[i].first * axes[i].second;
     f(row * width + begin, at, std::min(kPiece, width - begin));
-  }
+  });
 }
 
 template <typename F> void withHalf(int32_t elem, F f) {
@@ -155,11 +154,12 @@ void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace
   if (!arena)
     return;
   WideCall &w = *static_cast<WideCall *>(*c->cache);
+  bool accumulate = attrInt(c, "accumulate", 0);
   for (int i = 0; i < c->nin + c->nout; ++i)
     if (!isHalf(c->t[i].elem)) // slices and rows of a scan lie elsewhere in each iteration
       w.t[i].offset = c->t[i].offset;
-  for (int i = 0; i < c->nin; ++i)
-    if (hasOperand(c, i) && isHalf(c->t[i].elem))
+  for (int i = 0; i < c->nin + c->nout; ++i)
+    if (c->t[i].offset >= 0 && isHalf(c->t[i].elem) && (i < c->nin || accumulate))
       widen(arena, w.t[i], c->t[i], c->threads);
   run(arena, &w.call);
   for (int i = c->nin; i < c->nin + c->nout; ++i)
@@ -179,7 +179,7 @@ struct RowBlocks {
 
   static int64_t rowsOf(const zccrt_call *c) {
     const zccrt_tensor &a = operand(c, 0), &y = result(c, 0);
-    if (a.ndim != 2 || operand(c, 1).ndim != 2)
+    if (a.ndim != 2 || operand(c, 1).ndim != 2 || attrInt(c, "accumulate", 0))
       return 0;
     int64_t m = y.dims[0], most = std::max(kRows, kBytes / 4 / std::max<int64_t>(1, a.dims[1] + y.dims[1]));
     if (m <= most)

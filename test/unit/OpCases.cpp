@@ -1,12 +1,13 @@
 #include "test/unit/OpCases.h"
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 using namespace zcc;
 using namespace zcc::test;
 using llvm::StringRef;
 using Ints = std::vector<int64_t>;
 
-// One line at least for every operator with a gradient.
 static const OpCase kCases[] = {
     {"add", "f32[2x3], f32[3]"},
     {"add", "f32[2x1x3], f32[4x1]"},
@@ -161,7 +162,108 @@ static const OpCase kCases[] = {
     {"scatter_nd", "f32[3x2], i64[4x1]<3, f32[4x2]", {{"reduce", "min"}}},
 };
 
+static const OpCase kOtherCases[] = {
+    // Integers
+    {"add", "i64[2x3]<-9..9, i64[3]<-9..9"},
+    {"sub", "i32[2x3]<-9..9, i32[2x1]<-9..9"},
+    {"mul", "i64[2x3]<-9..9, i64[]<-9..9"},
+    {"div", "i64[2x3]<-9..9, i64[3]<1..5"},
+    {"div", "i32[2x3]<-9..9, i32[3]<-5..-1"},
+    {"mod", "i64[2x3]<-9..9, i64[3]<-5..-1"},
+    {"mod", "i32[2x3]<-9..9, i32[3]<1..5"},
+    {"fmod", "i64[2x3]<-9..9, i64[3]<1..5"},
+    {"pow", "i64[2x3]<-4..4, i64[3]<5"},
+    {"max", "i64[2x3]<-9..9, i64[2x3]<-9..9"},
+    {"min", "u8[2x3]<250, u8[2x3]<250"},
+    {"neg", "i64[2x3]<-9..9"},
+    {"abs", "i32[2x3]<-9..9"},
+    {"sign", "i64[2x3]<-2..3"},
+    {"select", "bool[2x3]<2, i64[2x3]<9, i64[3]<9"},
+    {"select", "bool[2x3]<2, bool[2x3]<2, bool[]<2"},
+    {"reduce_sum", "i64[2x3x4]<-9..9", {{"axes", Ints{0, 2}}}},
+    {"reduce_max", "i64[2x3x4]<-9..9", {{"axes", Ints{1}}}},
+    {"reduce_min", "i32[2x3x4]<-9..9", {{"axes", Ints{1, 2}}}},
+    {"reduce_prod", "i64[2x3x2]<-2..3", {{"axes", Ints{1}}}},
+    {"cumsum", "i64[2x4]<-9..9", {{"axis", 1}}},
+    {"topk", "i64[2x5]<90", {{"axis", 1}, {"k", 2}}},
+    {"gather", "i64[5x3]<90, i64[2x2]<-5..5", {{"axis", 0}}},
+    {"gather", "bool[5x3]<2, i32[4]<3", {{"axis", 1}}},
+    {"gather_elements", "i64[3x4]<90, i64[3x2]<-4..4", {{"axis", 1}}},
+    {"scatter_nd", "i64[5x2]<90, i64[1x1]<5, i64[1x2]<90"},
+    {"concat", "i64[2x3]<90, i64[2x1]<90", {{"axis", 1}}},
+    {"pad", "i64[2x3]<90", {{"lo", Ints{1, 0}}, {"hi", Ints{0, 2}}, {"value", 7.0}}},
+    {"transpose", "bool[2x3x4]<2", {{"perm", Ints{2, 0, 1}}}},
+    // Comparisons, truth values, bits
+    {"eq", "i64[2x3]<3, i64[3]<3"},
+    {"eq", "f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"ne", "i32[2x3]<3, i32[3]<3"},
+    {"ne", "f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"lt", "f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"lt", "i64[2x3]<3, i64[2x1]<3"},
+    {"le", "f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"gt", "f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"ge", "f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"ge", "u8[2x3]<3, u8[3]<3"},
+    {"and", "bool[2x3]<2, bool[3]<2"},
+    {"or", "bool[2x3]<2, bool[3]<2"},
+    {"xor", "bool[2x3]<2, bool[3]<2"},
+    {"not", "bool[2x3]<2"},
+    {"bit_and", "i64[2x3]<-99..99, i64[3]<-99..99"},
+    {"bit_or", "i32[2x3]<-99..99, i32[3]<-99..99"},
+    {"bit_xor", "u8[2x3]<256, u8[3]<256"},
+    {"bit_not", "i64[2x3]<-99..99"},
+    {"bit_not", "u8[2x3]<256"},
+    {"shift_left", "u32[2x3]<99, u32[3]<9"},
+    {"shift_left", "u8[2x3]<256, u8[3]<8"},
+    {"shift_right", "u64[2x3]<9999, u64[3]<9"},
+    // Conversions
+    {"cast", "f32[2x3]", {{"to", "i64"}}, -90, 90},
+    {"cast", "f32[2x3]", {{"to", "u8"}}, 0, 200},
+    {"cast", "f32[2x3]", {{"to", "bool"}}, -1, 1, 0, true},
+    {"cast", "f32[2x3]", {{"to", "f16"}}},
+    {"cast", "i64[2x3]<-9..9", {{"to", "f32"}}},
+    {"cast", "i64[2x3]<-999..999", {{"to", "i8"}}},
+    {"cast", "i64[2x3]<-1..2", {{"to", "bool"}}},
+    {"cast", "bool[2x3]<2", {{"to", "f32"}}},
+    // What is not finite
+    {"isnan", "f32[2x3]", {}, -1, 1, 0, true},
+    {"isinf", "f32[2x3]", {}, -1, 1, 0, true},
+    {"max", "f32[2x3], f32[2x3]", {}, -1, 1, 0, true},
+    {"min", "f32[2x3], f32[2x3]", {}, -1, 1, 0, true},
+    {"add", "f32[2x3], f32[2x3]", {}, -1, 1, 0, true},
+    {"mul", "f32[2x3], f32[2x3]", {}, -1, 1, 0, true},
+    {"div", "f32[2x3], f32[2x3]", {}, -1, 1, 0, true},
+    {"abs", "f32[2x3]", {}, -1, 1, 0, true},
+    {"relu", "f32[2x3]", {}, -1, 1, 0, true},
+    {"floor", "f32[2x3]", {}, -9, 9, 0, true},
+    {"ceil", "f32[2x3]", {}, -9, 9, 0, true},
+    {"round", "f32[2x3]", {}, -9, 9, 0, true},
+    {"sqrt", "f32[2x3]", {}, -1, 1, 0, true},
+    {"exp", "f32[2x3]", {}, -200, 200, 0, true},
+    {"log", "f32[2x3]", {}, -1, 1, 0, true},
+    {"tanh", "f32[2x3]", {}, -40, 40, 0, true},
+    {"sigmoid", "f32[2x3]", {}, -200, 200, 0, true},
+    {"erf", "f32[2x3]", {}, -9, 9, 0, true},
+    {"sin", "f32[2x3]", {}, -5000, 5000},
+    {"cos", "f32[2x3]", {}, -5000, 5000},
+    {"select", "bool[2x3]<2, f32[2x3], f32[3]", {}, -1, 1, 0, true},
+    {"reduce_max", "f32[2x3x4]", {{"axes", Ints{1}}}, -1, 1, 0, true},
+    {"reduce_min", "f32[2x3x4]", {{"axes", Ints{2}}}, -1, 1, 0, true},
+    // Positions, counters, random numbers
+    {"argmax", "f32[2x5]", {{"axis", 1}}},
+    {"argmax", "i64[5x3]<4", {{"axis", 0}, {"last", 1}}},
+    {"argmin", "f32[2x5x2]", {{"axis", 1}}},
+    {"argmin", "i64[3x5]<4", {{"axis", 1}, {"last", 1}}},
+    {"constant", "", {{"dims", Ints{2, 3}}, {"value", std::vector<double>{0.5}}}},
+    {"constant", "", {{"dims", Ints{3}}, {"elem", "i64"}, {"value", Ints{3, -1, 2}}}},
+    {"iota", "", {{"dims", Ints{2, 7}}, {"axis", 1}}},
+    {"iota", "", {{"dims", Ints{9, 2}}, {"axis", 0}, {"elem", "f32"}}},
+    {"random_uniform", "i64[]<99, i64[]<9, i64[]<4", {{"dims", Ints{33, 70}}, {"id", 3}}},
+    {"random_normal", "i64[]<99, i64[]<9, i64[]<4", {{"dims", Ints{33, 70}}, {"id", 4}}},
+};
+
 llvm::ArrayRef<OpCase> test::opCases() { return kCases; }
+llvm::ArrayRef<OpCase> test::otherCases() { return kOtherCases; }
 
 std::string test::describe(const OpCase &c) { return std::string(c.op) + " " + c.operands; }
 
@@ -175,24 +277,38 @@ static std::vector<double> spread(int64_t n, double lo, double hi, std::mt19937 
   return v;
 }
 
+static void addSpecial(std::vector<double> &v, std::mt19937 &random) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kSpecial[] = {NAN, kInfinity, -kInfinity, 0.0, -0.0};
+  for (double &x : v)
+    if (random() % 2)
+      x = kSpecial[random() % std::size(kSpecial)];
+}
+
 std::vector<Operand> test::drawOperands(const OpCase &c, std::mt19937 &random) {
   llvm::SmallVector<StringRef, 8> texts;
-  StringRef(c.operands).split(texts, ", ");
+  StringRef(c.operands).split(texts, ", ", -1, /*KeepEmpty=*/false);
   std::vector<Operand> out;
   for (StringRef text : texts) {
     Operand o;
     o.present = text != "_";
     if (o.present) {
       o.type = parseType(text).value();
-      int64_t limit = 2;
+      int64_t first = 0, limit = 2;
       if (text.consume_front("<"))
         text.consumeInteger(10, limit);
-      std::uniform_int_distribution<int64_t> integers(0, limit - 1);
+      if (text.consume_front("..")) {
+        first = limit;
+        text.consumeInteger(10, limit);
+      }
+      std::uniform_int_distribution<int64_t> integers(first, limit - 1);
       if (isFloat(o.type.elem))
         o.f = spread(o.type.count(), c.lo, c.hi, random);
       else
         for (int64_t i = 0; i < o.type.count(); ++i)
           o.i.push_back(integers(random));
+      if (c.special)
+        addSpecial(o.f, random);
     }
     out.push_back(std::move(o));
   }

@@ -8,16 +8,21 @@ namespace zcc::test {
 
 struct OpCase {
   const char *op;
-  /// Types, separated by ", ". "i64[4]<7": values in [0, 7); "_": left out. Distinct floats lie in
-  /// [lo, hi).
+  /// Types, separated by ", ". "i64[4]<7": values in [0, 7); "i64[4]<-3..7": in [-3, 7); "_": left
+  /// out. Distinct floats lie in [lo, hi).
   const char *operands;
   Attrs attrs = {};
   double lo = -1, hi = 1;
   /// Bit i: result i takes part in the loss, if it is floating point.
   unsigned results = ~0u;
+  /// NaN, infinities and zeros are among the floats.
+  bool special = false;
 };
 
+/// One at least for every operator with a gradient.
 llvm::ArrayRef<OpCase> opCases();
+/// Operators without one, integers, and floats that have no finite difference.
+llvm::ArrayRef<OpCase> otherCases();
 /// "matmul f32[2x3], f32[3x4]", for messages.
 std::string describe(const OpCase &c);
 

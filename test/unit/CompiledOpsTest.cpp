@@ -1,0 +1,357 @@
+// Every record of the operator table as a program computes it: the cases, and their gradients, go through the pipeline, the
+// emitter and the compiler, and what the executable writes is what the naive interpreter computes in fp32.
+#include "RuntimeTest.h"
+#include "codegen/EmitProgram.h"
+#include "codegen/KernelCall.h"
+#include "codegen/Link.h"
+#include "ir/Builder.h"
+#include "ir/Interpreter.h"
+#include "passes/PassManager.h"
+#include "passes/Pipeline.h"
+#include "test/unit/OpCases.h"
+#include "tools/Npz.h"
+#include "llvm/ADT/StringSet.h"
+#include <cmath>
+#include <list>
+#include <gtest/gtest.h>
+
+using namespace zcc;
+using namespace zcc::test;
+
+namespace {
+
+constexpr int kThreads = 2;
+
+/// What a run is given and must return.
+struct Batch {
+  Module module;
+  Function *eval = nullptr;
+  std::vector<Tensor> args;
+  std::vector<std::string> what; ///< a result each
+  llvm::StringSet<> records;     ///< those that occur before any pass
+
+  std::vector<Value *> draw(const OpCase &c, Function &f, GlobalValue::Role *role, std::mt19937 &random);
+  void addForward(const OpCase &c, std::mt19937 &random);
+  void addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random);
+  void finish();
+
+private:
+  std::map<const Value *, Tensor> values;
+  Loc loc = makeLoc("node", "Op");
+  Value *term(const OpCase &c, Node &n, std::mt19937 &random);
+  void argumentsForGlobals();
+};
+
+} // namespace
+
+// ---- larger cases
+
+/// Floating-point operations and elements of a case, or an error where its types do not fit.
+static llvm::Expected<double> flopsOf(const OpCase &c) {
+  Module m;
+  Function *f = m.addFunction("f");
+  Builder b(*f, nullptr, makeLoc("node", "Op"));
+  std::vector<Value *> operands;
+  llvm::SmallVector<llvm::StringRef, 8> texts;
+  llvm::StringRef(c.operands).split(texts, ", ", -1, /*KeepEmpty=*/false);
+  for (llvm::StringRef text : texts)
+    operands.push_back(text == "_" ? nullptr : f->addArg("x", parseType(text).value()));
+  auto n = b.tryMake(*findOp(c.op), operands, c.attrs);
+  if (!n)
+    return n.takeError();
+  double flops = (*n)->op->flops ? (*n)->op->flops(**n) : 0;
+  for (auto &r : (*n)->results)
+    flops += double(r->type.count());
+  for (Value *v : operands)
+    flops += v ? double(v->type.count()) : 0;
+  return flops;
+}
+
+/// Every axis but those of 1 so many times as long.
+static std::string scaled(llvm::StringRef operands, int64_t factor) {
+  std::string out;
+  bool inDims = false;
+  while (!operands.empty()) {
+    int64_t d;
+    if (inDims && !operands.consumeInteger(10, d)) {
+      out += std::to_string(d == 1 ? 1 : d * factor);
+      continue;
+    }
+    inDims = operands.front() == '[' || (inDims && operands.front() != ']');
+    out += operands.front();
+    operands = operands.drop_front();
+  }
+  return out;
+}
+
+/// The cases, and each that no attribute ties to its shape once more with long axes: for vectors, blocks and threads.
+static std::vector<OpCase> withLarger(llvm::ArrayRef<OpCase> cases) {
+  constexpr double kMostFlops = 1e6;
+  static std::list<std::string> texts;
+  std::vector<OpCase> out = cases;
+  for (const OpCase &c : cases) {
+    bool lastIsCount = c.op == llvm::StringRef("gather_nd"); // of the indices
+    if (c.attrs.has("dims") || lastIsCount)
+      continue;
+    for (int64_t factor : {45, 9, 5, 3}) {
+      OpCase larger = c;
+      texts.push_back(scaled(c.operands, factor));
+      larger.operands = texts.back().c_str();
+      auto flops = flopsOf(larger);
+      if (!flops) {
+        ADD_FAILURE() << describe(larger) << ": " << llvm::toString(flops.takeError());
+        break;
+      }
+      if (*flops > kMostFlops)
+        continue;
+      out.push_back(larger);
+      break;
+    }
+  }
+  return out;
+}
+
+// ---- modules
+
+static Tensor tensorOf(const Operand &o) {
+  Tensor t(o.type);
+  t.f = o.f;
+  t.i = o.i;
+  roundAll(t, Compute::F32);
+  return t;
+}
+
+/// The operands as arguments of `f` or, with a role, as globals.
+std::vector<Value *> Batch::draw(const OpCase &c, Function &f, GlobalValue::Role *role, std::mt19937 &random) {
+  std::vector<Value *> operands;
+  for (const Operand &o : drawOperands(c, random)) {
+    if (!o.present) {
+      operands.push_back(nullptr);
+      continue;
+    }
+    Tensor t = tensorOf(o);
+    if (!role) {
+      operands.push_back(f.addArg("x" + std::to_string(args.size()), o.type));
+      args.push_back(std::move(t));
+      continue;
+    }
+    bool trained = isFloat(o.type.elem);
+    GlobalValue *g = module.addGlobal(trained ? GlobalValue::Param : GlobalValue::State,
+                                      "x" + std::to_string(values.size()), o.type, Init());
+    g->trained = trained;
+    g->loc = loc;
+    g->attrs.set("case", describe(c) + ", operand " + std::to_string(operands.size()));
+    values[g] = std::move(t);
+    operands.push_back(g);
+  }
+  return operands;
+}
+
+void Batch::addForward(const OpCase &c, std::mt19937 &random) {
+  if (!eval)
+    eval = module.addFunction("eval");
+  Builder b(*eval, nullptr, loc);
+  Node *n = b.node(*findOp(c.op), draw(c, *eval, nullptr, random), c.attrs);
+  records.insert(c.op);
+  for (auto &r : n->results) {
+    what.push_back(describe(c) + ", result " + std::to_string(r->index));
+    eval->results.push_back(r.get());
+  }
+}
+
+/// The sum of the results, each element times a random number.
+Value *Batch::term(const OpCase &c, Node &n, std::mt19937 &random) {
+  Builder b(*eval, nullptr, loc);
+  std::uniform_real_distribution<double> uniform(0.5, 2);
+  Value *loss = nullptr;
+  for (auto &r : n.results) {
+    if (!isFloat(r->type.elem) || !(c.results >> r->index & 1))
+      continue;
+    GlobalValue *w = module.addGlobal(GlobalValue::State, "r" + std::to_string(values.size()), r->type, Init());
+    w->loc = loc;
+    Tensor t(r->type);
+    for (double &x : t.f)
+      x = uniform(random);
+    roundAll(t, Compute::F32);
+    values[w] = std::move(t);
+    Dims axes;
+    for (unsigned i = 0; i < r->type.ndim(); ++i)
+      axes.push_back(i);
+    Value *sum = b.make(ops::mul, {r.get(), w});
+    sum = b.cast(b.reshape(axes.empty() ? sum : b.reduceSum(sum, axes), {}), Elem::F32);
+    loss = loss ? b.make(ops::add, {loss, sum}) : sum;
+  }
+  return loss;
+}
+
+/// @eval returns the gradients of all cases' float operands.
+void Batch::addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random) {
+  eval = module.addFunction("micro");
+  Builder b(*eval, nullptr, loc);
+  Value *loss = nullptr;
+  for (const OpCase &c : cases) {
+    if (findOp(c.op)->noGrad)
+      continue;
+    auto role = GlobalValue::Param;
+    Node *n = b.node(*findOp(c.op), draw(c, *eval, &role, random), c.attrs);
+    Value *t = term(c, *n, random);
+    loss = loss ? b.make(ops::add, {loss, t}) : t;
+  }
+  eval->results = {loss};
+  Options options;
+  PassContext ctx{options, {}, {}};
+  auto changed = differentiate(module, ctx);
+  ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
+  for (auto &n : eval->nodes)
+    records.insert(n->op->name);
+  eval->results.clear();
+  for (Node *n = eval->first(), *next; n; n = next) {
+    next = n->next();
+    if (n->op != &ops::assign)
+      continue;
+    auto *state = static_cast<GlobalValue *>(n->operand(0));
+    what.push_back("gradient of " + module.global(state->attrs.s("of"))->attrs.s("case"));
+    eval->results.push_back(n->operand(1));
+    n->erase();
+    module.eraseGlobal(state);
+  }
+  argumentsForGlobals();
+  eval->name = "eval";
+  module.properties = 0;
+}
+
+void Batch::argumentsForGlobals() {
+  while (!module.globals.empty()) {
+    GlobalValue *g = module.globals.back().get();
+    Value *arg = eval->addArg(g->name + ".in", g->type);
+    g->replaceAllUsesWith(arg);
+    args.push_back(std::move(values[g]));
+    module.eraseGlobal(g);
+  }
+}
+
+void Batch::finish() {
+  for (size_t i = 0; i < eval->results.size(); ++i)
+    eval->resultNames.push_back("y" + std::to_string(i));
+}
+
+// ---- running
+
+/// Compiles as `zcc --loss=none` does; nothing on failure.
+static void compile(Module &m, const std::string &program) {
+  Options options;
+  options.inference = true;
+  options.threads = kThreads;
+  DumpOptions dump;
+  PassManager passes(options, dump);
+  passes.setWorkspace([](const Node &n) { return workspaceBytes(n, kThreads); });
+  buildPipeline(passes, options);
+  auto e = passes.run(m);
+  ASSERT_FALSE(bool(e)) << llvm::toString(std::move(e));
+  ProgramInfo info;
+  info.options = &options;
+  info.planJson = "{}";
+  auto isa = isaOf("native");
+  ASSERT_TRUE(bool(isa)) << llvm::toString(isa.takeError());
+  info.isa = *isa;
+  auto emitted = emitProgram(m, info);
+  ASSERT_TRUE(bool(emitted)) << llvm::toString(emitted.takeError());
+  e = link(*emitted, "native", program);
+  ASSERT_FALSE(bool(e)) << llvm::toString(std::move(e));
+}
+
+/// The first difference that rounding does not explain, or "". `exact` is what the interpreter
+/// computes in fp64.
+static std::string difference(const Tensor &got, const Tensor &want, const Tensor &exact) {
+  double top = 1e-3, rounding = 0;
+  for (size_t i = 0; i < want.f.size(); ++i) {
+    if (std::isfinite(want.f[i]))
+      top = std::max(top, std::fabs(want.f[i]));
+    if (std::isfinite(want.f[i]) && std::isfinite(exact.f[i]))
+      rounding = std::max(rounding, std::fabs(want.f[i] - exact.f[i]));
+  }
+  constexpr double kRelative = 2e-6, kOfRounding = 8;
+  for (size_t i = 0; i < want.f.size(); ++i) {
+    double g = got.f[i], w = want.f[i];
+    bool same = std::isfinite(w) ? std::fabs(g - w) <= kRelative * top + kOfRounding * rounding
+                                 : g == w || (std::isnan(g) && std::isnan(w));
+    if (!same)
+      return "element " + std::to_string(i) + " is " + std::to_string(g) + ", expected " + std::to_string(w);
+  }
+  for (size_t i = 0; i < want.i.size(); ++i)
+    if (got.i[i] != want.i[i])
+      return "element " + std::to_string(i) + " is " + std::to_string(got.i[i]) + ", expected " +
+             std::to_string(want.i[i]);
+  return "";
+}
+
+static void check(Batch &b) {
+  b.finish();
+  std::vector<Tensor> want, exact;
+  for (auto [compute, out] : {std::pair(Compute::F32, &want), std::pair(Compute::F64, &exact)}) {
+    Memory memory;
+    auto results = runFunction(*b.eval, b.args, memory, compute);
+    ASSERT_TRUE(bool(results)) << llvm::toString(results.takeError());
+    *out = std::move(*results);
+  }
+  runtimetest::Folder folder;
+  std::map<std::string, Array> inputs;
+  for (size_t i = 0; i < b.args.size(); ++i)
+    inputs[b.eval->args[i]->name] = {b.args[i].type, tensorToBytes(b.args[i])};
+  ASSERT_FALSE(bool(writeNpz(folder / "in.npz", inputs)));
+  compile(b.module, folder / "program");
+  if (testing::Test::HasFatalFailure())
+    return;
+  auto run = runtimetest::shell(folder / "program" + " --eval --data=" + folder / "in.npz" + " --outputs=" + folder / "out.npz");
+  ASSERT_EQ(run.status, 0) << run.err;
+  auto outputs = readNpz(folder / "out.npz");
+  ASSERT_TRUE(bool(outputs)) << llvm::toString(outputs.takeError());
+  for (size_t i = 0; i < want.size(); ++i) {
+    const Array &a = (*outputs)["y" + std::to_string(i)];
+    ASSERT_EQ(a.bytes.size(), size_t(want[i].type.localBytes())) << b.what[i];
+    std::string why = difference(tensorFromBytes(want[i].type, a.bytes), want[i], exact[i]);
+    EXPECT_EQ(why, "") << b.what[i];
+  }
+  // No pass may leave the test without what it is about.
+  llvm::StringSet<> called;
+  for (auto &n : b.module.function("eval")->nodes)
+    called.insert(n->op->name);
+  for (auto &name : b.records) {
+    const OpDef *op = findOp(name.first());
+    EXPECT_TRUE(!op->kernel || called.contains(op->name)) << "the program does not call '" << op->name << "'";
+  }
+}
+
+static void fillForward(Batch &b) {
+  std::mt19937 random(3);
+  for (const auto &cases : {opCases(), otherCases()})
+    for (const OpCase &c : withLarger(cases))
+      b.addForward(c, random);
+}
+
+static void fillGradients(Batch &b) {
+  std::mt19937 random(4);
+  b.addGradients(withLarger(opCases()), random);
+}
+
+TEST(CompiledOps, ForwardEqualsTheInterpreter) {
+  Batch b;
+  fillForward(b);
+  check(b);
+}
+
+TEST(CompiledOps, GradientsEqualTheInterpreter) {
+  Batch b;
+  fillGradients(b);
+  check(b);
+}
+
+// `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest.
+TEST(CompiledOps, EveryRecordThatComputesHasACase) {
+  Batch forward, gradients;
+  fillForward(forward);
+  fillGradients(gradients);
+  for (const OpDef *op : allOps())
+    EXPECT_TRUE(op->structural || forward.records.contains(op->name) || gradients.records.contains(op->name))
+        << "'" << op->name << "' has no case in OpCases.cpp, and occurs in no gradient";
+}
