@@ -409,7 +409,7 @@ llvm::Expected<Gradients> ScanGradient::run() {
     isForward.insert(n);
   seed();
   if (auto e = joint.run())
-    return std::move(e);
+    return e;
   collect();
   Gradients out(scan.numOperands(), nullptr);
   if (carryNext.empty() && rows.empty())
@@ -449,7 +449,7 @@ static llvm::Expected<Gradients> gradientsOfCond(Node &n, Builder &b, ArrayRef<V
           j.fn->addArg("d." + j.results[r]->name, j.results[r]->type);
       }
     if (auto e = j.run())
-      return std::move(e);
+      return e;
     gradients.emplace_back();
     for (Value *a : j.args)
       gradients.back().push_back(j.sweep.active.count(a) ? j.sweep.whole(a) : nullptr);

@@ -492,7 +492,7 @@ llvm::Expected<bool> zcc::fuse(Module &m, PassContext &ctx) {
       functions.push_back(f.get());
   for (Function *f : functions)
     if (llvm::Error e = fuseFunction(m, *f, known))
-      return std::move(e);
+      return e;
   m.add(Property::Fused);
   return true;
 }

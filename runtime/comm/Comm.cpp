@@ -42,22 +42,17 @@ namespace {
 class SingleComm : public Comm {
 public:
   SingleComm() : Comm(0, 1) {}
-  void allReduce(const void *in, void *out, int64_t count, int elem, bool) override {
-    copy(in, out, count * elemBytes(elem));
-  }
-  void reduceScatter(const void *in, void *out, int64_t count, int elem, bool) override {
-    copy(in, out, count * elemBytes(elem));
-  }
+  void allReduce(Parts tensors, int elem, bool) override { copy(tensors, elem); }
+  void reduceScatter(Parts tensors, int elem, bool) override { copy(tensors, elem); }
   void abort() override {}
   void barrier() override {}
 
 private:
-  void collect(const void *in, void *out, int64_t count, int elem, bool) override {
-    copy(in, out, count * elemBytes(elem));
-  }
-  static void copy(const void *in, void *out, int64_t bytes) {
-    if (in != out)
-      std::memcpy(out, in, bytes);
+  void collect(Parts tensors, int elem, bool) override { copy(tensors, elem); }
+  static void copy(Parts tensors, int elem) {
+    for (const Part &p : tensors)
+      if (p.in != p.out)
+        std::memcpy(p.out, p.in, p.count * elemBytes(elem));
   }
 };
 

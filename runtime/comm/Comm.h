@@ -28,31 +28,30 @@ public:
   const int rank, ranks;
 
   /// out[count] = the sum (mean: divided by ranks) of every rank's in[count]; out may be in.
-  virtual void allReduce(const void *in, void *out, int64_t count, int elem, bool mean) = 0;
+  void allReduce(const void *in, void *out, int64_t count, int elem, bool mean) {
+    const Part part = {in, out, count};
+    allReduce(Parts(&part, 1), elem, mean);
+  }
   /// out[count] = the ranks' in[piece(count)] in rank order. in may be this rank's piece of out.
   void allGather(const void *in, void *out, int64_t count, int elem) {
-    collect(in, out, count, elem, true);
+    const Part part = {in, out, count};
+    collect(Parts(&part, 1), elem, true);
   }
   /// The same for rank 0 only; `out` of the others is not looked at.
   void gather(const void *in, void *out, int64_t count, int elem) {
-    collect(in, out, count, elem, false);
+    const Part part = {in, out, count};
+    collect(Parts(&part, 1), elem, false);
   }
   /// out[piece(count)] = this rank's piece of the sum of every rank's in[count], zero beyond its
   /// end; out may be in.
-  virtual void reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) = 0;
+  void reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) {
+    const Part part = {in, out, count};
+    reduceScatter(Parts(&part, 1), elem, mean);
+  }
   /// The same for the tensors of a bucket, each with pieces of its own.
-  virtual void allReduce(Parts parts, int elem, bool mean) {
-    for (const Part &p : parts)
-      allReduce(p.in, p.out, p.count, elem, mean);
-  }
-  virtual void allGather(Parts parts, int elem) {
-    for (const Part &p : parts)
-      allGather(p.in, p.out, p.count, elem);
-  }
-  virtual void reduceScatter(Parts parts, int elem, bool mean) {
-    for (const Part &p : parts)
-      reduceScatter(p.in, p.out, p.count, elem, mean);
-  }
+  virtual void allReduce(Parts parts, int elem, bool mean) = 0;
+  void allGather(Parts parts, int elem) { collect(parts, elem, true); }
+  virtual void reduceScatter(Parts parts, int elem, bool mean) = 0;
   /// Tells the other ranks that this one has failed.
   virtual void abort() = 0;
   /// Returns when every rank has called it.
@@ -72,7 +71,7 @@ public:
   void agree(const std::string &error);
 
 protected:
-  virtual void collect(const void *in, void *out, int64_t count, int elem, bool everyone) = 0;
+  virtual void collect(Parts parts, int elem, bool everyone) = 0;
 };
 
 /// Joins the job: MPI if the program was started by mpirun, one rank otherwise. Ranks that share a

@@ -1,6 +1,7 @@
 #include "runtime/comm/Shm.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/comm/Packed.h"
 #include "runtime/comm/Sum.h"
 #include <algorithm>
 #include <climits>
@@ -128,41 +129,6 @@ void ShmComm::barrier() {
 }
 
 // ---- collectives
-
-namespace {
-
-/// The tensors of a bucket, one behind the other: `length` says how long each is.
-template <class Length> class Packed {
-public:
-  Packed(Parts parts, Length length) : parts(parts), length(length) {
-    for (const Part &p : parts)
-      total += length(p);
-  }
-
-  int64_t total = 0;
-
-  /// Calls f(part, offset in it, elements, position behind `begin`) for what lies in [begin, end).
-  template <class F> void each(int64_t begin, int64_t end, F f) const {
-    int64_t first = 0;
-    for (const Part &p : parts) {
-      int64_t last = first + length(p), lo = std::max(begin, first), hi = std::min(end, last);
-      if (lo < hi)
-        f(p, lo - first, hi - lo, lo - begin);
-      if (last >= end)
-        return;
-      first = last;
-    }
-  }
-
-private:
-  Parts parts;
-  Length length;
-};
-
-const char *from(const Part &p, int64_t bytes) { return static_cast<const char *>(p.in) + bytes; }
-char *to(const Part &p, int64_t bytes) { return static_cast<char *>(p.out) + bytes; }
-
-} // namespace
 
 void ShmComm::allReduce(Parts tensors, int elem, bool mean) {
   const int64_t size = elemBytes(elem), chunk = chunkBytes / size;

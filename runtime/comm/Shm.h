@@ -22,26 +22,13 @@ public:
   /// `window` is mapped by every rank and was zero when the job began.
   ShmComm(int rank, int ranks, void *window, int64_t chunkBytes);
 
-  void allReduce(const void *in, void *out, int64_t count, int elem, bool mean) override {
-    const Part part = {in, out, count};
-    allReduce(Parts(&part, 1), elem, mean);
-  }
-  void reduceScatter(const void *in, void *out, int64_t count, int elem, bool mean) override {
-    const Part part = {in, out, count};
-    reduceScatter(Parts(&part, 1), elem, mean);
-  }
   void allReduce(Parts parts, int elem, bool mean) override;
-  void allGather(Parts parts, int elem) override { collect(parts, elem, true); }
   void reduceScatter(Parts parts, int elem, bool mean) override;
   void abort() override;
   void barrier() override;
 
 private:
-  void collect(const void *in, void *out, int64_t count, int elem, bool everyone) override {
-    const Part part = {in, out, count};
-    collect(Parts(&part, 1), elem, everyone);
-  }
-  void collect(Parts parts, int elem, bool everyone);
+  void collect(Parts parts, int elem, bool everyone) override;
 
   struct Control;
   char *buffer(int r) const;

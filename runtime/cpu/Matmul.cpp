@@ -1,5 +1,5 @@
-// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n] (+ bias[n]) (+ y, attribute
-// accumulate).
+// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n]. What follows a product (bias, activation, residual, norm) is a
+// generated kernel that reads it once; measured, oneDNN's own bias gained nothing over that.
 //
 // f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured
 // faster for the kind of shape; 16-bit floats to the primitive; other elements to plain loops.
@@ -41,7 +41,7 @@ enum class Way { Sgemm, Primitive, Loops };
 struct Plan {
   int64_t m, n, k, batches = 1;
   Matrix a, b, y;
-  bool accumulate, bias, parallelBatches = false;
+  bool parallelBatches = false;
   Way way;
   std::vector<int64_t> aAt, bAt, yAt; ///< element offsets of each batch's matrices
   int64_t aScratch = -1, bScratch = -1, yScratch = -1, libraryScratch = 0, bytes = 0;
@@ -107,7 +107,8 @@ int64_t mergedLd(const zccrt_tensor &t, const Matrix &x) {
 
 /// Measured on Zen 4 with oneDNN 2.6 (tools/bench/kernels.cpp): sgemm has no good path for a thin
 /// result or a thin sum, and packs a transposed b slowly unless the result is wide; the primitive
-/// has none for vectors.
+/// has none for vectors. On Xeon (AVX-512) sgemm packs a tall transposed a slowly where its rows
+/// share few cache sets (2 KiB apart or a multiple) and few columns of b repay it.
 Way wayOf(const Plan &p, int32_t elem) {
   if (elem == ZCCRT_BF16 || elem == ZCCRT_F16)
     return Way::Primitive;
@@ -115,14 +116,14 @@ Way wayOf(const Plan &p, int32_t elem) {
     return Way::Loops;
   if (p.batches > 1 || p.m == 1 || p.n == 1)
     return Way::Sgemm;
-  if (p.bias && !p.accumulate)
-    return Way::Primitive;
   if (p.n <= 16 || p.k <= 16)
     return Way::Primitive;
   bool transposedB = p.b.transposed && !p.a.transposed;
   if (transposedB && (p.k >= p.n || p.m * p.n * p.k <= (int64_t(1) << 25)))
     return Way::Primitive;
-  return Way::Sgemm;
+  bool slowPacking = p.a.transposed && !p.b.transposed && p.n <= 512 && p.m >= 3 * p.n &&
+                     p.k >= 512 && (p.m % 512 == 0 || p.m >= (1 << 14));
+  return slowPacking ? Way::Primitive : Way::Sgemm;
 }
 
 memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix &x, int64_t step,
@@ -147,22 +148,11 @@ matmul::primitive_desc makePrimitive(const Plan &p, int32_t elem, int64_t batche
   memory::desc a = describe(batches, p.m, p.k, p.a, stepOf(p.aAt), type);
   memory::desc b = describe(batches, p.k, p.n, p.b, stepOf(p.bAt), type);
   memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), type);
-  memory::dims biasDims(batches == 1 ? 2 : 3, 1);
-  biasDims.back() = p.n;
-  memory::desc bias(biasDims, type,
-                    batches == 1 ? memory::format_tag::ab : memory::format_tag::abc);
   primitive_attr attr = userScratchpad();
-  if (p.accumulate) {
-    post_ops sum;
-    sum.append_sum();
-    attr.set_post_ops(sum);
-  }
 #if DNNL_VERSION_MAJOR >= 3
-  return p.bias ? matmul::primitive_desc(engine(), a, b, bias, y, attr)
-                : matmul::primitive_desc(engine(), a, b, y, attr);
+  return {engine(), a, b, y, attr};
 #else
-  return p.bias ? matmul::primitive_desc(matmul::desc(a, b, bias, y), attr, engine())
-                : matmul::primitive_desc(matmul::desc(a, b, y), attr, engine());
+  return {matmul::desc(a, b, y), attr, engine()};
 #endif
 }
 
@@ -197,8 +187,6 @@ void planOperands(Plan &p, const zccrt_call *c) {
 void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   useThreads(c);
   planOperands(p, c);
-  p.accumulate = attrInt(c, "accumulate", 0);
-  p.bias = hasOperand(c, 2);
   if (p.batches > 1 && oneMatrix(p.bT) && rowsMerge(p.aT, p.a, p.batches) &&
       rowsMerge(p.yT, p.y, p.batches)) {
     p.a.ld = mergedLd(p.aT, p.a);
@@ -228,8 +216,6 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   p.primitive.add(DNNL_ARG_SRC, pd.src_desc());
   p.primitive.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
   p.primitive.add(DNNL_ARG_DST, pd.dst_desc());
-  if (p.bias)
-    p.primitive.add(DNNL_ARG_BIAS, pd.query_md(query::exec_arg_md, DNNL_ARG_BIAS));
   if (!regular)
     p.parallelBatches = false;
   else {
@@ -239,43 +225,25 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   }
 }
 
-/// y = bias in each row, or 0.
-template <typename T> void fillRows(T *y, const T *bias, const Plan &p) {
-  for (int64_t i = 0; i < p.m; ++i)
-    for (int64_t j = 0; j < p.n; ++j)
-      y[i * p.y.ld + j] = bias ? bias[j] : T(0);
-}
-
-void sgemm(const Plan &p, const float *a, const float *b, float *y, const float *bias) {
-  float beta = p.accumulate ? 1.0f : 0.0f;
-  if (bias) {
-    if (p.accumulate)
-      for (int64_t i = 0; i < p.m; ++i)
-        for (int64_t j = 0; j < p.n; ++j)
-          y[i * p.y.ld + j] += bias[j];
-    else
-      fillRows(y, bias, p);
-    beta = 1.0f;
-  }
+void sgemm(const Plan &p, const float *a, const float *b, float *y) {
   error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n,
-                               p.k, 1.0f, a, p.a.ld, b, p.b.ld, beta, y, p.y.ld),
+                               p.k, 1.0f, a, p.a.ld, b, p.b.ld, 0.0f, y, p.y.ld),
                     "sgemm failed");
 }
 
 /// Plain loops for the elements that libraries have no product for; rows [r0, r1).
 template <typename T>
-void loops(const Plan &p, const T *a, const T *b, T *y, const T *bias, int64_t r0, int64_t r1) {
+void loops(const Plan &p, const T *a, const T *b, T *y, int64_t r0, int64_t r1) {
   int64_t aDown = p.a.transposed ? 1 : p.a.ld, aRight = p.a.transposed ? p.a.ld : 1;
   for (int64_t i = r0; i < r1; ++i) {
     T *row = y + i * p.y.ld;
-    for (int64_t j = 0; j < p.n; ++j)
-      row[j] = (p.accumulate ? row[j] : T(0)) + (bias ? bias[j] : T(0));
+    std::fill_n(row, p.n, T(0));
     if (p.b.transposed) {
       for (int64_t j = 0; j < p.n; ++j) {
         Sum<T> sum = 0;
         for (int64_t k = 0; k < p.k; ++k)
           sum += Sum<T>(a[i * aDown + k * aRight]) * b[j * p.b.ld + k];
-        row[j] = T(row[j] + sum);
+        row[j] = T(sum);
       }
       continue;
     }
@@ -288,35 +256,32 @@ void loops(const Plan &p, const T *a, const T *b, T *y, const T *bias, int64_t r
 }
 
 template <typename T>
-void runLoops(const Plan &p, const T *a, const T *b, T *y, const T *bias, int threads) {
+void runLoops(const Plan &p, const T *a, const T *b, T *y, int threads) {
   if (!p.m)
     return;
   bool isLarge = p.batches * p.m * p.n * p.k > 20000;
   forEach(p.batches * p.m, isLarge ? threads : 1, [&](int64_t job) {
     int64_t i = job / p.m, row = job % p.m;
-    loops(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias, row, row + 1);
+    loops(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], row, row + 1);
   });
 }
 
-void runSgemm(const Plan &p, const float *a, const float *b, float *y, const float *bias,
-              int threads) {
+void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threads) {
   if (p.parallelBatches) {
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < p.batches; ++i)
-      sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias);
+      sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]);
     return;
   }
   for (int64_t i = 0; i < p.batches; ++i)
-    sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i], bias);
+    sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]);
 }
 
-void runPrimitive(Plan &p, char *a, char *b, char *y, void *bias, int64_t bytes, void *scratch) {
+void runPrimitive(Plan &p, char *a, char *b, char *y, int64_t bytes, void *scratch) {
   for (size_t i = 0; i < p.aAt.size(); ++i) {
     p.primitive.bind(0, a + p.aAt[i] * bytes);
     p.primitive.bind(1, b + p.bAt[i] * bytes);
     p.primitive.bind(2, y + p.yAt[i] * bytes);
-    if (p.bias)
-      p.primitive.bind(3, bias);
     p.primitive.run(scratch);
   }
 }
@@ -334,20 +299,17 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
   };
   copyIn(operand(c, 0), p.aT, p.aScratch);
   copyIn(operand(c, 1), p.bT, p.bScratch);
-  if (p.accumulate)
-    copyIn(result(c, 0), p.yT, p.yScratch);
   // Where the call says now: slices and rows of a scan lie elsewhere in each iteration.
   char *a = place(operand(c, 0), p.aScratch), *b = place(operand(c, 1), p.bScratch),
        *y = place(result(c, 0), p.yScratch);
-  char *bias = p.bias ? arena + operand(c, 2).offset : nullptr;
   if (p.primitive)
-    runPrimitive(p, a, b, y, bias, bytes, scratch ? scratch + p.libraryScratch : nullptr);
+    runPrimitive(p, a, b, y, bytes, scratch ? scratch + p.libraryScratch : nullptr);
   else if (p.way == Way::Sgemm && p.k)
-    runSgemm(p, (float *)a, (float *)b, (float *)y, (float *)bias, c->threads);
+    runSgemm(p, (float *)a, (float *)b, (float *)y, c->threads);
   else
     withNumber(p.yT.elem, [&](auto *type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      runLoops<T>(p, (T *)a, (T *)b, (T *)y, (T *)bias, c->threads);
+      runLoops<T>(p, (T *)a, (T *)b, (T *)y, c->threads);
     });
   if (p.yScratch >= 0) {
     const zccrt_tensor &to = result(c, 0);

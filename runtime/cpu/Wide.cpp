@@ -154,12 +154,11 @@ void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace
   if (!arena)
     return;
   WideCall &w = *static_cast<WideCall *>(*c->cache);
-  bool accumulate = attrInt(c, "accumulate", 0);
   for (int i = 0; i < c->nin + c->nout; ++i)
     if (!isHalf(c->t[i].elem)) // slices and rows of a scan lie elsewhere in each iteration
       w.t[i].offset = c->t[i].offset;
-  for (int i = 0; i < c->nin + c->nout; ++i)
-    if (c->t[i].offset >= 0 && isHalf(c->t[i].elem) && (i < c->nin || accumulate))
+  for (int i = 0; i < c->nin; ++i)
+    if (hasOperand(c, i) && isHalf(c->t[i].elem))
       widen(arena, w.t[i], c->t[i], c->threads);
   run(arena, &w.call);
   for (int i = c->nin; i < c->nin + c->nout; ++i)
@@ -179,7 +178,7 @@ struct RowBlocks {
 
   static int64_t rowsOf(const zccrt_call *c) {
     const zccrt_tensor &a = operand(c, 0), &y = result(c, 0);
-    if (a.ndim != 2 || operand(c, 1).ndim != 2 || attrInt(c, "accumulate", 0))
+    if (a.ndim != 2 || operand(c, 1).ndim != 2)
       return 0;
     int64_t m = y.dims[0], most = std::max(kRows, kBytes / 4 / std::max<int64_t>(1, a.dims[1] + y.dims[1]));
     if (m <= most)

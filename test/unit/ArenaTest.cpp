@@ -15,13 +15,13 @@ namespace {
 class LoneRank : public Comm {
 public:
   using Comm::Comm;
-  void allReduce(const void *, void *, int64_t, int, bool) override {}
-  void reduceScatter(const void *, void *, int64_t, int, bool) override {}
+  void allReduce(Parts, int, bool) override {}
+  void reduceScatter(Parts, int, bool) override {}
   void abort() override {}
   void barrier() override {}
 
 private:
-  void collect(const void *, void *, int64_t, int, bool) override {}
+  void collect(Parts, int, bool) override {}
 };
 
 zccrt_global global(const char *name, const zccrt_tensor &t, zccrt_init init) {
