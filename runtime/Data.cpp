@@ -8,6 +8,8 @@
 namespace zccrt {
 
 constexpr int64_t kStagingBytes = 1 << 16;
+constexpr int64_t kHashedBlocks = 256; // of an array, 16 MiB
+static_assert(kStagingBytes >= int64_t(kHashBlockBytes));
 
 // ---- shuffling
 
@@ -164,6 +166,23 @@ void DataSet::settle() {
   }
   if (shuffle && first && !equalRows)
     note("--shuffle permutes whole batches: the inputs differ in their first dimension");
+}
+
+uint64_t DataSet::hash() {
+  uint64_t h = sizes;
+  for (const Binding &b : bindings) {
+    const int64_t block = kHashBlockBytes, bytes = b.array.elements() * elemBytes(b.array.elem);
+    const int64_t blocks = (bytes + block - 1) / block, looked = std::min(blocks, kHashedBlocks);
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < looked; ++i) {
+      int64_t at = i * (blocks - 1) / std::max<int64_t>(1, looked - 1);
+      int64_t n = std::min(block, bytes - at * block);
+      b.array.source->read(b.array.offset + at * block, n, staging.data());
+      sum += hashBlock(staging.data(), n, at);
+    }
+    h = hashMix(h ^ hashFinish(sum, bytes)) + 1;
+  }
+  return h;
 }
 
 // ---- loading

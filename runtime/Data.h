@@ -39,8 +39,9 @@ public:
   int64_t bytesInMemory() const { return memory; }
   /// What the user should know: dropped rows, conversions.
   const std::vector<std::string> &notes() const { return noteLines; }
-  /// Types and sizes of what was found; equal on every rank that found the same.
-  uint64_t hash() const { return sizes; }
+  /// Of types, sizes and values; equal on every rank that found the same. Of an array larger than 16 MiB, 256 blocks of
+  /// 64 KiB from its first to its last are read.
+  uint64_t hash();
 
   /// Fills the inputs with batch number `index` = (s*K + k)*N + r. Throws if a value is outside its
   /// input's range.

@@ -101,19 +101,25 @@ void Session::openOutputs() {
   log = std::make_unique<Log>(p, o, steps);
 }
 
-/// Every rank must run the same program with the same options on data of the same shape, or they
-/// would wait for each other.
+/// Every rank must run the same program with the same options on the same data, or they would wait for each other or
+/// train on something else.
 void Session::expectSame(uint64_t command) {
-  constexpr const char *what[] = {"program", "command line", "data", "evaluation data"};
-  const uint64_t mine[4] = {p.hash, command, data ? data->hash() : 0,
-                            evalData ? evalData->hash() : 0};
+  constexpr const char *what[] = {"another program", "another command line", "other data",
+                                  "other evaluation data"};
+  if (comm.ranks == 1)
+    return;
+  uint64_t mine[4] = {p.hash, command};
+  together([&] {
+    mine[2] = data ? data->hash() : 0;
+    mine[3] = evalData ? evalData->hash() : 0;
+  });
   std::vector<uint64_t> all(4 * comm.ranks);
   comm.exchange(mine, sizeof mine, all.data());
   together([&] {
     for (int r = 1; r < comm.ranks; ++r)
       for (int i = 0; i < 4; ++i)
         if (all[4 * r + i] != all[i])
-          fail("rank %d runs with another %s than rank 0", r, what[i]);
+          fail("rank %d runs with %s than rank 0", r, what[i]);
   });
 }
 
