@@ -112,12 +112,11 @@ bool Lowering::isExact(const Value *v) const {
 Value *Lowering::as(Value *v, Elem e, Node &user) {
   if (v->type.elem == e)
     return v;
-  Value *&other = other_[v];
-  if (!other) {
-    Builder b(*user.parent(), &user, v->def ? v->def->loc : user.loc);
-    other = b.cast(v, e);
-    other_[other] = v; // never converted there and back
-  }
+  if (Value *known = other_.lookup(v))
+    return known;
+  Value *other = Builder(*user.parent(), &user, v->def ? v->def->loc : user.loc).cast(v, e);
+  other_[v] = other;
+  other_[other] = v; // never converted there and back
   return other;
 }
 
