@@ -14,6 +14,7 @@ config.test_exec_root = os.path.join(config.zcc_build, "test")
 # Tools by name, from this build and from LLVM.
 config.environment["PATH"] = os.pathsep.join(
     [config.zcc_bin, config.llvm_tools, os.environ["PATH"]])
+config.environment["MALLOC_PERTURB_"] = "165"  # overwrites freed memory, so that its use shows
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --allow-unused-prefixes=false"
 zcc = os.path.join(config.zcc_bin, "zcc")
 config.substitutions.append((r"%zcc\b(?!-)", zcc))
