@@ -2,6 +2,7 @@
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
+#include "runtime/cpu/Wide.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -124,15 +125,20 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
 
 // ---- libraries
 
-/// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984
-/// columns and 384 rows of a result, 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024
-/// to 1024x50257x768).
+/// What sgemm copies blocks of its operands into, for one thread: at most 384 rows of `a` and, where more rows than that use
+/// them again, 9984 columns of `b`, 384 deep (oneDNN 2.6 for AVX-512; measured from 128x8192x384 to 1024x50257x768).
 static int64_t packingBytes(const Node &n) {
+  constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
   const Type &y = n.result()->type;
-  int64_t k = n.operand(0)->type.dims.back();
-  int64_t rows = y.dims[y.ndim() - 2], columns = y.dims.back();
-  return (std::min<int64_t>(columns, 9984) + std::min<int64_t>(rows, 384)) *
-         std::min<int64_t>(k, 384) * int64_t(sizeof(float));
+  int64_t k = n.operand(0)->type.dims.back(), rows = y.dims[y.ndim() - 2], columns = y.dims.back();
+  if (elemBytes(y.elem) == 2) {
+    if (zccrt::cpu::computesNatively(int32_t(y.elem)))
+      return 0;
+    if (int64_t block = zccrt::cpu::wideBlockRows(rows, k, columns); block && y.ndim() == 2)
+      rows = block;
+  }
+  return ((rows > kRows ? std::min(columns, kColumns) : 0) + std::min(rows, kRows)) * std::min(k, kDepth) *
+         int64_t(sizeof(float));
 }
 
 int64_t zcc::libraryBytes(const Module &m, const Options &o) {

@@ -170,21 +170,12 @@ void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace
 
 namespace {
 
-/// A product of matrices whose f32 copies of a and y would take much: they are made for a block of rows at a time, and are
-/// still in the cache when they are read.
+/// A product of matrices whose f32 copies of a and y would take much: they are made for a block of rows at a time.
 struct RowBlocks {
-  static constexpr int64_t kBytes = 8 << 20; // of a block's rows
-  static constexpr int64_t kRows = 128;      // that a product wants at least
-
   static int64_t rowsOf(const zccrt_call *c) {
     const zccrt_tensor &a = operand(c, 0), &y = result(c, 0);
-    if (a.ndim != 2 || operand(c, 1).ndim != 2)
-      return 0;
-    int64_t m = y.dims[0], most = std::max(kRows, kBytes / 4 / std::max<int64_t>(1, a.dims[1] + y.dims[1]));
-    if (m <= most)
-      return 0;
-    int64_t blocks = (m + most - 1) / most;
-    return (m + blocks - 1) / blocks;
+    bool matrices = a.ndim == 2 && operand(c, 1).ndim == 2;
+    return matrices ? wideBlockRows(y.dims[0], a.dims[1], y.dims[1]) : 0;
   }
 
   std::vector<zccrt_tensor> t;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/zccrt.h"
+#include <algorithm>
 
 namespace zccrt::cpu {
 
@@ -16,6 +17,15 @@ bool needsWide(const zccrt_call *c, bool native);
 /// A kernel's functions for the f32 call that stands for `c`.
 void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace);
 int64_t wideWorkspace(const zccrt_call *c, zccrt_workspace workspace);
+
+/// Rows of a block that a product [m, k] [k, n] of such matrices is computed in, or 0: all at once. The f32 copies of a block
+/// of `a` and `y` are still in the cache when they are read; 128 rows are what a product wants at least.
+inline int64_t wideBlockRows(int64_t m, int64_t k, int64_t n) {
+  constexpr int64_t kElements = 2 << 20;
+  int64_t most = std::max<int64_t>(128, kElements / std::max<int64_t>(1, k + n));
+  int64_t blocks = (m + most - 1) / most;
+  return blocks > 1 ? (m + blocks - 1) / blocks : 0;
+}
 
 /// The same for matmul, whose large operand and result are converted by blocks of rows.
 int64_t wideProductWorkspace(const zccrt_call *c, zccrt_workspace workspace);
