@@ -53,8 +53,10 @@ static void dropTrivialReductions(Function &f) {
   for (Node *n = f.first(); n;) {
     Node *at = n;
     n = n->next();
+    if (!at->op->reduction)
+      continue;
     const Type &from = at->operand(0)->type;
-    if (at->op->reduction && !from.isPartitioned() && from.dims == at->result()->type.dims) {
+    if (!from.isPartitioned() && from.dims == at->result()->type.dims) {
       at->result()->replaceAllUsesWith(at->operand(0));
       at->erase();
     }

@@ -10,8 +10,9 @@
 #include "passes/Pass.h"
 #include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/bit.h"
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 using namespace zcc;
 
@@ -165,11 +166,13 @@ static llvm::hash_code hashOf(const Node &n) {
 static bool sameBits(const Attr &a, const Attr &b) {
   if (a.index() != b.index())
     return false;
+  // 0 is not -0, NaN is NaN
+  auto same = [](double x, double y) { return llvm::bit_cast<uint64_t>(x) == llvm::bit_cast<uint64_t>(y); };
   if (auto *x = std::get_if<double>(&a))
-    return memcmp(x, std::get_if<double>(&b), sizeof *x) == 0; // 0 is not -0, NaN is NaN
+    return same(*x, std::get<double>(b));
   if (auto *x = std::get_if<std::vector<double>>(&a)) {
     auto &y = std::get<std::vector<double>>(b);
-    return x->size() == y.size() && memcmp(x->data(), y.data(), x->size() * sizeof(double)) == 0;
+    return std::equal(x->begin(), x->end(), y.begin(), y.end(), same);
   }
   return a == b;
 }

@@ -3,10 +3,16 @@
 #include "passes/PassManager.h"
 #include "passes/Pipeline.h"
 #include "llvm/Support/Error.h"
+#include <google/protobuf/stubs/logging.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 using namespace zcc;
+
+extern "C" int LLVMFuzzerInitialize(int *, char ***) {
+  google::protobuf::SetLogHandler(nullptr); // it complains of every name that is no UTF-8
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const int file = memfd_create("model.onnx", 0);

@@ -1,5 +1,6 @@
 // Every record of the operator table as a program computes it: the cases, and their gradients, go through the pipeline, the
-// emitter and the compiler, and what the executable writes is what the naive interpreter computes in fp32.
+// emitter and the compiler, and what the executable writes is what the naive interpreter computes, in fp32 and, where an
+// operator may run in 16 bits, in those.
 #include "RuntimeTest.h"
 #include "codegen/EmitProgram.h"
 #include "codegen/KernelCall.h"
@@ -30,7 +31,9 @@ struct Batch {
   std::vector<std::string> what; ///< a result each
   llvm::StringSet<> records;     ///< those that occur before any pass
 
-  std::vector<Value *> draw(const OpCase &c, Function &f, GlobalValue::Role *role, std::mt19937 &random);
+  Elem elem = Elem::F32; ///< of what the operators compute; arguments and results are f32
+
+  std::vector<Value *> draw(const OpCase &c, Builder &b, bool trained, std::mt19937 &random);
   void addForward(const OpCase &c, std::mt19937 &random);
   void addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random);
   void finish();
@@ -43,6 +46,8 @@ private:
 };
 
 } // namespace
+
+static bool isHalf(Elem e) { return e == Elem::F16 || e == Elem::BF16; }
 
 // ---- larger cases
 
@@ -121,8 +126,9 @@ static Tensor tensorOf(const Operand &o) {
   return t;
 }
 
-/// The operands as arguments of `f` or, with a role, as globals.
-std::vector<Value *> Batch::draw(const OpCase &c, Function &f, GlobalValue::Role *role, std::mt19937 &random) {
+/// The operands as arguments of the function or, if they are trained, as globals; floats in `elem`.
+std::vector<Value *> Batch::draw(const OpCase &c, Builder &b, bool trained, std::mt19937 &random) {
+  auto inElem = [&](Value *v) { return v->type.elem == Elem::F32 ? b.cast(v, elem) : v; };
   std::vector<Value *> operands;
   for (const Operand &o : drawOperands(c, random)) {
     if (!o.present) {
@@ -130,19 +136,19 @@ std::vector<Value *> Batch::draw(const OpCase &c, Function &f, GlobalValue::Role
       continue;
     }
     Tensor t = tensorOf(o);
-    if (!role) {
-      operands.push_back(f.addArg("x" + std::to_string(args.size()), o.type));
+    if (!trained) {
+      operands.push_back(inElem(b.fn.addArg("x" + std::to_string(args.size()), o.type)));
       args.push_back(std::move(t));
       continue;
     }
-    bool trained = isFloat(o.type.elem);
-    GlobalValue *g = module.addGlobal(trained ? GlobalValue::Param : GlobalValue::State,
+    bool isParam = isFloat(o.type.elem);
+    GlobalValue *g = module.addGlobal(isParam ? GlobalValue::Param : GlobalValue::State,
                                       "x" + std::to_string(values.size()), o.type, Init());
-    g->trained = trained;
+    g->trained = isParam;
     g->loc = loc;
     g->attrs.set("case", describe(c) + ", operand " + std::to_string(operands.size()));
     values[g] = std::move(t);
-    operands.push_back(g);
+    operands.push_back(inElem(g));
   }
   return operands;
 }
@@ -151,11 +157,11 @@ void Batch::addForward(const OpCase &c, std::mt19937 &random) {
   if (!eval)
     eval = module.addFunction("eval");
   Builder b(*eval, nullptr, loc);
-  Node *n = b.node(*findOp(c.op), draw(c, *eval, nullptr, random), c.attrs);
+  Node *n = b.node(*findOp(c.op), draw(c, b, false, random), c.attrs);
   records.insert(c.op);
   for (auto &r : n->results) {
     what.push_back(describe(c) + ", result " + std::to_string(r->index));
-    eval->results.push_back(r.get());
+    eval->results.push_back(isHalf(r->type.elem) && elem != Elem::F32 ? b.cast(r.get(), Elem::F32) : r.get());
   }
 }
 
@@ -167,9 +173,10 @@ Value *Batch::term(const OpCase &c, Node &n, std::mt19937 &random) {
   for (auto &r : n.results) {
     if (!isFloat(r->type.elem) || !(c.results >> r->index & 1))
       continue;
-    GlobalValue *w = module.addGlobal(GlobalValue::State, "r" + std::to_string(values.size()), r->type, Init());
+    Type type = r->type.withElem(r->type.elem == elem ? Elem::F32 : r->type.elem);
+    GlobalValue *w = module.addGlobal(GlobalValue::State, "r" + std::to_string(values.size()), type, Init());
     w->loc = loc;
-    Tensor t(r->type);
+    Tensor t(type);
     for (double &x : t.f)
       x = uniform(random);
     roundAll(t, Compute::F32);
@@ -177,7 +184,7 @@ Value *Batch::term(const OpCase &c, Node &n, std::mt19937 &random) {
     Dims axes;
     for (unsigned i = 0; i < r->type.ndim(); ++i)
       axes.push_back(i);
-    Value *sum = b.make(ops::mul, {r.get(), w});
+    Value *sum = b.make(ops::mul, {b.cast(r.get(), type.elem), w});
     sum = b.cast(b.reshape(axes.empty() ? sum : b.reduceSum(sum, axes), {}), Elem::F32);
     loss = loss ? b.make(ops::add, {loss, sum}) : sum;
   }
@@ -192,8 +199,7 @@ void Batch::addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random) {
   for (const OpCase &c : cases) {
     if (findOp(c.op)->noGrad)
       continue;
-    auto role = GlobalValue::Param;
-    Node *n = b.node(*findOp(c.op), draw(c, *eval, &role, random), c.attrs);
+    Node *n = b.node(*findOp(c.op), draw(c, b, true, random), c.attrs);
     Value *t = term(c, *n, random);
     loss = loss ? b.make(ops::add, {loss, t}) : t;
   }
@@ -260,9 +266,9 @@ static void compile(Module &m, const std::string &program) {
   ASSERT_FALSE(bool(e)) << llvm::toString(std::move(e));
 }
 
-/// The first difference that rounding does not explain, or "". `exact` is what the interpreter
-/// computes in fp64.
-static std::string difference(const Tensor &got, const Tensor &want, const Tensor &exact) {
+/// The first difference that rounding does not explain, or "". `exact` is what the interpreter computes in fp64;
+/// `unit`: by how much one more rounding may change a number.
+static std::string difference(const Tensor &got, const Tensor &want, const Tensor &exact, double unit) {
   double top = 1e-3, rounding = 0;
   for (size_t i = 0; i < want.f.size(); ++i) {
     if (std::isfinite(want.f[i]))
@@ -270,10 +276,10 @@ static std::string difference(const Tensor &got, const Tensor &want, const Tenso
     if (std::isfinite(want.f[i]) && std::isfinite(exact.f[i]))
       rounding = std::max(rounding, std::fabs(want.f[i] - exact.f[i]));
   }
-  constexpr double kRelative = 2e-6, kOfRounding = 8;
+  constexpr double kOfRounding = 8;
   for (size_t i = 0; i < want.f.size(); ++i) {
     double g = got.f[i], w = want.f[i];
-    bool same = std::isfinite(w) ? std::fabs(g - w) <= kRelative * top + kOfRounding * rounding
+    bool same = std::isfinite(w) ? std::fabs(g - w) <= unit * top + kOfRounding * rounding
                                  : g == w || (std::isnan(g) && std::isnan(w));
     if (!same)
       return "element " + std::to_string(i) + " is " + std::to_string(g) + ", expected " + std::to_string(w);
@@ -309,7 +315,8 @@ static void check(Batch &b) {
   for (size_t i = 0; i < want.size(); ++i) {
     const Array &a = (*outputs)["y" + std::to_string(i)];
     ASSERT_EQ(a.bytes.size(), size_t(want[i].type.localBytes())) << b.what[i];
-    std::string why = difference(tensorFromBytes(want[i].type, a.bytes), want[i], exact[i]);
+    double unit = b.elem == Elem::F32 ? 2e-6 : b.elem == Elem::F16 ? 0x1p-10 : 0x1p-7;
+    std::string why = difference(tensorFromBytes(want[i].type, a.bytes), want[i], exact[i], unit);
     EXPECT_EQ(why, "") << b.what[i];
   }
   // No pass may leave the test without what it is about.
@@ -344,6 +351,33 @@ TEST(CompiledOps, GradientsEqualTheInterpreter) {
   Batch b;
   fillGradients(b);
   check(b);
+}
+
+/// The cases of operators that lower-precision leaves in 16 bits; those of libraries at more lengths.
+static std::vector<OpCase> lowCases() {
+  std::vector<OpCase> pointwise, library;
+  for (const OpCase &c : opCases()) {
+    const OpDef &op = *findOp(c.op);
+    if (op.precision == Precision::F32 || op.expand || &op == &ops::cast)
+      continue;
+    (op.kernel ? library : pointwise).push_back(c);
+  }
+  library = withLarger(library);
+  pointwise.insert(pointwise.end(), library.begin(), library.end());
+  return pointwise;
+}
+
+TEST(CompiledOps, LowPrecisionEqualsTheInterpreter) {
+  for (Elem elem : {Elem::BF16, Elem::F16}) {
+    Batch forward, gradients;
+    forward.elem = gradients.elem = elem;
+    std::mt19937 random(5);
+    for (const OpCase &c : lowCases())
+      forward.addForward(c, random);
+    check(forward);
+    gradients.addGradients(lowCases(), random);
+    check(gradients);
+  }
 }
 
 // `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest.
