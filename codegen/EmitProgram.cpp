@@ -283,10 +283,13 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
     os << "static void " << f.name << "(char *A) {\n";
   auto phases = phasesOf(f);
   std::string section;
+  llvm::Error all = llvm::Error::success(); // what has no kernel is told at once
   for (auto &n : f.nodes) {
     auto text = statement(f, *n);
-    if (!text)
-      return text.takeError();
+    if (!text) {
+      all = llvm::joinErrors(std::move(all), text.takeError());
+      continue;
+    }
     if (text->empty() && n->op != &ops::assign)
       continue;
     Phase phase = phases.lookup(n.get());
@@ -307,7 +310,7 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   if (f.isBody)
     emitResults(f, os);
   os << "}\n\n";
-  return llvm::Error::success();
+  return all;
 }
 
 // ---- the record

@@ -41,8 +41,6 @@ private:
   bool isMask(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
   bool repeatsRows(const Initializer &t) const;
-  bool mustBeConstant(const InitializerUse &u) const;
-  bool isStatistic(const InitializerUse &u) const;
   llvm::Error applyTrainAndFreeze();
   void applyAlgorithm();
   void makeParameters();

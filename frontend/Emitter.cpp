@@ -12,6 +12,9 @@ using llvm::StringRef;
 void zcc::unsupported(const llvm::Twine &what) {
   throw NodeError{NodeError::Unsupported, what.str()};
 }
+void zcc::notConstant(const llvm::Twine &what) {
+  throw NodeError{NodeError::NotConstant, what.str()};
+}
 void zcc::invalid(const llvm::Twine &what) { throw NodeError{NodeError::Invalid, what.str()}; }
 
 const Tensor &Known::tensor() {
@@ -312,7 +315,7 @@ const Tensor *Emitter::tensorOf(const Val &v) {
 static const Tensor &needed(const Val &v, const char *what) {
   if (const Tensor *t = Emitter::tensorOf(v))
     return *t;
-  unsupported(llvm::Twine(what) + " that are not constant");
+  notConstant(llvm::Twine(what) + " that are not constant");
 }
 
 std::vector<int64_t> Emitter::asInts(const Val &v, const char *what) {

@@ -11,11 +11,18 @@ namespace zcc {
 
 /// Thrown while one node is imported and caught by the import loop; it never leaves the frontend.
 struct NodeError {
-  enum Kind { Unsupported, Invalid, Failed } kind; ///< Failed: reported already, deeper inside
+  enum Kind {
+    Unsupported,
+    NotConstant, ///< unsupported because it is computed at run time
+    Invalid,
+    Failed ///< reported already, deeper inside
+  } kind;
   std::string what;
 };
 /// zcc cannot do this: collected, with all others, in one report.
 [[noreturn]] void unsupported(const llvm::Twine &what);
+/// zcc would have to know while compiling what is computed at run time.
+[[noreturn]] void notConstant(const llvm::Twine &what);
 /// The model is wrong.
 [[noreturn]] void invalid(const llvm::Twine &what);
 

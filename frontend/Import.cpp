@@ -85,32 +85,44 @@ struct Built {
 };
 } // namespace
 
-/// Imports the graph into a function and puts its results in place.
-static llvm::Error buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) {
-  if (auto e = g.run())
-    return e;
-  if (g.problems.any())
-    return llvm::Error::success(); // reported for all functions together
+/// Adds the results of @eval that are not the loss.
+static void addOutputs(GraphImporter &g, std::vector<std::pair<std::string, Val>> &results,
+                       bool lossIsAdded) {
+  for (auto &o : g.file.graph().output()) {
+    if (!results.empty() && o.name() == results[0].first && !lossIsAdded)
+      continue;
+    try {
+      results.emplace_back(o.name(), g.lookup(o.name(), g.main, nullptr, 0));
+      if (results.back().second.list)
+        unsupported("a sequence, which is not supported");
+    } catch (const NodeError &e) {
+      g.problems.add(error("output '" + o.name() + "': " + e.what));
+    }
+  }
+}
+
+/// Imports the graph into a function and puts its results in place. What is wrong is among the
+/// problems.
+static void buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) {
+  g.run();
+  bool hasAll = llvm::all_of(g.file.graph().output(),
+                             [&](auto &o) { return g.main.find(o.name()) != nullptr; });
+  if (g.problems.any() && !hasAll)
+    return;
   std::vector<std::pair<std::string, Val>> results;
   if (!g.options.inference) {
     auto loss = buildLoss(g, spec, built.lossName);
     if (!loss)
-      return loss.takeError();
+      return g.problems.add(loss.takeError());
     built.loss = *loss;
     results.emplace_back(built.lossName, *loss);
   }
+  if (g.problems.any())
+    return;
   if (g.mode == Mode::Eval)
-    for (auto &o : g.file.graph().output()) {
-      if (!results.empty() && o.name() == results[0].first && !spec.isAdded())
-        continue;
-      try {
-        results.emplace_back(o.name(), g.lookup(o.name(), g.main, nullptr, 0));
-      } catch (const NodeError &e) {
-        return error("output '" + o.name() + "': " + e.what);
-      }
-      if (results.back().second.list)
-        return error("output '" + o.name() + "' is a sequence, which is not supported");
-    }
+    addOutputs(g, results, spec.isAdded());
+  if (g.problems.any())
+    return;
   try {
     for (auto &[name, v] : results) {
       g.e.loc = makeLoc(name);
@@ -118,9 +130,8 @@ static llvm::Error buildFunction(GraphImporter &g, const LossSpec &spec, Built &
       g.e.fn.resultNames.push_back(name);
     }
   } catch (const NodeError &e) {
-    return error(e.what);
+    g.problems.add(error(e.what));
   }
-  return llvm::Error::success();
 }
 
 /// Drops what no result needs. What writes a state stays.
@@ -243,8 +254,12 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     return file.takeError();
   if (options.batch)
     bindBatch(**file, options);
-  if (auto e = checkDims(**file, options))
-    return e;
+  Problems problems;
+  if (auto e = checkDims(**file, options)) { // without them only names of operators can be looked at
+    problems.add(std::move(e));
+    findUnknown(**file, problems);
+    return problems.take((*file)->name);
+  }
   auto &training = (*file)->training;
   bool runsAlgorithm = training && !options.ownOptimizer;
   if (runsAlgorithm)
@@ -265,20 +280,17 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   auto module = std::make_unique<Module>();
   module->name = llvm::sys::path::stem(path).str();
   module->folder = (*file)->folder;
-  Problems problems;
   Built built;
   for (Mode mode : {Mode::Training, Mode::Eval}) {
     if (mode == Mode::Training && options.inference)
       continue;
     Function *f = module->addFunction(mode == Mode::Training ? "micro" : "eval");
     GraphImporter g(**file, options, **parameters, *module, *f, mode, problems, report);
-    if (auto e = buildFunction(g, *spec, built))
-      return problems.any() ? problems.take((*file)->name) : std::move(e);
+    buildFunction(g, *spec, built);
     dropDead(*f);
   }
   if (runsAlgorithm && !problems.any())
-    if (auto e = addAlgorithm(**file, options, **parameters, *module, problems, report))
-      return problems.any() ? problems.take((*file)->name) : std::move(e);
+    problems.add(addAlgorithm(**file, options, **parameters, *module, problems, report));
   if (problems.any())
     return problems.take((*file)->name);
   dropUnusedBodies(*module);

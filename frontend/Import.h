@@ -46,4 +46,7 @@ struct ImportReport {
 llvm::Expected<std::unique_ptr<Module>>
 importOnnx(llvm::StringRef path, const ImportOptions &options, ImportReport &report);
 
+/// The operators of ONNX and of the other domains that are imported, one line a domain.
+void printOnnxOps(llvm::raw_ostream &os);
+
 } // namespace zcc

@@ -25,19 +25,28 @@ void ifElse(NodeImport &n) {
     return chosen(n, Emitter::asInt(n.in(0), "conditions") != 0 ? *yes : *no);
   Function *bodies[2];
   std::vector<Value *> captured[2];
+  bool failed = false; // what is wrong with the second branch is told as well
   for (int k : {0, 1}) {
     BodyScope body(n.e, k ? "else" : "then");
-    Vals r = n.graph.importSubgraph(k ? *no : *yes, {}, n.scope);
-    bodies[k] = body.finish(r, captured[k]);
+    try {
+      Vals r = n.graph.importSubgraph(k ? *no : *yes, {}, n.scope);
+      bodies[k] = body.finish(r, captured[k]);
+    } catch (const NodeError &e) {
+      if (e.kind != NodeError::Failed)
+        throw;
+      failed = true;
+    }
   }
+  if (failed)
+    throw NodeError{NodeError::Failed, ""};
   auto &results = bodies[0]->results, &others = bodies[1]->results;
   if (results.size() != others.size())
     invalid("the branches have " + llvm::Twine(results.size()) + " and " +
             llvm::Twine(others.size()) + " outputs");
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i]->type != others[i]->type)
-      unsupported("a condition that depends on data and chooses between shapes, " +
-                  results[i]->type.str() + " and " + others[i]->type.str() + ",");
+      unsupported("a condition that depends on data and branches that give " +
+                  results[i]->type.str() + " and " + others[i]->type.str());
   std::vector<Value *> both = captured[0];
   for (Value *v : captured[1])
     if (!llvm::is_contained(both, v))
@@ -76,13 +85,13 @@ void checkOutputs(const Iteration &it) {
     invalid("the body has too few outputs");
 }
 
-/// The condition to go on, where it is known to hold.
-void checkGoesOn(const Val &condition) {
-  if (!Emitter::tensorOf(condition))
-    unsupported("a loop whose end depends on data");
-  if (!Emitter::asInt(condition, "conditions"))
-    unsupported("a loop that ends early");
+/// What decides how often a loop runs.
+int64_t decided(const Val &v, const char *what) {
+  if (!Emitter::tensorOf(v))
+    notConstant(llvm::Twine(what) + " that depends on data");
+  return Emitter::asInt(v, what);
 }
+bool goesOn(const Val &condition) { return decided(condition, "an end") != 0; }
 
 Results scanned(NodeImport &n, const Iteration &it) {
   Emitter &e = n.e;
@@ -111,12 +120,13 @@ Results scanned(NodeImport &n, const Iteration &it) {
   }
   n.graph.iterations.pop_back();
   if (it.isLoop) {
-    checkGoesOn(out[0]);
+    if (!goesOn(out[0]))
+      unsupported("an end before the trip count");
     out.erase(out.begin());
   }
   for (size_t i = 0; i < states.size(); ++i)
     if (out[i].list || out[i].type != states[i].type)
-      unsupported("a loop that changes what it carries from " + states[i].type.str() + " to " +
+      unsupported("a carried value that changes from " + states[i].type.str() + " to " +
                   (out[i].list ? "a sequence" : out[i].type.str()));
   std::vector<Value *> captured;
   Function *f = body.finish(out, captured);
@@ -129,7 +139,7 @@ Results unrolled(NodeImport &n, const Iteration &it) {
   Vals state = it.state;
   std::vector<Vals> rows(it.outputs());
   int64_t k = 0;
-  for (; k < it.trips && Emitter::asInt(condition, "conditions"); ++k) {
+  for (; k < it.trips && goesOn(condition); ++k) {
     if (k == kMostIterations)
       unsupported("more than " + llvm::Twine(kMostIterations) + " iterations");
     int64_t t = it.direction == Direction::Backward ? it.trips - 1 - k : k;
@@ -182,8 +192,8 @@ void loop(NodeImport &n) {
   auto *body = n.subgraph("body");
   if (!body)
     invalid("the body is missing");
-  int64_t most = n.has(0) ? Emitter::asInt(n.in(0), "trip counts") : INT64_MAX;
-  bool enters = !n.has(1) || Emitter::asInt(n.in(1), "conditions") != 0;
+  int64_t most = n.has(0) ? decided(n.in(0), "a trip count") : INT64_MAX;
+  bool enters = !n.has(1) || goesOn(n.in(1));
   Iteration it{*body, enters ? std::max<int64_t>(most, 0) : 0, {}, {}, /*isLoop=*/true};
   for (unsigned i = 2; i < n.inputs(); ++i)
     it.state.push_back(n.in(i));

@@ -1,5 +1,5 @@
 // Regions of images: RoiAlign, MaxRoiPool; and the choice of boxes, where all of it is known while compiling.
-#include "frontend/Regions.h"
+#include "frontend/Importer.h"
 #include <cmath>
 
 using namespace zcc;

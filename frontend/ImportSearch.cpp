@@ -1,5 +1,5 @@
 // Finding equal things: Unique of what is known while compiling, and counting n-grams of integers.
-#include "frontend/Regions.h"
+#include "frontend/Importer.h"
 #include "onnx.pb.h"
 #include <cmath>
 #include <map>

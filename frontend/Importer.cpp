@@ -1,7 +1,6 @@
 // The import loop: values by name, one node after the other, local functions and subgraphs in
 // place.
 #include "frontend/Importer.h"
-#include "frontend/Regions.h"
 #include "frontend/SourceLoc.h"
 #include "ir/Verifier.h"
 #include "onnx.pb.h"
@@ -21,7 +20,8 @@ static Importers tableOf(std::initializer_list<ArrayRef<OnnxOp>> families) {
   return t;
 }
 
-void (*zcc::findOnnxOp(StringRef name, StringRef domain))(NodeImport &) {
+/// The importers of a domain, or nullptr.
+static const Importers *importersOf(StringRef domain) {
   static const Importers standard =
       tableOf({elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(),
                poolOps(), normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(),
@@ -30,10 +30,25 @@ void (*zcc::findOnnxOp(StringRef name, StringRef domain))(NodeImport &) {
   static const Importers microsoft = tableOf({microsoftOps(), microsoftAttentionOps()});
   static const Importers training = tableOf({previewTrainingOps()});
   if (domain.empty() || domain == "ai.onnx" || domain == "ai.onnx.preview")
-    return standard.lookup(name);
-  return domain == "com.microsoft"              ? microsoft.lookup(name)
-         : domain == "ai.onnx.preview.training" ? training.lookup(name)
+    return &standard;
+  return domain == "com.microsoft"              ? &microsoft
+         : domain == "ai.onnx.preview.training" ? &training
                                                 : nullptr;
+}
+
+void (*zcc::findOnnxOp(StringRef name, StringRef domain))(NodeImport &) {
+  const Importers *of = importersOf(domain);
+  return of ? of->lookup(name) : nullptr;
+}
+
+void zcc::printOnnxOps(llvm::raw_ostream &os) {
+  for (StringRef domain : {"ai.onnx", "com.microsoft", "ai.onnx.preview.training"}) {
+    std::vector<std::string> names;
+    for (auto &entry : *importersOf(domain))
+      names.push_back(entry.getKey().str());
+    llvm::sort(names);
+    os << "imported from " << domain << ": " << llvm::join(names, " ") << '\n';
+  }
 }
 
 GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m,
@@ -41,6 +56,8 @@ GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Paramete
     : file(f), options(o), parameters(p), module(m), mode(md), problems(pr), report(r), e(m, fn) {
   main.opset = f.opset("");
   main.isMain = true;
+  main.declare(f.graph().value_info());
+  main.declare(f.graph().output());
 }
 
 // ---- values
@@ -194,11 +211,12 @@ void GraphImporter::warnOnce(const std::string &text) {
 
 // ---- inputs
 
-llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
-  std::string name = input.name();
-  if (!input.type().has_tensor_type())
+/// The type that the file states, with its symbolic dimensions as the options fix them.
+llvm::Expected<Type> GraphImporter::typeOf(const onnx_pb::ValueInfoProto &info) const {
+  std::string name = info.name();
+  if (!info.type().has_tensor_type())
     return error("input '" + name + "' is not a tensor, which is not supported");
-  auto &type = input.type().tensor_type();
+  auto &type = info.type().tensor_type();
   auto elem = elemFromOnnx(type.elem_type());
   if (!elem)
     return error("input '" + name + "' has element type " + onnxTypeName(type.elem_type()) +
@@ -221,7 +239,15 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
   }
   if (auto broken = checkSize(t))
     return error("input '" + name + "': " + llvm::toString(std::move(broken)));
-  Value *arg = e.fn.addArg(name, t);
+  return t;
+}
+
+llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
+  std::string name = input.name();
+  auto t = typeOf(input);
+  if (!t)
+    return t.takeError();
+  Value *arg = e.fn.addArg(name, *t);
   if (arg->name != name)
     return error(
         "input '" + name +
@@ -238,10 +264,24 @@ static void readNames(const onnx_pb::NodeProto &n,
   for (auto &i : n.input())
     f(i);
   for (auto &a : n.attribute()) {
+    if (!a.has_g())
+      continue;
+    llvm::StringSet<> own;
+    for (auto &i : a.g().input())
+      own.insert(i.name());
+    for (auto &t : a.g().initializer())
+      own.insert(t.name());
     for (auto &m : a.g().node())
-      readNames(m, f);
+      for (auto &o : m.output())
+        own.insert(o);
+    auto captured = [&](const std::string &s) {
+      if (!own.contains(s))
+        f(s);
+    };
+    for (auto &m : a.g().node())
+      readNames(m, captured);
     for (auto &o : a.g().output()) // may name an outer value directly
-      f(o.name());
+      captured(o.name());
   }
 }
 
@@ -262,19 +302,20 @@ static std::vector<const onnx_pb::NodeProto *> reachable(const onnx_pb::GraphPro
   return r;
 }
 
-llvm::Error GraphImporter::addInputs() {
-  for (auto &input : file.graph().input())
-    if (!file.initializer(input.name())) // before IR version 4 initializers are listed as inputs
-      if (auto err = addInput(input))
-        return err;
-  return llvm::Error::success();
+void GraphImporter::addInputs() {
+  for (auto &input : file.graph().input()) {
+    if (file.initializer(input.name())) // before IR version 4 initializers are listed as inputs
+      continue;
+    if (auto err = addInput(input)) {
+      problems.add(std::move(err));
+      main.failed.insert(input.name());
+    }
+  }
 }
 
-llvm::Error GraphImporter::run() {
-  if (auto err = addInputs())
-    return err;
+void GraphImporter::run() {
+  addInputs();
   importNodes(reachable(file.graph()), main);
-  return llvm::Error::success();
 }
 
 void GraphImporter::importNodes(ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope) {
@@ -288,19 +329,62 @@ static std::string qualified(const onnx_pb::NodeProto &n) {
   return "'" + (standard ? "" : n.domain() + ".") + n.op_type() + "'";
 }
 
+static const onnx_pb::FunctionProto *functionOf(const OnnxFile &file, const onnx_pb::NodeProto &n) {
+  for (auto &f : file.model().functions())
+    if (f.name() == n.op_type() && f.domain() == n.domain() && f.overload() == n.overload())
+      return &f;
+  return nullptr;
+}
+
+static bool isUnknown(const OnnxFile &file, const onnx_pb::NodeProto &n) {
+  return !findOnnxOp(n.op_type(), n.domain()) && !isRenamed(n.op_type()) && !functionOf(file, n);
+}
+
+void zcc::findUnknown(const OnnxFile &file, Problems &problems) {
+  int64_t index = 0;
+  for (const onnx_pb::NodeProto *n : reachable(file.graph())) {
+    if (isUnknown(file, *n))
+      problems.unsupported(qualified(*n), locOf(*n, index));
+    ++index;
+  }
+}
+
+/// What could not be computed, by the type that the file declares for it, where it does.
+void GraphImporter::standIn(const std::string &name, Scope &scope) {
+  const onnx_pb::ValueInfoProto *info = scope.declared.lookup(name);
+  if (!info)
+    return;
+  auto t = typeOf(*info);
+  if (!t)
+    return llvm::consumeError(t.takeError());
+  scope.values[name] =
+      Emitter::of(e.materialize(e.expand(Emitter::number(0, t->elem), t->dims)));
+}
+
 void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index) {
   Loc outer = e.loc;
   e.loc =
       scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
   auto fail = [&] {
-    for (auto &o : n.output())
+    for (auto &o : n.output()) {
       scope.failed.insert(o);
+      standIn(o, scope);
+    }
     e.loc = outer;
   };
-  bool blocked = false;
-  readNames(n, [&](const std::string &s) { blocked |= scope.hasFailed(s); });
-  if (blocked)
+  bool isBehind = false;  // reads what could not be imported
+  bool isBlocked = false; // of which not even the type is known
+  readNames(n, [&](const std::string &s) {
+    bool failed = scope.hasFailed(s);
+    isBehind |= failed;
+    bool decides = n.op_type() == "If" && s == n.input(0); // which branch is open
+    isBlocked |= failed && (decides || !scope.find(s));
+  });
+  if (isBlocked) {
+    if (isUnknown(file, n))
+      problems.unsupported(qualified(n), e.loc);
     return fail();
+  }
   try {
     NodeImport node(*this, scope, n);
     if (!importCall(node)) {
@@ -327,11 +411,14 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
       if (isFresh && named_.insert(v.value).second)
         v.value->name = e.current().unique(n.output(i));
       scope.values[n.output(i)] = v;
+      if (isBehind)
+        scope.failed.insert(n.output(i));
     }
   } catch (const NodeError &err) {
-    if (err.kind == NodeError::Unsupported)
+    // A stand-in is no constant, and its type is but declared.
+    if (err.kind == NodeError::Unsupported || (err.kind == NodeError::NotConstant && !isBehind))
       problems.unsupported(qualified(n) + " with " + err.what, e.loc);
-    else if (err.kind == NodeError::Invalid)
+    else if (err.kind == NodeError::Invalid && !isBehind)
       problems.invalid(err.what, e.loc);
     return fail();
   }
@@ -339,11 +426,7 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
 }
 
 bool GraphImporter::importCall(NodeImport &call) {
-  const onnx_pb::FunctionProto *f = nullptr;
-  for (auto &x : file.model().functions())
-    if (x.name() == call.node.op_type() && x.domain() == call.node.domain() &&
-        x.overload() == call.node.overload())
-      f = &x;
+  const onnx_pb::FunctionProto *f = functionOf(file, call.node);
   if (!f)
     return false;
   Scope body;
@@ -360,6 +443,7 @@ bool GraphImporter::importCall(NodeImport &call) {
              i != call.scope.attributes.end())
       body.attributes[a.name()] = i->second;
   }
+  body.declare(f->value_info());
   for (int i = 0; i < f->input_size(); ++i)
     body.values[f->input(i)] = call.optional(unsigned(i));
   std::vector<const onnx_pb::NodeProto *> nodes;
@@ -381,6 +465,8 @@ Vals GraphImporter::importSubgraph(const onnx_pb::GraphProto &g, ArrayRef<Val> i
   scope.parent = &parent;
   scope.opset = parent.opset;
   scope.attributes = parent.attributes;
+  scope.declare(g.value_info());
+  scope.declare(g.output());
   for (int i = 0; i < g.input_size() && i < int(inputs.size()); ++i)
     scope.values[g.input(i).name()] = inputs[i];
   for (auto &t : g.initializer())

@@ -24,8 +24,9 @@ class Problems {
 public:
   void unsupported(const std::string &what, const Loc &where);
   void invalid(const std::string &what, const Loc &where);
-  bool any() const { return !seen_.empty() || !first_.empty(); }
-  /// The first thing that is wrong, or the list of everything that is not supported.
+  void add(llvm::Error e); ///< anything else that is wrong; success adds nothing
+  bool any() const { return !seen_.empty() || !wrong_.empty(); }
+  /// The list of everything that is not supported, then everything that is wrong.
   llvm::Error take(llvm::StringRef file) const;
 
 private:
@@ -34,7 +35,7 @@ private:
     std::vector<std::string> nodes;
   };
   std::vector<Seen> seen_; ///< in order of appearance
-  std::string first_;
+  std::vector<std::string> wrong_;
 };
 
 /// The values that the nodes of one graph see. A subgraph also sees its parent's; a function's body
@@ -42,7 +43,10 @@ private:
 struct Scope {
   Scope *parent = nullptr;
   llvm::StringMap<Val> values;
-  llvm::StringSet<> failed; ///< outputs of nodes that could not be imported
+  /// Outputs of nodes that could not be imported, and what follows from them. Where the file declares their types,
+  /// `values` has a stand-in, so that the nodes behind them are looked at too.
+  llvm::StringSet<> failed;
+  llvm::StringMap<const onnx_pb::ValueInfoProto *> declared; ///< types that the file states
   int64_t opset = 0;        ///< of ai.onnx
   std::map<std::string, const onnx_pb::AttributeProto *>
       attributes;      ///< a function's, from its call
@@ -50,6 +54,10 @@ struct Scope {
 
   const Val *find(llvm::StringRef name) const;
   bool hasFailed(llvm::StringRef name) const;
+  template <typename Infos> void declare(const Infos &infos) {
+    for (auto &info : infos)
+      declared.try_emplace(info.name(), &info);
+  }
 };
 
 class GraphImporter;
@@ -121,8 +129,8 @@ public:
   Vals iterations; ///< numbers of the iterations of the loops whose bodies are being made
 
   bool training() const { return mode == Mode::Training; }
-  /// The whole graph; inputs become arguments.
-  llvm::Error run();
+  /// The whole graph; inputs become arguments. What is wrong is among the problems.
+  void run();
   /// Nodes of a graph or function into a scope.
   void importNodes(llvm::ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope);
   /// A subgraph with bound inputs (If, Loop, Scan); returns its outputs. Throws if one could not be
@@ -148,10 +156,12 @@ public:
   void warnOnce(const std::string &text);
 
   /// The graph's inputs become arguments.
-  llvm::Error addInputs();
+  void addInputs();
 
 private:
+  llvm::Expected<Type> typeOf(const onnx_pb::ValueInfoProto &info) const;
   llvm::Error addInput(const onnx_pb::ValueInfoProto &input);
+  void standIn(const std::string &name, Scope &scope);
   void importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index);
   bool importCall(NodeImport &n);
   int64_t randoms_ = 0;
@@ -178,6 +188,8 @@ llvm::ArrayRef<OnnxOp> recurrentOps();
 llvm::ArrayRef<OnnxOp> attentionOps();
 llvm::ArrayRef<OnnxOp> resizeOps();
 llvm::ArrayRef<OnnxOp> sampleOps();
+llvm::ArrayRef<OnnxOp> regionOps();
+llvm::ArrayRef<OnnxOp> searchOps();
 llvm::ArrayRef<OnnxOp> signalOps();
 llvm::ArrayRef<OnnxOp> sequenceOps();
 llvm::ArrayRef<OnnxOp> quantizeOps();
@@ -189,6 +201,11 @@ llvm::ArrayRef<OnnxOp> previewTrainingOps(); ///< of ai.onnx.preview.training
 /// The importer of an operator, or nullptr.
 void (*findOnnxOp(llvm::StringRef name, llvm::StringRef domain = ""))(NodeImport &);
 
+/// Notes the nodes of a graph whose operators have no importer.
+void findUnknown(const OnnxFile &file, Problems &problems);
+
+/// Whether an operator of that name is gone from ONNX and becomes another one.
+bool isRenamed(llvm::StringRef op);
 /// Brings a node to the newest form of its operator (Upgrade.cpp): attributes that became inputs,
 /// renamed operators.
 void upgrade(NodeImport &n);

@@ -20,16 +20,26 @@ void Problems::unsupported(const std::string &what, const Loc &where) {
 }
 
 void Problems::invalid(const std::string &what, const Loc &where) {
-  if (first_.empty())
-    first_ = llvm::toString(errorAt(where, what));
+  add(errorAt(where, what));
+}
+
+void Problems::add(llvm::Error e) {
+  if (!e)
+    return;
+  std::string text = llvm::toString(std::move(e));
+  if (!llvm::is_contained(wrong_, text)) // of training and of evaluation
+    wrong_.push_back(text);
 }
 
 llvm::Error Problems::take(StringRef file) const {
+  llvm::Error rest = llvm::Error::success();
+  for (const std::string &w : wrong_)
+    rest = llvm::joinErrors(std::move(rest), error(w));
   if (seen_.empty())
-    return error(first_);
+    return rest;
   bool one = seen_.size() == 1;
   bool operators =
-      llvm::all_of(seen_, [](const Seen &s) { return StringRef(s.what).ends_with("'"); });
+      llvm::all_of(seen_, [](const Seen &s) { return !StringRef(s.what).contains(" with "); });
   std::string s = std::to_string(seen_.size());
   s += operators ? (one ? " operator is" : " operators are") : (one ? " thing is" : " things are");
   s += " not supported";
@@ -38,7 +48,7 @@ llvm::Error Problems::take(StringRef file) const {
          (x.nodes.size() == 1 ? " node" : " nodes");
     s += x.nodes[0].empty() ? ")" : ", first '" + x.nodes[0] + "')";
   }
-  return error(s);
+  return llvm::joinErrors(error(s), std::move(rest));
 }
 
 // ---- scopes

@@ -2,6 +2,7 @@
 // use names, the module of the use, the initializer's own name, and values only where one side is
 // anonymous.
 #include "frontend/Decision.h"
+#include "frontend/InputRoles.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
@@ -55,28 +56,13 @@ Decision::Fact *Decision::fact(StringRef initializer) {
 
 // ---- facts
 
-bool Decision::isStatistic(const InitializerUse &u) const {
-  return u.node->op_type() == "BatchNormalization" && (u.index == 3 || u.index == 4);
-}
-
-/// Inputs that settle how an operator is computed, or that PyTorch never trains.
-bool Decision::mustBeConstant(const InitializerUse &u) const {
-  StringRef op = u.node->op_type();
-  if (op == "Resize" || op == "Upsample" || op == "Dropout" || op == "Tile" ||
-      op == "DequantizeLinear" || op == "QuantizeLinear" || op == "SoftmaxCrossEntropyLoss" ||
-      op == "NegativeLogLikelihoodLoss")
-    return u.index >= 1;
-  if (op == "Pad" || op == "OneHot")
-    return u.index == 2;
-  if (op == "Attention")
-    return u.index == 3;
-  if (op == "GroupNormalization" ||
-      op == "InstanceNormalization") { // PyTorch's own scale follows as a Mul
-    auto fx = fxNodeOf(*u.node);
-    return fx && StringRef(fx->target).contains("group_norm") && op == "InstanceNormalization" &&
-           u.index >= 1;
+/// Whether no weight can stand there.
+static bool mustBeConstant(const InitializerUse &u) {
+  if (u.node->op_type() == "InstanceNormalization" && u.index >= 1) {
+    auto fx = fxNodeOf(*u.node); // of group_norm's decomposition: its own scale follows as a Mul
+    return fx && StringRef(fx->target).contains("group_norm");
   }
-  return op == "Range" || op == "ConstantOfShape";
+  return roleOf(u) == InputRole::Setting;
 }
 
 /// Whether it has values that only masks have.
@@ -138,7 +124,7 @@ void Decision::findFact(Fact &f) {
     f.evidence = "not used";
     return;
   }
-  if (llvm::all_of(uses, [&](auto &u) { return isStatistic(u); })) {
+  if (llvm::all_of(uses, [&](auto &u) { return roleOf(u) == InputRole::Statistic; })) {
     f.role = Parameter::Statistic;
     f.evidence = "running statistics of BatchNormalization";
     return;
@@ -151,14 +137,6 @@ void Decision::findFact(Fact &f) {
     factFromMetadata(f);
   else
     factFromFile(f);
-}
-
-/// Weights that the exporter re-arranged beyond recognition, but that only can be weights.
-static bool isWeightInput(const InitializerUse &u) {
-  StringRef op = u.node->op_type();
-  if (op == "LSTM" || op == "GRU" || op == "RNN")
-    return u.index >= 1 && u.index <= 3;
-  return (op == "Conv" || op == "ConvTranspose") && (u.index == 1 || u.index == 2);
 }
 
 void Decision::factFromMetadata(Fact &f) {
@@ -186,9 +164,11 @@ void Decision::factFromMetadata(Fact &f) {
     f.meaning = t.name;
   if (f.role == Parameter::Trained)
     return;
-  if (llvm::any_of(uses, isWeightInput)) {
+  // Re-arranged or fused beyond recognition, but it only can be a weight.
+  auto as = llvm::find_if(uses, [](auto &u) { return roleOf(u) == InputRole::Weight; });
+  if (as != uses.end()) {
     f.role = Parameter::Trained;
-    f.evidence = "a weight of " + uses[0].node->op_type();
+    f.evidence = "a weight of " + as->node->op_type();
     return;
   }
   bool named = !evidence_.hasSignature() && StringRef(t.name).starts_with("embedding");

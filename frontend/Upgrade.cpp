@@ -106,6 +106,10 @@ const Change kRenamed[] = {{"Scatter", 0, scatter}, {"Upsample", 0, upsample}};
 
 } // namespace
 
+bool zcc::isRenamed(llvm::StringRef op) {
+  return llvm::any_of(kRenamed, [&](const Change &c) { return op == c.op; });
+}
+
 void zcc::upgrade(NodeImport &n) {
   for (const Change &c : kChanges)
     if (n.op == c.op && n.opset < c.version)

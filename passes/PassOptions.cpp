@@ -469,9 +469,11 @@ static void printPasses() {
                                   propertyList(p.provides), p.summary);
 }
 
-bool zcc::printTables() {
-  if (helpOps)
+bool zcc::printTables(llvm::function_ref<void()> afterOps) {
+  if (helpOps) {
     printOps();
+    afterOps();
+  }
   if (helpPasses)
     printPasses();
   return helpOps || helpPasses;

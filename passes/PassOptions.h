@@ -16,8 +16,8 @@ llvm::cl::OptionCategory &optionCategory();
 /// Parses the command line; prints one error (with the nearest name) and returns false if it is
 /// wrong.
 bool parseCommandLine(int argc, const char *const *argv, llvm::StringRef overview);
-/// --help-ops, --help-passes: prints them and returns true if one is given.
-bool printTables();
+/// --help-ops, --help-passes: prints them and returns true if one is given; `afterOps` adds to the table of operators.
+bool printTables(llvm::function_ref<void()> afterOps = [] {});
 
 /// From the parsed command line; an error names the option.
 llvm::Expected<Options> passOptions();

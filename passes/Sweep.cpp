@@ -175,17 +175,17 @@ Value *Sweep::whole(Value *v) {
 // ---- the sweep
 
 llvm::Error Sweep::run(ArrayRef<Node *> forward, llvm::function_ref<void(Node &)> done) {
+  llvm::Error all = llvm::Error::success(); // everything that has no gradient is told at once
   for (Node *n : llvm::reverse(forward)) {
     if (isReached(*n)) {
       Gradients dy;
       for (auto &r : n->results)
         dy.push_back(whole(r.get()));
-      if (auto e = backThrough(*n, dy))
-        return e;
+      all = llvm::joinErrors(std::move(all), backThrough(*n, dy));
     }
     done(*n);
   }
-  return llvm::Error::success();
+  return all;
 }
 
 llvm::SmallVector<Node *, 0> zcc::nodesOf(const Function &f) {

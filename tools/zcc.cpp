@@ -399,7 +399,7 @@ int main(int argc, char **argv) {
     return 1;
   if (!parseCommandLine(argc, argv, "zcc: compiles an ONNX model to a native training program"))
     return 1;
-  if (printTables())
+  if (printTables([] { printOnnxOps(llvm::outs()); }))
     return 0;
   if (report(llvm::sys::path::filename(configFile), readConfig(argc, argv)))
     return 1;
