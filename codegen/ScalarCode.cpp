@@ -112,6 +112,8 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands)
       return "(" + operands[0] + " != 0)";
     return roundCode(to, "(" + type + ")(" + operands[0] + ")");
   }
+  if (n.op == &ops::bit_cast)
+    return "__builtin_bit_cast(" + type + ", " + computeType(from) + "(" + operands[0] + "))";
   // Numbers take the operands' type: a comparison's result is a bool.
   Elem in = from;
   for (Value *v : n.operands())

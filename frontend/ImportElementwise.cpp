@@ -68,7 +68,7 @@ void castLike(NodeImport &n) {
   n.out(n.e.cast(n.in(0), n.in(1).elem()));
 }
 
-/// Between integers of one size a conversion keeps the bits; floats only where they are known.
+/// Between integers of one size a conversion keeps the bits.
 void bitCast(NodeImport &n) {
   Val x = n.in(0);
   auto elem = elemFromOnnx(int(n.i("to")));
@@ -80,9 +80,11 @@ void bitCast(NodeImport &n) {
   to.elem = *elem;
   if (const Tensor *t = x.known ? Emitter::tensorOf(x) : nullptr)
     return n.out(Emitter::known(tensorFromBytes(to, tensorToBytes(*t))));
-  if (to.elem != x.elem() && (x.isFloat() || isFloat(to.elem) || to.elem == Elem::Bool))
+  bool isOfFloats = to.elem != x.elem() && (x.isFloat() || isFloat(to.elem));
+  if ((isOfFloats && elemBytes(to.elem) < 4) || (to.elem != x.elem() && to.elem == Elem::Bool))
     unsupported("the bits of " + elemName(x.elem()) + " as " + elemName(to.elem));
-  n.out(n.e.cast(x, to.elem));
+  n.out(isOfFloats ? n.e.emit(ops::bit_cast, {x}, {{"to", elemName(to.elem).str()}})
+                   : n.e.cast(x, to.elem));
 }
 
 void identity(NodeImport &n) { n.out(n.in(0)); }

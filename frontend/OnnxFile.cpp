@@ -202,11 +202,7 @@ llvm::Error OnnxFile::checkModel() const {
   int64_t version = opset("");
   if (version == 0 && graph.node_size())
     return error("'" + path + "' imports no operator set; is it an ONNX model?");
-  constexpr int64_t kOldestOpset = 7;
-  if (version != 0 && version < kOldestOpset)
-    return error("opset " + llvm::Twine(version) +
-                 " is not supported (7 is the oldest); export the model again");
-  return llvm::Error::success();
+  return checkOpset(graph, version);
 }
 
 void OnnxFile::initialize(InitialValue value) {

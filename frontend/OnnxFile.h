@@ -41,6 +41,9 @@ struct Initializer {
   int64_t count() const { return elementCount(dims); }
 };
 
+/// Refuses nodes of a graph whose operators have another form in that opset than in opset 7, from which on all are taken.
+llvm::Error checkOpset(const onnx_pb::GraphProto &graph, int64_t version);
+
 /// What to do about a file of external data that is not there.
 enum class MissingData { Refuse, Allow };
 
@@ -50,8 +53,8 @@ enum class UseAlgorithm { No, Loss, Yes };
 
 class OnnxFile {
 public:
-  /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, opset
-  /// below 7, data outside the model's folder or beyond its file, sparse or segmented tensors.
+  /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, operators
+  /// older than those of opset 7, data outside the model's folder or beyond its file, sparse or segmented tensors.
   static llvm::Expected<std::unique_ptr<OnnxFile>>
   open(llvm::StringRef path, MissingData missing, UseAlgorithm use = UseAlgorithm::Yes);
   ~OnnxFile();

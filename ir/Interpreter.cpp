@@ -113,6 +113,10 @@ static llvm::Error evalElementwise(Node &n, ArrayRef<const Tensor *> in, Tensor 
     evalCast(*in[0], out);
     return llvm::Error::success();
   }
+  if (n.op == &ops::bit_cast) {
+    out = tensorFromBytes(out.type, tensorToBytes(*in[0]));
+    return llvm::Error::success();
+  }
   llvm::SmallVector<ScalarName, 4> names;
   std::vector<BlockReader> readers;
   for (size_t i = 0; i < in.size(); ++i) {

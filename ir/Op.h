@@ -67,7 +67,7 @@ struct OpDef {
   GradFn gradFn = nullptr;
   const char *noGrad = nullptr;  ///< the reason there is none
 
-  /// Element of an elementwise result: 0 the operands' (all equal), 'b' bool, 't' attribute "to", '1' the second operand's
+  /// Element of an elementwise result: 0 the operands' (all equal), 'b' bool, 't' attribute "to", 's' the same of the operand's size, '1' the second operand's
   char resultElem = 0;
   EvalFn eval = nullptr;         ///< required unless `scalar`
   uint32_t writes = 0;           ///< bit i: operand i is updated in place

@@ -97,10 +97,13 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
     result.elem = Elem::Bool;
   if (op.resultElem == '1')
     result.elem = t[1]->elem;
-  if (op.resultElem == 't') {
+  if (op.resultElem == 't' || op.resultElem == 's') {
     auto e = elemFromName(attrs.s("to"));
     if (!e)
       return error(Twine("'") + attrs.s("to") + "' is no element type");
+    int64_t bytes = elemBytes(*e);
+    if (op.resultElem == 's' && (bytes != elemBytes(first->elem) || bytes < 4))
+      return error(Twine("no element of 4 or 8 bytes both: ") + first->str() + " and " + elemName(*e));
     result.elem = *e;
   }
   place(result, t);

@@ -208,3 +208,14 @@ constexpr OpDef ops::cast = defineOp({
     .gradFn = gradCast,
     .resultElem = 't',
 });
+
+constexpr OpDef ops::bit_cast = defineOp({
+    .name = "bit_cast",
+    .summary = "the same bits as elements of another type of 4 or 8 bytes",
+    .operands = {{{"x"}}},
+    .attrs = {{{"to", "str", nullptr}}},
+    .scalar = "x",
+    .noGrad = "bits have no gradient",
+    .resultElem = 's',
+    .precision = Precision::F32,
+});

@@ -225,6 +225,9 @@ static const OpCase kOtherCases[] = {
     {"cast", "i64[2x3]<-999..999", {{"to", "i8"}}},
     {"cast", "i64[2x3]<-1..2", {{"to", "bool"}}},
     {"cast", "bool[2x3]<2", {{"to", "f32"}}},
+    {"bit_cast", "f32[2x3]", {{"to", "i32"}}},
+    {"bit_cast", "i32[2x3]<-9..9999", {{"to", "f32"}}},
+    {"bit_cast", "f64[2x3]", {{"to", "u64"}}},
     // What is not finite
     {"isnan", "f32[2x3]", {}, -1, 1, 0, true},
     {"isinf", "f32[2x3]", {}, -1, 1, 0, true},
