@@ -4,7 +4,7 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
-bool zcc::dependsOnTrained(Value *v) {
+bool zcc::anyBehind(Value *v, llvm::function_ref<bool(Value *)> holds) {
   llvm::DenseSet<Value *> seen;
   std::vector<Value *> work{v};
   while (!work.empty()) {
@@ -12,12 +12,16 @@ bool zcc::dependsOnTrained(Value *v) {
     work.pop_back();
     if (!x || !isFloat(x->type.elem) || !seen.insert(x).second)
       continue;
-    if (x->isGlobal() && static_cast<GlobalValue *>(x)->trained)
+    if (holds(x))
       return true;
     if (x->def)
       work.insert(work.end(), x->def->operands().begin(), x->def->operands().end());
   }
   return false;
+}
+
+bool zcc::dependsOnTrained(Value *v) {
+  return anyBehind(v, [](Value *x) { return x->isGlobal() && static_cast<GlobalValue *>(x)->trained; });
 }
 
 namespace {

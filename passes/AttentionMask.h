@@ -27,6 +27,8 @@ struct CombinedMask {
 std::optional<CombinedMask> combineMasks(Rewriter &r, Builder &b, llvm::ArrayRef<MaskTerm> terms,
                                          const Dims &scores, Elem elem);
 
+/// Whether something holds for a float value that `v` is computed from, or for `v`.
+bool anyBehind(Value *v, llvm::function_ref<bool(Value *)> holds);
 /// Whether a gradient of `v` would reach a trained parameter.
 bool dependsOnTrained(Value *v);
 

@@ -205,20 +205,10 @@ static bool recogniseAttention(Node &n, Rewriter &r) {
 
 /// Whether an infinite constant goes into a value.
 static bool readsInfinity(Rewriter &r, Value *v) {
-  llvm::DenseSet<Value *> seen;
-  std::vector<Value *> work{v};
-  while (!work.empty()) {
-    Value *x = work.back();
-    work.pop_back();
-    if (!x || !isFloat(x->type.elem) || !seen.insert(x).second)
-      continue;
+  return anyBehind(v, [&](Value *x) {
     const Tensor *t = r.isConstant(x) ? r.constants.value(x) : nullptr;
-    if (t && llvm::any_of(t->f, [](double e) { return std::isinf(e); }))
-      return true;
-    if (x->def)
-      work.insert(work.end(), x->def->operands().begin(), x->def->operands().end());
-  }
-  return false;
+    return t && llvm::any_of(t->f, [](double e) { return std::isinf(e); });
+  });
 }
 
 /// The guard of a softmax that no mask can fill with infinities: its rows always have a sum.
