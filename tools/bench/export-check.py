@@ -55,7 +55,7 @@ def main():
                 worst = max(worst, far)
                 print(f"| {name} | {variant} | {', '.join(names)} | {far:.1e} |", flush=True)
     print(f"largest: {worst:.1e}")
-    sys.exit(worst > 1e-5)
+    sys.exit(int(worst > 1e-5))
 
 
 if __name__ == "__main__":
