@@ -4,12 +4,16 @@
 
 #include "runtime/zccrt.h"
 #include <algorithm>
+#include <optional>
 
 namespace zccrt::cpu {
 
 /// Whether this machine and its oneDNN multiply matrices of such elements directly. Where bf16 is
 /// only emulated, f32 is five times as fast.
 bool computesNatively(int32_t elem);
+
+/// What tests answer in its place: oneDNN emulates 16-bit instructions that the processor lacks.
+extern std::optional<bool> nativeInTests;
 
 /// Whether the call is one for the functions below: 16-bit floats, and `native` does not hold.
 bool needsWide(const zccrt_call *c, bool native);

@@ -1,7 +1,9 @@
 // Builds calls of CPU kernels over an arena of its own, and compares with loops in double.
 #pragma once
 
+#include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Number.h"
+#include "runtime/cpu/Wide.h"
 #include "runtime/zccrt.h"
 #include <cmath>
 #include <cstdint>
@@ -47,6 +49,16 @@ inline void forIndex(const Dims &dims, const std::function<void(const Dims &)> &
     f(at);
   }
 }
+
+/// While it lives, kernels compute in bf16 as on a processor that has the instructions, which oneDNN emulates from AVX-512 on.
+struct AsIfNative {
+  static bool possible() {
+    int has = int(dnnl::get_effective_cpu_isa()), wants = int(dnnl::cpu_isa::avx512_core);
+    return (has & wants) == wants;
+  }
+  AsIfNative() { zccrt::cpu::nativeInTests = true; }
+  ~AsIfNative() { zccrt::cpu::nativeInTests.reset(); }
+};
 
 template <typename T> struct ElemOf;
 template <> struct ElemOf<float> { static constexpr int32_t value = ZCCRT_F32; };

@@ -124,6 +124,15 @@ TEST(Conv, OtherRanks) {
   check({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, true});
 }
 
+TEST(Conv, NativeBf16) {
+  if (!AsIfNative::possible())
+    GTEST_SKIP() << "oneDNN has no bf16 here";
+  AsIfNative native;
+  check<Bf16>({2, 16, 32, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true});
+  check<Bf16>({2, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true});
+  check<Bf16>({2, 16, 32, 4, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true});
+}
+
 TEST(Conv, OtherElements) {
   check<Bf16>({2, 16, 32, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true});
   check<Bf16>({2, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true});

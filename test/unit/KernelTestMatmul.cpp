@@ -132,6 +132,17 @@ TEST(Matmul, OtherElements) {
   check<F16>({{2, 33, 70}, {70, 40}, {}, {1, 0}, {1, 0, 2}}, 2);
 }
 
+TEST(Matmul, NativeBf16) {
+  if (!AsIfNative::possible())
+    GTEST_SKIP() << "oneDNN has no bf16 here";
+  AsIfNative native;
+  check<Bf16>({{33, 70}, {70, 40}, {}, {1, 0}, {}}, 2);
+  check<Bf16>({{64, 512}, {512, 40}, {1, 0}, {}, {}}, 2);
+  check<Bf16>({{2, 3, 20, 30}, {2, 1, 30, 20}, {}, {}, {}}, 2);
+  check<Bf16>({{3, 20, 30}, {3, 30, 40}, {1, 2, 0}, {2, 1, 0}, {2, 1, 0}}, 2);
+  check<Bf16>({{1, 70}, {70, 40}, {}, {}, {}}, 2);
+}
+
 TEST(Matmul, NarrowRowsInBlocks) { // where f32 copies of a and y would take more than 8 MiB; the last block is shorter
   check<Bf16>({{391, 4}, {4, 6000}, {1, 0}, {}, {}}, 2);
 }
