@@ -15,7 +15,9 @@ static bool dropNodes(Function &f) {
     Node *before = n->prev();
     bool returned =
         llvm::any_of(n->results, [&](auto &r) { return llvm::is_contained(f.results, r.get()); });
-    if (n->op->isPure() && !n->results.empty() && !n->hasUses() && !returned) {
+    // A cond or scan whose results were all pruned is dead, too.
+    bool hasResults = !n->results.empty() || callsBodies(*n->op);
+    if (n->op->isPure() && hasResults && !n->hasUses() && !returned) {
       n->erase();
       changed = true;
     }
