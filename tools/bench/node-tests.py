@@ -47,7 +47,10 @@ def in_folder(folder):
                 continue
             t = onnx.TensorProto()
             t.ParseFromString(open(path, "rb").read())
-            out.append(numpy_helper.to_array(t))
+            v = numpy_helper.to_array(t)
+            if info.type.tensor_type.elem_type == T.BFLOAT16 and v.dtype == np.uint16:  # stored so by older versions
+                v = v.view(ml_dtypes.bfloat16)
+            out.append(v)
         return out
     number = lambda p: int(re.findall(r"(\d+)\.pb$", p)[0])
     cases = []
