@@ -11,8 +11,9 @@ struct Indices {
   const void *data;
   bool wide;
 
+  /// Without an arena (a question for the workspace) only sizes are looked at.
   Indices(char *arena, const zccrt_call *c, const zccrt_tensor &t)
-      : node(c->node), data(arena + t.offset), wide(t.elem == ZCCRT_I64) {}
+      : node(c->node), data(arena ? arena + t.offset : nullptr), wide(t.elem == ZCCRT_I64) {}
   /// Index number i into an axis of n; ends the program if it is outside.
   int64_t resolve(int64_t i, int64_t n) const {
     int64_t x =
