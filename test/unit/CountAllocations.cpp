@@ -5,6 +5,7 @@
 
 std::atomic<long> allocations;
 
+#ifndef ZCC_SANITIZED // sanitizers have operators of their own; nothing is counted under them
 void *operator new(size_t bytes) {
   ++allocations;
   if (void *p = malloc(bytes ? bytes : 1))
@@ -13,3 +14,4 @@ void *operator new(size_t bytes) {
 }
 void operator delete(void *p) noexcept { free(p); }
 void operator delete(void *p, size_t) noexcept { free(p); }
+#endif

@@ -73,10 +73,10 @@ template <> struct ElemOf<F16> { static constexpr int32_t value = ZCCRT_F16; };
 template <typename T> T toElem(double x) { return T(float(x)); }
 template <> inline double toElem<double>(double x) { return x; }
 /// How far results of order 1 may be off.
-template <typename T> constexpr double kTolerance = 2e-5;
-template <> constexpr double kTolerance<double> = 1e-12;
-template <> constexpr double kTolerance<F16> = 4e-3;
-template <> constexpr double kTolerance<Bf16> = 3e-2;
+template <typename T> inline constexpr double kTolerance = 2e-5;
+template <> inline constexpr double kTolerance<double> = 1e-12;
+template <> inline constexpr double kTolerance<F16> = 4e-3;
+template <> inline constexpr double kTolerance<Bf16> = 3e-2;
 template <> struct ElemOf<bool> { static constexpr int32_t value = ZCCRT_BOOL; };
 
 /// Reproducible numbers in [-1, 1).
