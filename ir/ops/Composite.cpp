@@ -36,13 +36,11 @@ template <typename F> static void forRows(const Tensor &x, Tensor &y, int64_t ax
     }
 }
 
-/// log(sum(exp(v))), stable; -infinity if all are.
+/// log(sum(exp(v))), stable; not a number where the largest is infinite: as in PyTorch, it is subtracted first.
 static double logSumExp(ArrayRef<double> v) {
   double m = -INFINITY, s = 0;
   for (double x : v)
     m = std::isnan(x) || x > m ? x : m;
-  if (std::isinf(m))
-    return m;
   for (double x : v)
     s += std::exp(x - m);
   return m + std::log(s);
