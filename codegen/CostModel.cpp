@@ -125,8 +125,9 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
 
 // ---- libraries
 
-/// What sgemm copies blocks of its operands into, for one thread: at most 384 rows of `a` and, where more rows than that use
-/// them again, 9984 columns of `b`, 384 deep (oneDNN 2.6 for AVX-512; measured from 128x8192x384 to 1024x50257x768).
+/// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,
+/// 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768). Of 16-bit products by blocks of rows, which
+/// use the columns once, only rows are.
 static int64_t packingBytes(const Node &n) {
   constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
   const Type &y = n.result()->type;
@@ -134,11 +135,10 @@ static int64_t packingBytes(const Node &n) {
   if (elemBytes(y.elem) == 2) {
     if (zccrt::cpu::computesNatively(int32_t(y.elem)))
       return 0;
-    if (int64_t block = zccrt::cpu::wideBlockRows(rows, k, columns); block && y.ndim() == 2)
-      rows = block;
+    if (int64_t block = y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0; block && block <= kRows)
+      columns = 0;
   }
-  return ((rows > kRows ? std::min(columns, kColumns) : 0) + std::min(rows, kRows)) * std::min(k, kDepth) *
-         int64_t(sizeof(float));
+  return (std::min(columns, kColumns) + std::min(rows, kRows)) * std::min(k, kDepth) * int64_t(sizeof(float));
 }
 
 int64_t zcc::libraryBytes(const Module &m, const Options &o) {
