@@ -164,6 +164,12 @@ void Function::eraseArg(unsigned i) {
     args[k]->index = k;
 }
 
+void Function::eraseResult(unsigned i) {
+  results.erase(results.begin() + i);
+  if (i < resultNames.size())
+    resultNames.erase(resultNames.begin() + i);
+}
+
 Node *Function::insert(std::unique_ptr<Node> n, Node *before) {
   auto at = before ? before->self_ : nodes.end();
   n->parent_ = this;

@@ -165,6 +165,8 @@ public:
   Value *addArg(llvm::StringRef name, Type t);
   /// What follows moves up by one. The argument may have no uses.
   void eraseArg(unsigned i);
+  /// Drops a result and its name.
+  void eraseResult(unsigned i);
   /// `func`: neither a kernel nor a body.
   bool isEntry() const { return !isKernel && !isBody; }
   /// Inserts a new node before `before` (at the end if null).

@@ -83,9 +83,7 @@ static bool pruneScan(Function &body, llvm::ArrayRef<Node *> callers) {
     if (llvm::any_of(callers, [&](Node *n) { return isRead(n->result(r)); }) ||
         (r < carried && !onlyFeedsItself(body, r)))
       continue;
-    body.results.erase(body.results.begin() + r);
-    if (r < body.resultNames.size())
-      body.resultNames.erase(body.resultNames.begin() + r);
+    body.eraseResult(r);
     for (Node *n : callers) {
       n->eraseResult(r);
       if (r < carried)
@@ -142,11 +140,8 @@ static bool pruneCond(Node &n, llvm::ArrayRef<Function *> bodies) {
     if (isRead(n.result(r)))
       continue;
     n.eraseResult(r);
-    for (Function *b : bodies) {
-      b->results.erase(b->results.begin() + r);
-      if (r < b->resultNames.size())
-        b->resultNames.erase(b->resultNames.begin() + r);
-    }
+    for (Function *b : bodies)
+      b->eraseResult(r);
     changed = true;
   }
   return changed;

@@ -267,14 +267,8 @@ void runLoops(const Plan &p, const T *a, const T *b, T *y, int threads) {
 }
 
 void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threads) {
-  if (p.parallelBatches) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t i = 0; i < p.batches; ++i)
-      sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]);
-    return;
-  }
-  for (int64_t i = 0; i < p.batches; ++i)
-    sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]);
+  forEach(p.batches, p.parallelBatches ? threads : 1,
+          [&](int64_t i) { sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]); });
 }
 
 void runPrimitive(Plan &p, char *a, char *b, char *y, int64_t bytes, void *scratch) {
