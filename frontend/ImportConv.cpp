@@ -61,6 +61,14 @@ Attrs Windows::attrs() const {
 
 namespace {
 
+/// The bias, absent if it is a constant of zeros: PyTorch's default exporter gives a Conv3d without
+/// bias, unoptimised, zeros of the shape [C, 2], which nothing could be added to.
+Val biasOf(const NodeImport &n) {
+  Val bias = n.optional(2);
+  const Tensor *t = bias ? Emitter::tensorOf(bias) : nullptr;
+  return t && llvm::all_of(t->f, [](double v) { return v == 0; }) ? Val() : bias;
+}
+
 void conv(NodeImport &n) {
   Val x = n.in(0), w = n.in(1);
   if (w.rank() != x.rank() || x.rank() < 3)
@@ -69,8 +77,8 @@ void conv(NodeImport &n) {
   Attrs a = Windows::from(n, x, w.dims().drop_front(2)).attrs();
   a.set("group", n.i("group", 1));
   Vals operands{x, w};
-  if (n.has(2))
-    operands.push_back(n.in(2));
+  if (Val bias = biasOf(n))
+    operands.push_back(bias);
   n.out(n.e.emit(ops::conv, operands, std::move(a)));
 }
 
@@ -141,7 +149,8 @@ void convTranspose(NodeImport &n) {
                   {"dilations", dilations},
                   {"group", group}});
   y = e.pad(y, addLo, addHi);
-  n.out(n.has(2) ? e.add(y, perChannel(e, n.in(2), y.rank())) : y);
+  Val bias = biasOf(n);
+  n.out(bias ? e.add(y, perChannel(e, bias, y.rank())) : y);
 }
 
 /// Depthwise, over past positions only; what came before the first is the state.
@@ -152,8 +161,8 @@ void causalConvWithState(NodeImport &n) {
   Val past = n.has(3) ? n.in(3) : e.expand(e.like(0, x), {x.dim(0), channels, k - 1});
   Val all = k > 1 ? e.concat({past, x}, 2) : x;
   Vals operands{all, w};
-  if (n.has(2))
-    operands.push_back(n.in(2));
+  if (Val bias = biasOf(n))
+    operands.push_back(bias);
   Val y = e.emit(ops::conv, operands, {{"group", channels}});
   std::string activation = n.s("activation", "none");
   if (activation == "silu" || activation == "swish")

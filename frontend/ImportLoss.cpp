@@ -1,7 +1,10 @@
 // Classification losses: per-row losses, and their mean over the rows that are not ignored.
 #include "frontend/Importer.h"
+#include "frontend/SourceLoc.h"
+#include "onnx.pb.h"
 
 using namespace zcc;
+using llvm::StringRef;
 
 /// Which labels count; absent if all do.
 static Val validLabels(Emitter &e, const Val &labels, const CrossEntropy &c) {
@@ -18,9 +21,13 @@ Val zcc::crossEntropyRows(Emitter &e, const CrossEntropy &c) {
   Vals r = e.emitAll(ops::cross_entropy, operands, std::move(a));
   if (c.smoothing == 0)
     return r[0];
-  // (1-s) * nll + s * mean over classes of -log p, which is lse - mean of the logits.
-  Val spread = e.sub(e.squeeze(r[1], {1}),
-                     e.mean(e.cast(c.logits, r[1].elem()), {1}, Emitter::Keep::Nothing));
+  // (1-s) * nll + s * mean over classes of -w log p, which is lse - mean of the logits without
+  // weights (torch.nn.CrossEntropyLoss).
+  Val logits = e.cast(c.logits, r[1].elem());
+  Val spread =
+      c.weight ? e.mean(e.mul(e.sub(r[1], logits), e.cast(c.weight, r[1].elem())), {1},
+                        Emitter::Keep::Nothing)
+               : e.sub(e.squeeze(r[1], {1}), e.mean(logits, {1}, Emitter::Keep::Nothing));
   if (Val valid = validLabels(e, c.labels, c))
     spread = e.select(valid, spread, e.like(0, spread));
   return e.add(e.mul(r[0], 1 - c.smoothing), e.mul(spread, c.smoothing));
@@ -59,6 +66,21 @@ Val reduced(NodeImport &n, const Val &losses, const Val &labels, const CrossEntr
   return losses;
 }
 
+/// PyTorch's default exporter leaves label_smoothing out of the operator, without a word; the node's
+/// metadata has it: cross_entropy_loss(input, target, weight, reduction, ignore_index, smoothing).
+double lostSmoothing(NodeImport &n) {
+  constexpr size_t kSmoothing = 5;
+  auto fx = fxNodeOf(n.node);
+  double smoothing = 0;
+  if (!fx || !StringRef(fx->target).starts_with("aten.cross_entropy_loss") ||
+      fx->args.size() <= kSmoothing || StringRef(fx->args[kSmoothing]).getAsDouble(smoothing) ||
+      !(smoothing > 0 && smoothing <= 1))
+    return 0;
+  n.graph.warnOnce("the exporter left label_smoothing=" + fx->args[kSmoothing] + " out of '" +
+                   n.node.name() + "'; it is trained and evaluated with it");
+  return smoothing;
+}
+
 CrossEntropy settings(NodeImport &n) {
   CrossEntropy c;
   c.labels = n.e.cast(n.in(1), Elem::I64);
@@ -83,6 +105,7 @@ void softmaxCrossEntropy(NodeImport &n) {
   if (scores.rank() < 2)
     invalid("scores need two axes at least, got " + scores.type.str());
   CrossEntropy c = settings(n);
+  c.smoothing = lostSmoothing(n);
   Val labels = c.labels;
   n.graph.noteRange(labels, 0, scores.dim(1) - 1,
                     c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
