@@ -99,11 +99,41 @@ Val classesLast(Emitter &e, const Val &x) {
   return e.reshape(e.transpose(x, perm), {x.count() / std::max<int64_t>(1, x.dim(1)), x.dim(1)});
 }
 
+/// What PyTorch's exporters write for labels that are probabilities of the classes (mixup, soft
+/// targets), which ONNX does not know: -sum over the classes of w p log softmax, its mean over the
+/// rows, whatever their weights.
+void softCrossEntropy(NodeImport &n, const Val &scores) {
+  Emitter &e = n.e;
+  Val p = n.in(1), w = n.optional(2);
+  if (p.dims() != scores.dims())
+    invalid("labels that are probabilities must be " + scores.type.str() + ", got " + p.type.str());
+  n.ignore({"ignore_index"}); // PyTorch has none for probabilities
+  Val logp = e.emit(ops::log_softmax, {scores}, {{"axis", int64_t(1)}});
+  p = e.cast(p, logp.elem());
+  if (double smoothing = lostSmoothing(n); smoothing != 0)
+    p = e.add(e.mul(p, 1 - smoothing), smoothing / double(scores.dim(1)));
+  if (w) {
+    Dims axes(scores.rank(), 1);
+    axes[1] = w.count();
+    p = e.mul(p, e.reshape(w, axes));
+  }
+  Val rows = e(ops::neg, e.sum(e.mul(p, logp), {1}, Emitter::Keep::Nothing));
+  std::string reduction = n.s("reduction", "mean");
+  auto all = allAxes(0, rows.rank());
+  n.out(0, reduction == "none"  ? rows
+           : reduction == "sum" ? e.sum(rows, all, Emitter::Keep::Nothing)
+                                : e.mean(rows, all, Emitter::Keep::Nothing));
+  if (n.wants(1))
+    n.out(1, logp);
+}
+
 void softmaxCrossEntropy(NodeImport &n) {
   Emitter &e = n.e;
   Val scores = n.in(0);
   if (scores.rank() < 2)
     invalid("scores need two axes at least, got " + scores.type.str());
+  if (n.in(1).isFloat())
+    return softCrossEntropy(n, scores);
   CrossEntropy c = settings(n);
   c.smoothing = lostSmoothing(n);
   Val labels = c.labels;
