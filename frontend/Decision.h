@@ -38,7 +38,11 @@ private:
   void claimLost();
   void partByModule(Fact &f);
   bool isAliasOf(llvm::StringRef parameter) const;
+  bool isAttributeName(llvm::StringRef name) const;
+  std::optional<std::vector<double>> valuesOf(const Initializer &t) const;
   bool isMask(const Initializer &t) const;
+  bool isSinusoidal(const Initializer &t) const;
+  bool isSchedule(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
   bool repeatsRows(const Initializer &t) const;
   llvm::Error applyTrainAndFreeze();
@@ -69,6 +73,7 @@ private:
   std::vector<Fact> facts_;
   std::vector<std::string>
       computed_; ///< "'expand' from model.cls_token": results that stand for parameters
+  std::vector<std::string> schedules_; ///< "'betas' f32[100]": trained, though they look like buffers
   llvm::StringMap<unsigned> factIndex_;
   llvm::StringSet<> claimed_; ///< lost parameters that an initializer stands for
 };

@@ -12,11 +12,28 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
   placeholders_ = placeholdersOf(g);
   for (auto &p : placeholders_)
     kinds_[p.second.target] = p.second.kind;
-  llvm::StringSet<> aliases; // a module's own name for a parameter that it shares with another
+  llvm::StringSet<> aliases;
+  collect(g, /*hidden=*/{}, aliases);
+  std::vector<std::string> targets;
+  for (auto &p : placeholders_)
+    if (p.second.kind == Placeholder::Parameter && !mentioned_.contains(p.second.target) &&
+        !aliases.contains(p.second.target) && !f.initializer(p.second.target))
+      targets.push_back(p.second.target);
+  llvm::sort(targets);
+  lost_ = std::move(targets);
+}
+
+/// Adds what the nodes of a graph and of its subgraphs read. `hidden`: names that are not the main graph's there;
+/// `aliases`: a module's own names for parameters that it shares with others.
+void Evidence::collect(const onnx_pb::GraphProto &g, const llvm::StringSet<> &hidden,
+                       llvm::StringSet<> &aliases) {
   for (auto &n : g.node()) {
     for (int i = 0; i < n.input_size(); ++i)
-      if (f.initializer(n.input(i)))
+      if (!hidden.contains(n.input(i)) && file.initializer(n.input(i)))
         uses_[n.input(i)].push_back({&n, unsigned(i)});
+    for (auto &a : n.attribute())
+      if (a.has_g())
+        collectBody(n, a.g(), hidden, aliases);
     auto fx = fxNodeOf(n);
     if (!fx)
       continue;
@@ -28,13 +45,22 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
         aliases.insert(scope + "." + StringRef(t).rsplit('.').second.str());
       }
   }
-  std::vector<std::string> targets;
-  for (auto &p : placeholders_)
-    if (p.second.kind == Placeholder::Parameter && !mentioned_.contains(p.second.target) &&
-        !aliases.contains(p.second.target) && !f.initializer(p.second.target))
-      targets.push_back(p.second.target);
-  llvm::sort(targets);
-  lost_ = std::move(targets);
+}
+
+/// The same for the subgraph of `owner`, whose own names hide the main graph's.
+void Evidence::collectBody(const onnx_pb::NodeProto &owner, const onnx_pb::GraphProto &g,
+                           llvm::StringSet<> hidden, llvm::StringSet<> &aliases) {
+  for (auto &i : g.input())
+    hidden.insert(i.name());
+  for (auto &t : g.initializer())
+    hidden.insert(t.name());
+  for (auto &n : g.node())
+    for (auto &o : n.output())
+      hidden.insert(o);
+  collect(g, hidden, aliases);
+  for (auto &o : g.output()) // may be an initializer of the main graph itself
+    if (!hidden.contains(o.name()) && file.initializer(o.name()))
+      uses_[o.name()].push_back({&owner, unsigned(owner.input_size())});
 }
 
 const std::vector<InitializerUse> &Evidence::uses(StringRef initializer) const {

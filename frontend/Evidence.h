@@ -42,6 +42,10 @@ public:
 
 private:
   std::string targetOf(llvm::StringRef placeholder) const;
+  void collect(const onnx_pb::GraphProto &g, const llvm::StringSet<> &hidden,
+               llvm::StringSet<> &aliases);
+  void collectBody(const onnx_pb::NodeProto &owner, const onnx_pb::GraphProto &g,
+                   llvm::StringSet<> hidden, llvm::StringSet<> &aliases);
 
   llvm::StringMap<std::vector<InitializerUse>> uses_;
   llvm::StringMap<Placeholder> placeholders_;

@@ -38,6 +38,10 @@ bool Decision::isAliasOf(StringRef parameter) const {
 }
 
 void Decision::warnAboutLosses() {
+  if (!schedules_.empty())
+    warn(listed(schedules_) + (schedules_.size() == 1 ? " is" : " are") +
+         " trained, as the file does not say what is a buffer; --freeze=REGEX if the model does not "
+         "train what rises or falls all the way");
   if (!evidence_.hasFx)
     return;
   if (!computed_.empty())

@@ -65,52 +65,6 @@ static bool mustBeConstant(const InitializerUse &u) {
   return roleOf(u) == InputRole::Setting;
 }
 
-/// Whether it has values that only masks have.
-bool Decision::isMask(const Initializer &t) const {
-  constexpr int64_t kMostBytes = int64_t(256) << 20;
-  if (t.place == Initializer::Missing || t.bytes > kMostBytes || !t.elem)
-    return false;
-  auto bytes = file_.read(t);
-  if (!bytes) {
-    llvm::consumeError(bytes.takeError());
-    return false;
-  }
-  Tensor v = tensorFromBytes(t.type(), *bytes);
-  constexpr double kMasking = -1e30; // finfo(float32).min and -inf; no weight is there
-  return llvm::any_of(v.f, [](double x) { return x <= kMasking; });
-}
-
-/// Whether it holds two different numbers at most: ones, zeros, or a mask of 0 and -100.
-bool Decision::hasFewValues(const Initializer &t) const {
-  auto bytes = file_.read(t);
-  if (!bytes) {
-    llvm::consumeError(bytes.takeError());
-    return false;
-  }
-  std::vector<double> seen;
-  for (double x : tensorFromBytes(t.type(), *bytes).f)
-    if (!llvm::is_contained(seen, x)) {
-      seen.push_back(x);
-      if (seen.size() > 2)
-        return false;
-    }
-  return true;
-}
-
-/// Whether it is one row of the batch over and over, which the exporter expanded.
-bool Decision::repeatsRows(const Initializer &t) const {
-  if (t.dims.size() < 2 || t.dims[0] < 2)
-    return false;
-  auto bytes = file_.read(t);
-  if (!bytes) {
-    llvm::consumeError(bytes.takeError());
-    return false;
-  }
-  size_t row = bytes->size() / size_t(t.dims[0]);
-  return StringRef(*bytes).drop_front(row) ==
-         StringRef(*bytes).drop_back(row); // each row equals the next
-}
-
 void Decision::findFact(Fact &f) {
   const Initializer &t = *f.source;
   f.isAnonymous = evidence_.hasFx && evidence_.kindOf(t.name) == Placeholder::Other &&
@@ -143,8 +97,9 @@ void Decision::factFromMetadata(Fact &f) {
   const Initializer &t = *f.source;
   auto &uses = evidence_.uses(t.name);
   auto kind = evidence_.kindOf(t.name);
-  if (kind == Placeholder::Buffer) {
-    f.evidence = "a buffer of the module";
+  if (kind == Placeholder::Buffer || kind == Placeholder::Tensor) {
+    f.evidence = kind == Placeholder::Buffer ? "a buffer of the module"
+                                             : "a tensor of the module, no parameter";
     return;
   }
   for (auto &u : uses) {
@@ -247,6 +202,15 @@ void Decision::claimLost() {
   }
 }
 
+/// Whether a module's attribute can have this name: "net.scale", or "scale" in PyTorch's files, whose own numbers have
+/// names like "onnx::Mul_5". Other exporters name numbers anyhow.
+bool Decision::isAttributeName(StringRef name) const {
+  bool isIdentifier = !name.empty() && !llvm::isDigit(name[0]) &&
+                      llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_'; });
+  return name.contains('.') ||
+         (isIdentifier && file_.model().producer_name() == "pytorch");
+}
+
 void Decision::factFromFile(Fact &f) {
   const Initializer &t = *f.source;
   static const llvm::StringSet<> buffers{
@@ -258,13 +222,19 @@ void Decision::factFromFile(Fact &f) {
                            ? StringRef(t.name)
                            : StringRef(t.name).rsplit('.').second))
     f.evidence = "named like a buffer";
-  else if (t.dims.empty() && !StringRef(t.name).contains('.'))
+  else if (t.dims.empty() && !isAttributeName(t.name))
     f.evidence = "a number";
+  else if (isSinusoidal(t))
+    f.evidence = "a table of sines and cosines";
   else if (isMask(t))
     f.evidence = "it has the values of a mask";
   else {
     f.role = Parameter::Trained;
     f.evidence = "a floating-point initializer of a file without metadata";
+    bool isWeight =
+        llvm::any_of(evidence_.uses(t.name), [](auto &u) { return roleOf(u) == InputRole::Weight; });
+    if (!isWeight && isSchedule(t))
+      schedules_.push_back("'" + t.name + "' " + t.type().str());
   }
   f.meaning = t.name;
 }

@@ -127,6 +127,8 @@ llvm::StringMap<Placeholder> zcc::placeholdersOf(const onnx_pb::GraphProto &g) {
       p.kind = Placeholder::Parameter;
     else if (rest.consume_front("BUFFER target="))
       p.kind = Placeholder::Buffer;
+    else if (rest.consume_front("CONSTANT_TENSOR target="))
+      p.kind = Placeholder::Tensor;
     else
       continue;
     auto targets = quotedList(rest);

@@ -29,9 +29,10 @@ std::optional<FxNode> fxNodeOf(const onnx_pb::NodeProto &n);
 /// The module path of a node, "model.layers.0.self_attn"; nullopt if the file does not say.
 std::optional<std::string> scopeOf(const onnx_pb::NodeProto &n);
 
-/// The exported program's inputs: the placeholder "p_model_w" stands for parameter "model.w".
+/// The exported program's inputs: the placeholder "p_model_w" stands for parameter "model.w". Tensor: an attribute of a
+/// module that is neither parameter nor buffer.
 struct Placeholder {
-  enum Kind { Parameter, Buffer, Other } kind = Other;
+  enum Kind { Parameter, Buffer, Tensor, Other } kind = Other;
   std::string target;
 };
 /// From the graph's metadata; empty if the file does not say.

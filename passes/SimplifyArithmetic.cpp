@@ -249,6 +249,27 @@ static bool joinParts(Node &n, Rewriter &r) {
   return true;
 }
 
+/// max(log(x), c) -> x == 0 ? c : max(log(x == 0 ? 1 : x), c). The same numbers, and a gradient of 0 instead of 0 / 0
+/// where x is 0: PyTorch's exporter writes binary_cross_entropy with this maximum, and a sigmoid is 0 or 1 exactly
+/// where training goes well.
+static bool guardLogarithm(Node &n, Rewriter &r) {
+  Node *log = defBy(n.operand(0), ops::log);
+  auto least = r.splat(n.operand(1));
+  if (!log || !least || !std::isfinite(*least))
+    return false;
+  Value *x = log->operand(0);
+  Node *before = defBy(x, ops::select);
+  if (x->type != n.result()->type || (before && r.isSplat(before->operand(1), 1)))
+    return false;
+  Builder b = r.before(n, {log});
+  Elem elem = x->type.elem;
+  Value *isZero = b.make(ops::eq, {x, b.scalar(0, elem)});
+  Value *positive = b.make(ops::select, {isZero, b.scalar(1, elem), x});
+  Value *bounded = b.make(ops::max, {b.make(ops::log, {positive}), n.operand(1)});
+  r.replace(n.result(), b.make(ops::select, {isZero, n.operand(1), bounded}));
+  return true;
+}
+
 llvm::ArrayRef<Rule> zcc::arithmeticRules() {
   static const Rule rules[] = {
       {&ops::add, constantToRight},   {&ops::mul, constantToRight},
@@ -263,7 +284,7 @@ llvm::ArrayRef<Rule> zcc::arithmeticRules() {
       {nullptr, broadcastLast},       {&ops::cast, dropCast},
       {&ops::not_, dropDouble},       {&ops::neg, dropDouble},
       {&ops::select, simplifySelect}, {&ops::add, addScatter},
-      {&ops::add, joinParts},
+      {&ops::add, joinParts},         {&ops::max, guardLogarithm},
   };
   return rules;
 }
