@@ -93,10 +93,14 @@ ZCCVM float vlogSpecial(float x, float y) {
   return x >= 0.0f ? y : __builtin_nanf("");
 }
 
+/// The bits of `x` beyond those of sqrt(1/2): above its low 23 the exponent by which x is scaled. Wraps for negative x,
+/// whose logarithm is replaced.
+ZCCVM int32_t vbeyondSqrtHalf(float x) { return (int32_t)((uint32_t)vbits(x) - 0x3f3504f3u); }
+
 ZCCVM float vlog(float x) {
   bool tiny = x < 1.17549435e-38f;
   float scaled = x * 8388608.0f;
-  int32_t b = vbits(tiny ? scaled : x) - 0x3f3504f3; // sqrt(1/2)
+  int32_t b = vbeyondSqrtHalf(tiny ? scaled : x);
   float e = (float)((b >> 23) - (tiny ? 23 : 0));
   float f = vfloat((b & 0x7fffff) + 0x3f3504f3) - 1.0f;
   return vlogSpecial(x, vlogReduced(f, e));
@@ -104,7 +108,7 @@ ZCCVM float vlog(float x) {
 
 ZCCVM float vlog1p(float x) {
   float u = x + 1.0f;
-  int32_t b = vbits(u) - 0x3f3504f3;
+  int32_t b = vbeyondSqrtHalf(u);
   int32_t e = b >> 23;
   // What rounding 1 + x lost, in the scale of the reduced argument.
   float lost = u < 16777216.0f ? x - (u - 1.0f) : 0.0f;
@@ -163,11 +167,11 @@ ZCCVM float verf(float x) {
 
 /// x modulo pi / 2 into [-pi/4, pi/4], and the quadrant in the low bits of *quadrant. Exact enough
 /// for |x| < 2^45.
-ZCCVM double vreducePi(float x, int32_t *quadrant) {
+ZCCVM double vreducePi(float x, uint32_t *quadrant) {
   double d = (double)x;
   double shifted = __builtin_fma(d, 0.63661977236758134308, kVRoundD);
   double n = shifted - kVRoundD;
-  *quadrant = (int32_t)vbits(shifted);
+  *quadrant = (uint32_t)vbits(shifted);
   double r = __builtin_fma(n, -1.5707963267948965580, d);
   return __builtin_fma(n, -6.1232339957367658861e-17, r);
 }
@@ -193,22 +197,22 @@ ZCCVM double vcosReduced(double r) {
 }
 
 ZCCVM float vsin(float x) {
-  int32_t q;
+  uint32_t q;
   double r = vreducePi(x, &q);
   float y = (float)(q & 1 ? vcosReduced(r) : vsinReduced(r));
-  y = vfloat(vbits(y) ^ ((q & 2) << 30));
+  y = vfloat(vbits(y) ^ (int32_t)((q & 2) << 30));
   return x == 0.0f ? x : y;
 }
 
 ZCCVM float vcos(float x) {
-  int32_t q;
+  uint32_t q;
   double r = vreducePi(x, &q);
   float y = (float)(q & 1 ? vsinReduced(r) : vcosReduced(r));
-  return vfloat(vbits(y) ^ (((q + 1) & 2) << 30));
+  return vfloat(vbits(y) ^ (int32_t)(((q + 1) & 2) << 30));
 }
 
 ZCCVM float vtan(float x) {
-  int32_t q;
+  uint32_t q;
   double r = vreducePi(x, &q);
   double s = vsinReduced(r), c = vcosReduced(r);
   float y = (float)(q & 1 ? -c / s : s / c);
