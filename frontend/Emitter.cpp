@@ -409,12 +409,15 @@ Val Emitter::slice(const Val &v, int64_t axis, int64_t start, int64_t end, int64
 Val Emitter::concat(ArrayRef<Val> parts, int64_t axis) {
   if (parts.empty())
     invalid("nothing to join");
-  Vals kept; // empty parts say nothing
+  // Empty parts say nothing, even of another rank, unless all are: then the extents add up.
+  bool allEmpty = llvm::all_of(parts, [](const Val &p) { return p.count() == 0; });
+  int64_t rank = 0;
   for (const Val &p : parts)
-    if (p.count() != 0)
+    rank = std::max(rank, p.rank());
+  Vals kept;
+  for (const Val &p : parts)
+    if (allEmpty ? p.rank() == rank : p.count() != 0)
       kept.push_back(p);
-  if (kept.empty() && !parts.empty())
-    kept.push_back(parts[0]);
   if (kept.size() == 1)
     return kept[0];
   return emit(ops::concat, kept, {{"axis", axis}});
