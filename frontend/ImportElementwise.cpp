@@ -1,6 +1,7 @@
 // Elementwise operators: those with a counterpart of ours, and the activations that are expressions
 // of them.
 #include "frontend/Importer.h"
+#include "frontend/SourceLoc.h"
 #include <cmath>
 
 using namespace zcc;
@@ -87,7 +88,14 @@ void bitCast(NodeImport &n) {
                    : n.e.cast(x, to.elem));
 }
 
-void identity(NodeImport &n) { n.out(n.in(0)); }
+/// Tensor.detach is an Identity in ONNX; PyTorch's default exporter, unoptimised, says so in the
+/// node's metadata.
+void identity(NodeImport &n) {
+  Val x = n.in(0);
+  auto fx = n.graph.training() && !x.list && x.isFloat() ? fxNodeOf(n.node) : std::nullopt;
+  bool stops = fx && llvm::StringRef(fx->target).starts_with("aten.detach");
+  n.out(stops ? n.e(ops::stop_gradient, x) : x);
+}
 
 /// select(x < lo, lo, select(x > hi, hi, x)): the gradient passes at the bounds, as in PyTorch.
 void clip(NodeImport &n) {

@@ -128,11 +128,22 @@ llvm::Error Differentiation::run() {
   return llvm::Error::success();
 }
 
+/// Where gradients stop says nothing any more.
+static void dropStops(Module &m) {
+  for (auto &f : m.functions)
+    for (Node *n : nodesOf(*f))
+      if (n->op == &ops::stop_gradient) {
+        n->result()->replaceAllUsesWith(n->operand(0));
+        n->erase();
+      }
+}
+
 llvm::Expected<bool> zcc::differentiate(Module &m, PassContext &ctx) {
   Function *micro = m.function("micro");
   if (!micro)
     return error("there is no function '@micro' to differentiate");
   if (auto e = Differentiation(m, *micro, ctx).run())
     return e;
+  dropStops(m);
   return true;
 }

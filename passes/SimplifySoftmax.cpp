@@ -12,7 +12,9 @@ static int64_t oneAxis(const Node *reduce) {
 /// x - max(x), or x itself: what exp and the sum are taken of does not change a softmax. Returns x.
 static Value *unshifted(Value *v, int64_t axis) {
   Node *sub = defBy(v, ops::sub);
-  Node *max = sub ? defBy(sub->operand(1), ops::reduce_max) : nullptr;
+  // The gradient through the maximum is zero, so that it does not matter whether it is stopped.
+  Node *stop = sub ? defBy(sub->operand(1), ops::stop_gradient) : nullptr;
+  Node *max = sub ? defBy(stop ? stop->operand(0) : sub->operand(1), ops::reduce_max) : nullptr;
   if (max && max->operand(0) == sub->operand(0) && oneAxis(max) == axis)
     return sub->operand(0);
   return nullptr;

@@ -10,7 +10,8 @@ static Loc locOf(const Value *v) { return v->def ? v->def->loc : nullptr; }
 
 void Sweep::spread() {
   for (auto &n : fn.nodes)
-    if (llvm::any_of(n->operands(), [&](Value *v) { return v && active.count(v); }))
+    if (n->op != &ops::stop_gradient &&
+        llvm::any_of(n->operands(), [&](Value *v) { return v && active.count(v); }))
       for (auto &r : n->results)
         if (isFloat(r->type.elem))
           active.insert(r.get());

@@ -141,6 +141,14 @@ constexpr OpDef ops::silu =
     unary("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
           "x times its sigmoid", Precision::F32);
 
+constexpr OpDef ops::stop_gradient = defineOp({
+    .name = "stop_gradient",
+    .summary = "x, through which no gradient flows; gone after differentiation",
+    .operands = {{{"x"}}},
+    .scalar = "x",
+    .noGrad = "gradients stop at it",
+});
+
 // ---- rounding and tests
 
 constexpr OpDef ops::floor = unary("floor", "Floor", "floor(x)", "0", "rounds down");
