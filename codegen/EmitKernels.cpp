@@ -21,12 +21,8 @@ static std::string strideKey(llvm::ArrayRef<Dims> strides, const Function &kerne
   return s;
 }
 
-llvm::Expected<std::string>
-KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) {
-  std::string name = fused.attrs.s("kernel");
-  const Function *k = module.function(name);
-  if (!k)
-    return errorAt(fused.loc, "no kernel '" + name + "'");
+/// Strides of the operands of a fused node. Error: one is no view of memory.
+static llvm::Expected<std::vector<Dims>> operandStrides(const Node &fused) {
   std::vector<Dims> strides;
   for (Value *v : fused.operands()) {
     auto view = viewOf(v);
@@ -34,8 +30,21 @@ KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Valu
       return errorAt(fused.loc, "operand '" + v->name + "' of a kernel is no view of memory");
     strides.push_back(view->strides);
   }
-  std::string &symbol = symbols[name + strideKey(strides, *k)];
-  bool hasScratch = LoopEmitter::scratchBytes(*k) > 0;
+  return strides;
+}
+
+llvm::Expected<std::string>
+KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) {
+  std::string name = fused.attrs.s("kernel");
+  const Function *k = module.function(name);
+  if (!k)
+    return errorAt(fused.loc, "no kernel '" + name + "'");
+  auto strides = operandStrides(fused);
+  if (!strides)
+    return strides.takeError();
+  std::string &symbol = symbols[name + strideKey(*strides, *k)];
+  LoopEmitter emitter(*k, *strides, threads);
+  bool hasScratch = emitter.scratchBytes() > 0;
   if (symbol.empty()) {
     // The same kernel over other strides gets a number of its own.
     unsigned variants = 0;
@@ -60,7 +69,7 @@ KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Valu
         what += std::string(" ") + n->op->name;
     heads += "void " + symbol + "(" + params + ");\n";
     functions.push_back("//" + what + "\nvoid " + symbol + "(" + params + ") {\n" + casts +
-                        LoopEmitter(*k, strides, threads).body() + "}\n\n");
+                        emitter.body() + "}\n\n");
   }
   std::string c = symbol + "(";
   bool first = true;
@@ -79,7 +88,12 @@ KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Valu
 
 int64_t KernelEmitter::scratchBytes(const Node &fused) {
   const Function *k = fused.parent()->module->function(fused.attrs.s("kernel"));
-  return k ? LoopEmitter::scratchBytes(*k) : 0;
+  auto strides = operandStrides(fused);
+  if (!strides) { // call() says so
+    llvm::consumeError(strides.takeError());
+    return 0;
+  }
+  return k ? LoopEmitter(*k, *strides, /*threads=*/1).scratchBytes() : 0;
 }
 
 std::string KernelEmitter::sourceHead() const {

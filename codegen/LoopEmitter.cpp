@@ -493,18 +493,9 @@ void LoopEmitter::total() {
       store(r, value(k.results[r], *k.results[r]->def, 0));
 }
 
-int64_t LoopEmitter::scratchBytes(const Function &kernel) {
-  std::vector<Node *> generated;
-  int64_t sums = 0;
-  for (auto &n : kernel.nodes)
-    if (isGenerated(*n)) {
-      generated.push_back(n.get());
-      sums += n->op->reduction;
-    }
-  auto s = kernelShape(generated);
-  if (!s || s->form != KernelShape::Total || s->count() <= kTotalInOneRow)
+int64_t LoopEmitter::scratchBytes() const {
+  if (s.form != KernelShape::Total || s.count() <= kTotalInOneRow)
     return 0;
-  // Merging axes depends on strides; either way there are no more units than these.
-  int64_t chunks = (s->count() + kTotalChunk - 1) / kTotalChunk;
-  return sums * std::max(chunks, s->dims.empty() ? 1 : s->dims[0]) * int64_t(sizeof(double));
+  int64_t sums = llvm::count_if(members, [](const Node *n) { return n->op->reduction; });
+  return sums * totalUnits(dims) * int64_t(sizeof(double));
 }

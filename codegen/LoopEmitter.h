@@ -30,7 +30,8 @@ public:
   LoopEmitter(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads);
   /// The function's body. Parameters are typed pointers a0.. and r0.., and `scratch` (char *) if scratchBytes() > 0.
   std::string body();
-  static int64_t scratchBytes(const Function &kernel);
+  /// Bytes for the partial sums of a large total reduction; they depend on which axes merge, hence on the strides.
+  int64_t scratchBytes() const;
 
 private:
   /// One way an operand, iota or result is stepped through.

@@ -91,8 +91,9 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
     buffers.push_back(i < args.size() ? args[i] : std::string(owners[i]->type.localBytes() + 64, '\x7f'));
   for (std::string &s : buffers)
     pointers.push_back(s.data());
-  std::string temp(scratch + 64, 0);
+  std::string guard(1 << 16, '\x7f'), temp = std::string(scratch, 0) + guard;
   fn(pointers.data(), temp.data());
+  EXPECT_TRUE(temp.substr(scratch) == guard) << "written behind the scratch memory of " << scratch << " bytes";
   unlink(source.c_str());
   unlink(library.c_str());
   std::vector<std::string> out;
@@ -235,6 +236,17 @@ TEST(FusedKernel, TotalSums) {
   }
   Graph g;
   g.out(g.reduce(ops::reduce_sum, g.make(ops::mul, {g.in({90, 500}), g.in({500})}), {0, 1}));
+  check(g, 1, 1e-5);
+}
+
+// The first two axes merge, the others do not: 64 partial sums a reduction, more than the first axis or chunks of all say.
+TEST(FusedKernel, TotalSumsOfACutTensor) {
+  Graph g;
+  Value *x = g.in({8, 8, 33, 33}), *y = g.in({8, 8, 32, 32});
+  Value *cut = g.make(ops::slice, {x},
+                      {{"starts", std::vector<int64_t>{0, 0, 0, 0}}, {"ends", std::vector<int64_t>{8, 8, 32, 32}}, {"steps", std::vector<int64_t>{1, 1, 1, 1}}});
+  g.out(g.reduce(ops::reduce_sum, cut, {0, 1, 2, 3}));
+  g.out(g.reduce(ops::reduce_sum, g.make(ops::mul, {cut, y}), {0, 1, 2, 3}));
   check(g, 1, 1e-5);
 }
 
