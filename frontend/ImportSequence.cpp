@@ -114,6 +114,28 @@ void concatFromSequence(NodeImport &n) {
   n.out(n.e.concat(v, axis));
 }
 
+/// The body once for each element; tensors among the inputs are the same every time.
+void sequenceMap(NodeImport &n) {
+  auto *body = n.subgraph("body");
+  if (!body)
+    invalid("the body is missing");
+  size_t count = elements(n.in(0)).size();
+  for (unsigned i = 1; i < n.inputs(); ++i)
+    if (n.in(i).list && n.in(i).list->size() != count)
+      invalid("sequences of " + llvm::Twine(count) + " and " + llvm::Twine(n.in(i).list->size()));
+  std::vector<std::vector<Val>> results(size_t(body->output_size()));
+  for (size_t k = 0; k < count; ++k) {
+    Vals in;
+    for (unsigned i = 0; i < n.inputs(); ++i)
+      in.push_back(n.in(i).list ? (*n.in(i).list)[k] : n.in(i));
+    Vals out = n.graph.importSubgraph(*body, in, n.scope);
+    for (size_t i = 0; i < results.size(); ++i)
+      results[i].push_back(out[i]);
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    n.out(unsigned(i), listOf(std::move(results[i])));
+}
+
 // ---- optionals: the value itself, or nothing
 
 void optional(NodeImport &n) {
@@ -135,6 +157,7 @@ const OnnxOp kOps[] = {
     {"SequenceLength", length},
     {"SplitToSequence", splitToSequence},
     {"ConcatFromSequence", concatFromSequence},
+    {"SequenceMap", sequenceMap},
     {"Optional", optional},
     {"OptionalGetElement", getElement},
     {"OptionalHasElement", hasElement},

@@ -134,6 +134,8 @@ llvm::Error OnnxFile::parse(UseAlgorithm use) {
     return corrupt();
   if (auto e = checkModel())
     return e;
+  if (auto e = separateNames(*model_->mutable_graph()))
+    return e;
   runtimeParameters = keepForward(*model_);
   if (!runtimeParameters.empty() && missing_ == MissingData::Refuse)
     return error("'" + path + "' is a training graph of ONNX Runtime: the data of '" +

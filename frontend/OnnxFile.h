@@ -44,6 +44,10 @@ struct Initializer {
 /// Refuses nodes of a graph whose operators have another form in that opset than in opset 7, from which on all are taken.
 llvm::Error checkOpset(const onnx_pb::GraphProto &graph, int64_t version);
 
+/// Gives a node's result another name where an initializer has its name, too. Errors: two results of one name; readers of
+/// which the metadata does not say what they mean.
+llvm::Error separateNames(onnx_pb::GraphProto &graph);
+
 /// What to do about a file of external data that is not there.
 enum class MissingData { Refuse, Allow };
 
