@@ -98,12 +98,13 @@ void identity(NodeImport &n) {
 }
 
 /// select(x < lo, lo, select(x > hi, hi, x)): the gradient passes at the bounds, as in PyTorch.
+/// No gradient at the bounds themselves, as torch.clamp, relu6 and hardtanh have it.
 void clip(NodeImport &n) {
   Val x = n.in(0), y = x;
   if (n.has(2))
-    y = n.e.select(n.e(ops::gt, y, n.in(2)), n.e.expand(n.in(2), {}), y);
+    y = n.e.select(n.e(ops::ge, y, n.in(2)), n.e.expand(n.in(2), {}), y);
   if (n.has(1))
-    y = n.e.select(n.e(ops::lt, x, n.in(1)), n.e.expand(n.in(1), {}), y);
+    y = n.e.select(n.e(ops::le, x, n.in(1)), n.e.expand(n.in(1), {}), y);
   if (n.has(1) && n.has(2)) // where the bounds cross, the upper one wins
     y = n.e(ops::min, y, n.in(2));
   n.out(y);
@@ -113,8 +114,10 @@ void clip(NodeImport &n) {
 
 Val positive(Emitter &e, const Val &x) { return e(ops::gt, x, e.like(0, x)); }
 Val zero(Emitter &e, const Val &x) { return e.like(0, x); }
-/// exp(x) - 1 for x <= 0, without overflow elsewhere.
-Val expm1Negative(Emitter &e, const Val &x) { return e(ops::expm1, e(ops::min, x, zero(e, x))); }
+/// exp(x) - 1 for x <= 0, without overflow elsewhere; the whole gradient at 0, as PyTorch has it.
+Val expm1Negative(Emitter &e, const Val &x) {
+  return e(ops::expm1, e.select(positive(e, x), zero(e, x), x));
+}
 
 void leakyRelu(NodeImport &n) {
   Emitter &e = n.e;

@@ -1,6 +1,7 @@
 // Sequences and optionals: lists of values while compiling; their positions and lengths must be
 // constant.
 #include "frontend/Importer.h"
+#include "onnx.pb.h"
 
 using namespace zcc;
 
