@@ -23,6 +23,16 @@ template <const OpDef &Op> Val chain(NodeImport &n) {
 }
 template <const OpDef &Op> void variadic(NodeImport &n) { n.out(chain<Op>(n)); }
 
+/// Max and Min. torch.clamp by a number comes as one of them, too, and like Clip has no gradient at the bound.
+template <const OpDef &Op, const OpDef &Reaches> void extremum(NodeImport &n) {
+  auto fx = fxNodeOf(n.node);
+  if (!fx || !llvm::StringRef(fx->target).starts_with("aten.clamp.") || n.inputs() != 2 ||
+      n.in(1).rank() != 0 || !Emitter::tensorOf(n.in(1)))
+    return n.out(chain<Op>(n));
+  Val x = n.in(0), bound = n.in(1);
+  n.out(n.e.select(n.e(Reaches, x, bound), bound, x));
+}
+
 void mean(NodeImport &n) {
   Val s = chain<ops::add>(n);
   n.out(n.e.div(s, n.e.like(n.inputs(), s)));
@@ -220,8 +230,8 @@ const OnnxOp kOps[] = {
     {"Div", binary<ops::div>},
     {"Pow", pow},
     {"Mod", mod},
-    {"Max", variadic<ops::max>},
-    {"Min", variadic<ops::min>},
+    {"Max", extremum<ops::max, ops::le>},
+    {"Min", extremum<ops::min, ops::ge>},
     {"Sum", variadic<ops::add>},
     {"Mean", mean},
     {"Neg", unary<ops::neg>},
