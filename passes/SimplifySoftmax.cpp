@@ -1,4 +1,4 @@
-// softmax, log_softmax and softmax cross-entropy that a model spells out.
+// softmax, log_softmax, softmax cross-entropy and the logarithm of a sigmoid that a model spells out.
 #include "passes/Simplify.h"
 
 using namespace zcc;
@@ -56,6 +56,24 @@ static bool logOfSoftmax(Node &n, Rewriter &r) {
   return true;
 }
 
+/// log(sigmoid(x)) -> -softplus(-x), log(1 - sigmoid(x)) -> -softplus(x): PyTorch's TorchScript exporter spells out
+/// binary_cross_entropy_with_logits so, which is infinite where the sigmoid rounds to 0 or 1. binary_cross_entropy, of
+/// probabilities, bounds that infinity by a maximum: there the value stays PyTorch's.
+static bool logOfSigmoid(Node &n, Rewriter &r) {
+  Node *sub = defBy(n.operand(0), ops::sub);
+  bool isRest = sub && r.isNear(sub->operand(0), 1);
+  Node *s = defBy(isRest ? sub->operand(1) : n.operand(0), ops::sigmoid);
+  if (!s || s->result()->type != n.result()->type ||
+      !llvm::all_of(n.result()->uses, [](const Value::Use &u) {
+        return u.node->op == &ops::mul || u.node->op == &ops::neg;
+      }))
+    return false;
+  Builder b = r.before(n, {isRest ? sub : nullptr, s});
+  Value *x = isRest ? s->operand(0) : b.make(ops::neg, {s->operand(0)});
+  r.replace(n.result(), b.make(ops::neg, {b.make(ops::softplus, {x})}));
+  return true;
+}
+
 /// gather_elements(log_softmax(x[N, C]), labels[N, 1]) -> -cross_entropy(x, labels)
 static bool recogniseCrossEntropy(Node &n, Rewriter &r) {
   Node *logs = defBy(n.operand(0), ops::log_softmax);
@@ -76,6 +94,7 @@ llvm::ArrayRef<Rule> zcc::softmaxRules() {
   static const Rule rules[] = {{&ops::div, recogniseSoftmax},
                                {&ops::sub, recogniseLogSoftmax},
                                {&ops::log, logOfSoftmax},
+                               {&ops::log, logOfSigmoid},
                                {&ops::gather_elements, recogniseCrossEntropy}};
   return rules;
 }
