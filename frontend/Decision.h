@@ -56,6 +56,7 @@ private:
   bool isSame(const Initializer &a, const Initializer &b) const;
   void splitByUse(Fact &f);
   llvm::Error applyTies();
+  void warnAboutDetach();
   void warnAboutLosses();
   void remember();
 

@@ -37,6 +37,30 @@ bool Decision::isAliasOf(StringRef parameter) const {
   return false;
 }
 
+/// Warns of Tensor.detach that the exporter's optimiser dropped as an identity: other nodes' metadata still name it.
+void Decision::warnAboutDetach() {
+  llvm::StringSet<> made, dropped;
+  for (auto &n : file_.graph().node())
+    for (auto &o : n.output())
+      made.insert(o);
+  auto isDropped = [&](StringRef name) {
+    StringRef rest = name;
+    return rest.consume_front("detach") && (rest.empty() || rest.front() == '_') &&
+           llvm::all_of(rest.ltrim('_'), llvm::isDigit) && !made.contains(name);
+  };
+  std::string first;
+  for (auto &n : file_.graph().node())
+    if (auto fx = fxNodeOf(n))
+      for (const std::string &name : fx->names)
+        if (isDropped(name) && dropped.insert(name).second && first.empty())
+          first = n.name();
+  if (!dropped.empty())
+    warn("the exporter dropped " + std::to_string(dropped.size()) +
+         " Tensor.detach (first before '" + first +
+         "'), so that gradients flow where PyTorch stops them; export with "
+         "torch.onnx.export(..., dynamo=True, optimize=False)");
+}
+
 void Decision::warnAboutLosses() {
   if (!schedules_.empty())
     warn(listed(schedules_) + (schedules_.size() == 1 ? " is" : " are") +
@@ -44,6 +68,7 @@ void Decision::warnAboutLosses() {
          "train what rises or falls all the way");
   if (!evidence_.hasFx)
     return;
+  warnAboutDetach();
   if (!computed_.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " +
          listed(computed_) + "; " + kExportHint);
