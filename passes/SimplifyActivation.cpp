@@ -1,4 +1,4 @@
-// Activations that exporters spell out: SiLU, GELU in its erf and its tanh form, the logarithm of a sigmoid.
+// Activations that exporters spell out: SiLU, GELU in its erf and its tanh form.
 #include "passes/Simplify.h"
 #include <cmath>
 
@@ -73,20 +73,7 @@ static bool recogniseGelu(Node &n, Rewriter &r) {
   return false;
 }
 
-/// log(sigmoid(x)) -> -softplus(-x), which neither it nor its gradient overflows: exporters write logsigmoid so.
-static bool recogniseLogSigmoid(Node &n, Rewriter &r) {
-  Node *s = defBy(n.operand(0), ops::sigmoid);
-  if (!s)
-    return false;
-  Builder b = r.before(n, {s});
-  Value *negated = b.make(ops::neg, {s->operand(0)});
-  r.replace(n.result(), b.make(ops::neg, {b.make(ops::softplus, {negated})}));
-  return true;
-}
-
 llvm::ArrayRef<Rule> zcc::activationRules() {
-  static const Rule rules[] = {{&ops::mul, recogniseSilu},
-                               {&ops::mul, recogniseGelu},
-                               {&ops::log, recogniseLogSigmoid}};
+  static const Rule rules[] = {{&ops::mul, recogniseSilu}, {&ops::mul, recogniseGelu}};
   return rules;
 }
