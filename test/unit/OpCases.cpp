@@ -22,6 +22,7 @@ static const OpCase kCases[] = {
     {"neg", "f32[2x3]"},
     {"abs", "f32[2x3]"},
     {"sign", "f32[2x3]"},
+    {"stop_gradient", "f32[2x3]"},
     {"sqrt", "f32[2x3]", {}, 0.5, 2},
     {"rsqrt", "f32[2x3]", {}, 0.5, 2},
     {"reciprocal", "f32[2x3]", {}, 0.5, 2},
