@@ -107,7 +107,6 @@ void identity(NodeImport &n) {
   n.out(stops ? n.e(ops::stop_gradient, x) : x);
 }
 
-/// select(x < lo, lo, select(x > hi, hi, x)): the gradient passes at the bounds, as in PyTorch.
 /// No gradient at the bounds themselves, as torch.clamp, relu6 and hardtanh have it.
 void clip(NodeImport &n) {
   Val x = n.in(0), y = x;
