@@ -1,5 +1,6 @@
 // Reading and writing at computed positions, sorting, and running sums.
 #include "frontend/Importer.h"
+#include "frontend/SourceLoc.h"
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -12,9 +13,8 @@ Val indices(Emitter &e, const Val &v) {
 }
 
 /// A constant index that counts up by one is a slice, and the whole gradient a pad.
-void gather(NodeImport &n) {
-  Val x = n.in(0), index = indices(n.e, n.in(1));
-  int64_t axis = normalAxis(n.i("axis", 0), x.rank()), d = x.dim(axis);
+Val gathered(NodeImport &n, const Val &x, const Val &index, int64_t axis) {
+  int64_t d = x.dim(axis);
   Dims dims(x.dims().begin(), x.dims().begin() + axis);
   dims.append(index.dims().begin(), index.dims().end());
   dims.append(x.dims().begin() + axis + 1, x.dims().end());
@@ -29,10 +29,32 @@ void gather(NodeImport &n) {
       counts &= a == first + int64_t(i);
     }
     if (counts)
-      return n.out(n.e.reshape(n.e.slice(x, axis, first, first + int64_t(at.size())), dims));
+      return n.e.reshape(n.e.slice(x, axis, first, first + int64_t(at.size())), dims);
   }
   n.graph.noteRange(index, -d, d - 1);
-  n.out(n.e.gather(x, index, axis));
+  return n.e.gather(x, index, axis);
+}
+
+/// torch.nn.Embedding's padding_idx, the row that is never trained; negative if there is none. ONNX has no word for it;
+/// the metadata of PyTorch's default exporter has: embedding(weight, indices, padding_idx).
+int64_t paddingRow(NodeImport &n) {
+  int64_t row = -1;
+  auto text = n.graph.training() ? fxArgument(n.node, "aten.embedding.", 2) : std::nullopt;
+  return text && !llvm::StringRef(*text).getAsInteger(10, row) ? row : -1;
+}
+
+void gather(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0), index = indices(e, n.in(1));
+  int64_t axis = normalAxis(n.i("axis", 0), x.rank());
+  Val y = gathered(n, x, index, axis);
+  if (int64_t row = paddingRow(n); row >= 0 && axis == 0 && x.isFloat()) {
+    Dims dims(index.dims());
+    dims.append(x.rank() - 1, 1);
+    Val isPadding = e.reshape(e(ops::eq, index, e.like(double(row), index)), dims);
+    y = e.select(isPadding, e(ops::stop_gradient, y), y);
+  }
+  n.out(y);
 }
 
 void gatherElements(NodeImport &n) {

@@ -69,15 +69,11 @@ Val reduced(NodeImport &n, const Val &losses, const Val &labels, const CrossEntr
 /// PyTorch's default exporter leaves label_smoothing out of the operator, without a word; the node's
 /// metadata has it: cross_entropy_loss(input, target, weight, reduction, ignore_index, smoothing).
 double lostSmoothing(NodeImport &n) {
-  constexpr size_t kSmoothing = 5;
-  auto fx = fxNodeOf(n.node);
+  auto text = fxArgument(n.node, "aten.cross_entropy_loss", 5);
   double smoothing = 0;
-  if (!fx || !StringRef(fx->target).starts_with("aten.cross_entropy_loss") ||
-      fx->args.size() <= kSmoothing || StringRef(fx->args[kSmoothing]).getAsDouble(smoothing) ||
-      !(smoothing > 0 && smoothing <= 1))
+  if (!text || StringRef(*text).getAsDouble(smoothing) || !(smoothing > 0 && smoothing <= 1))
     return 0;
-  n.graph.warnOnce("the exporter left label_smoothing=" + fx->args[kSmoothing] + " out of '" +
-                   n.node.name() + "'; it is trained and evaluated with it");
+  n.graph.warnOnce("the exporter left label_smoothing=" + *text + " out of '" + n.node.name() + "'; it is trained and evaluated with it");
   return smoothing;
 }
 

@@ -116,6 +116,13 @@ std::optional<FxNode> zcc::fxNodeOf(const onnx_pb::NodeProto &n) {
   return f;
 }
 
+std::optional<std::string> zcc::fxArgument(const onnx_pb::NodeProto &n, StringRef target, size_t i) {
+  auto fx = fxNodeOf(n);
+  if (!fx || !StringRef(fx->target).starts_with(target) || i >= fx->args.size())
+    return std::nullopt;
+  return std::move(fx->args[i]);
+}
+
 llvm::StringMap<Placeholder> zcc::placeholdersOf(const onnx_pb::GraphProto &g) {
   llvm::StringMap<Placeholder> r;
   llvm::SmallVector<StringRef, 64> lines;

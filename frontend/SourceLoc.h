@@ -25,6 +25,8 @@ struct FxNode {
   std::vector<std::string> names;
 };
 std::optional<FxNode> fxNodeOf(const onnx_pb::NodeProto &n);
+/// Positional argument `i` of the exporter's node if its target starts with `target`; nullopt if there is none.
+std::optional<std::string> fxArgument(const onnx_pb::NodeProto &n, llvm::StringRef target, size_t i);
 
 /// The module path of a node, "model.layers.0.self_attn"; nullopt if the file does not say.
 std::optional<std::string> scopeOf(const onnx_pb::NodeProto &n);
