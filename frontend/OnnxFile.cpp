@@ -252,7 +252,7 @@ static std::string typedData(const onnx_pb::TensorProto &t, Elem e) {
   case Elem::U8:
     return packed<uint8_t>(t.int32_data());
   case Elem::Bool:
-    return packed<uint8_t>(t.int32_data());
+    return packed<bool>(t.int32_data());
   }
   llvm_unreachable("all elements are listed");
 }

@@ -105,6 +105,11 @@ Tensor zcc::tensorFromBytes(const Type &type, StringRef bytes) {
     }
     return t;
   }
+  if (type.elem == Elem::Bool) { // of a file any byte can come, of which only 0 is false
+    for (int64_t k = 0; k < n; ++k)
+      t.i[k] = bytes[k] != 0;
+    return t;
+  }
   withType(type.elem, [&](auto v) {
     for (int64_t k = 0; k < n; ++k) {
       memcpy(&v, bytes.data() + k * sizeof v, sizeof v);

@@ -202,6 +202,8 @@ void DataSet::copyRows(const Binding &b, int64_t sample, int64_t rows, char *to)
   int64_t at = b.array.offset + sample * b.rowStride * from, left = rows * b.rowElements;
   if (b.array.elem == b.input->t.elem) {
     b.array.source->read(at, left * from, to);
+    if (b.array.elem == ZCCRT_BOOL)
+      makeBools(to, left);
     return;
   }
   while (left) {

@@ -34,6 +34,11 @@ void convert(const void *from, int fromElem, void *to, int toElem, int64_t n) {
   });
 }
 
+void makeBools(char *bytes, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    bytes[i] = bytes[i] != 0;
+}
+
 double floatAt(const void *data, int elem, int64_t i) {
   double x = 0;
   withType(elem, [&](auto t) {

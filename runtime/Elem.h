@@ -91,6 +91,9 @@ template <class Fn> void withType(int elem, Fn fn) {
 /// Converts n values; floats round to nearest even. Integer to integer and float to float only.
 void convert(const void *from, int fromElem, void *to, int toElem, int64_t n);
 
+/// Makes n bytes of a file the 0 and 1 that a bool must be; what is not 0 is true.
+void makeBools(char *bytes, int64_t n);
+
 /// Value i of a float buffer.
 double floatAt(const void *data, int elem, int64_t i);
 

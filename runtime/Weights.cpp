@@ -147,6 +147,8 @@ private:
     if (g.file_elem != g.t.elem)
       return readConverted(g, f, to, piece);
     f.read(g.file_offset + piece.begin * size, piece.count * size, to);
+    if (g.t.elem == ZCCRT_BOOL)
+      makeBools(to, piece.count);
   }
 
   void readConverted(const zccrt_global &g, const File &f, char *to, Piece piece) {

@@ -287,6 +287,18 @@ TEST(Data, Conversions) {
   EXPECT_EQ(d.notes()[0], "'x' is rounded from float64 to float32");
 }
 
+TEST(Data, BoolsAreZeroOrOne) {
+  Folder d;
+  writeNpz(d / "d.npz", {{"mask", npy<uint8_t>(ZCCRT_BOOL, {2, 3}, {0, 61, 1, 255, 0, 2})}}, 0);
+  zccrt_io input = io("mask", tensor(0, ZCCRT_BOOL, {2, 3}));
+  zccrt_program program = {};
+  program.inputs = &input;
+  program.ninputs = 1;
+  alignas(64) char arena[64] = {};
+  DataSet(program, npz(d / "d.npz"), Options()).load(arena, 0);
+  EXPECT_EQ(std::string(arena, 6), std::string("\0\1\1\1\0\1", 6));
+}
+
 TEST(Data, Refuses) {
   Folder f;
   Model m;

@@ -91,6 +91,8 @@ TEST(Interpreter, BytesBothWays) {
     EXPECT_EQ(int64_t(bytes.size()), 3 * elemBytes(e));
     EXPECT_EQ(tensorFromBytes(t.type, bytes).f, t.f);
   }
+  // A file can hold any byte; a bool of 61 is nothing C++ may load.
+  EXPECT_EQ(tensorFromBytes(Type(Elem::Bool, {3}), StringRef("\0\x3d\1", 3)).i, (Ints{0, 1, 1}));
   EXPECT_EQ(tensorToBytes(ints({2}, {-2, 258}, Elem::I16)), StringRef("\xfe\xff\x02\x01", 4));
   EXPECT_EQ(tensorToBytes(floats({1}, {1}, Elem::BF16)), StringRef("\x80\x3f", 2));
 }
