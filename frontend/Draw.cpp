@@ -15,6 +15,12 @@ class Draw {
 public:
   explicit Draw(const OnnxFile &file) : file_(file) {
     for (auto &n : file.graph().node()) {
+      // Of a hostile file, cycles and nodes without operands are left out: what is found is read behind where it is made.
+      bool isInOrder = llvm::none_of(n.output(), [&](auto &o) {
+        return makers_.count(o) || readers_.count(o) || llvm::is_contained(n.input(), o);
+      });
+      if (!isInOrder || !n.input_size() || !n.output_size())
+        continue;
       for (int i = 0; i < n.input_size(); ++i)
         readers_[n.input(i)].push_back({&n, i});
       for (auto &o : n.output())
@@ -96,7 +102,7 @@ private:
     }
     if (op == "MatMul" || op == "Gemm" || op == "Conv" || op == "ConvTranspose")
       return uniform(fanIn(n));
-    if (op == "LSTM" || op == "GRU" || op == "RNN")
+    if ((op == "LSTM" || op == "GRU" || op == "RNN") && n.input_size() > 2)
       return uniform(double(dimsOf(n.input(2)).empty() ? 0 : dimsOf(n.input(2)).back()));
     if (op == "PRelu")
       return splat(0.25);

@@ -377,7 +377,7 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
   readNames(n, [&](const std::string &s) {
     bool failed = scope.hasFailed(s);
     isBehind |= failed;
-    bool decides = n.op_type() == "If" && s == n.input(0); // which branch is open
+    bool decides = n.op_type() == "If" && n.input_size() && s == n.input(0); // which branch is open
     isBlocked |= failed && (decides || !scope.find(s));
   });
   if (isBlocked) {
