@@ -1,22 +1,25 @@
 # The lit suite: .zir files are tests of zcc-opt, .test files of whole commands.
 import os
 import shutil
+import sys
 
-import lit.formats
+sys.path.insert(0, os.path.dirname(__file__))
+from plain_paths import PlainPaths
 
 config.name = "zcc"
-config.test_format = lit.formats.ShTest(execute_external=False)
+config.test_format = paths = PlainPaths(os.path.dirname(os.path.dirname(__file__)), config.zcc_build)
 config.suffixes = [".zir", ".test"]
 config.excludes = ["models", "unit", "random", "Inputs"]
-config.test_source_root = os.path.dirname(__file__)
+config.test_source_root = os.path.join(paths.source, "test")
 config.test_exec_root = os.path.join(config.zcc_build, "test")
+zcc_bin = os.path.join(paths.build, "bin")
 
 # Tools by name, from this build and from LLVM.
 config.environment["PATH"] = os.pathsep.join(
-    [config.zcc_bin, config.llvm_tools, os.environ["PATH"]])
+    [zcc_bin, config.llvm_tools, os.environ["PATH"]])
 config.environment["MALLOC_PERTURB_"] = "165"  # overwrites freed memory, so that its use shows
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --allow-unused-prefixes=false"
-zcc = os.path.join(config.zcc_bin, "zcc")
+zcc = os.path.join(zcc_bin, "zcc")
 config.substitutions.append((r"%zcc\b(?!-)", zcc))
 config.substitutions.append((r"%python\b", config.python))
 if os.environ.get("ZCC_VERIFY_ROUNDTRIP"):

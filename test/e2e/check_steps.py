@@ -46,7 +46,8 @@ def main():
     subprocess.run([cxx, "-std=c++20", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
     failed = False
     os.environ["ZCC_COUNTS"] = program + ".counts"
-    for rank, found in enumerate(per_step(f"env LD_PRELOAD={os.path.abspath(library)}", allocations)):
+    # By its path from here: LD_PRELOAD takes no path with a space.
+    for rank, found in enumerate(per_step(f"env LD_PRELOAD={os.path.join('.', library)}", allocations)):
         own = found.pop(os.path.basename(program), 0)
         found.pop(os.path.basename(library), None)
         dnnl = sum(found.pop(k) for k in list(found) if k.startswith("libdnnl"))

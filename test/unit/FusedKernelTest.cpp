@@ -78,7 +78,7 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
   std::string source = base + ".cpp", library = base + ".so";
   std::ofstream(source) << kernels.source() << run << "}\n";
   std::string flags = " -std=c++20 -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp"
-                      " -fPIC -shared -Wall -Werror -Wno-unused -I" ZCC_SOURCE_DIR " ";
+                      " -fPIC -shared -Wall -Werror -Wno-unused -I'" ZCC_SOURCE_DIR "' ";
   EXPECT_EQ(std::system((ZCC_CXX + flags + source + " -o " + library).c_str()), 0) << kernels.source();
   void *lib = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(lib, nullptr);

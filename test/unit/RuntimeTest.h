@@ -113,6 +113,9 @@ struct Result {
   std::string out, err;
 };
 
+/// One word of a shell command, whatever a path holds but single quotes.
+inline std::string quoted(const std::string &path) { return "'" + path + "'"; }
+
 /// Runs a shell command.
 inline Result shell(const std::string &command) {
   Folder f;
