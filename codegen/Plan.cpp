@@ -12,7 +12,12 @@ using llvm::formatv;
 
 // ---- making it
 
-static std::string nodeName(const Loc &l) { return l && !l->nodes.empty() ? l->nodes[0] : ""; }
+/// "'node_linear_3' in 'h.0.fc'", or empty.
+static std::string nodeName(const Loc &l) {
+  if (!l || l->nodes.empty())
+    return "";
+  return "'" + l->nodes[0] + "'" + (l->scope.empty() ? "" : " in '" + l->scope + "'");
+}
 
 static std::string modelName(const GlobalValue &g) {
   return g.onnxName.empty() ? g.name : g.onnxName;
@@ -25,7 +30,7 @@ static std::string nodeText(const Function &f, const Node &n) {
     s += " %" + n.result()->name + " =";
   s += " " + std::string(n.op->name);
   std::string from = nodeName(n.loc);
-  return from.empty() ? s : s + " (node '" + from + "')";
+  return from.empty() ? s : s + " (node " + from + ")";
 }
 
 static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {

@@ -4,11 +4,12 @@
 #include "frontend/Evidence.h"
 #include "frontend/Parameters.h"
 #include "ir/Interpreter.h"
+#include "llvm/Support/Regex.h"
 
 namespace zcc {
 
-/// "a, b and 20 more".
-std::string listed(llvm::ArrayRef<std::string> names);
+/// The lines of torch.onnx.export that change the model least.
+std::string exportHint();
 
 class Decision {
 public:
@@ -17,19 +18,31 @@ public:
 
   llvm::Error run();
 
+  /// How well values agree with a pattern.
+  enum class Likeness { None, Near, Exact };
+
 private:
   /// The default role of each initializer, and the parameters its uses mean.
   struct Fact {
     const Initializer *source;
     Parameter::Role role = Parameter::Constant;
     std::string evidence;
-    bool named = false;                ///< by --train: never tied or split
+    bool named = false;                ///< by --train: never tied by value or split
     std::vector<std::string> meanings; ///< per use: the parameter's name, or ""
     std::string meaning;               ///< of the first use that has one, or its own name
     bool isAnonymous = false;          ///< has no parameter name of its own
     bool isOpen = false;               ///< may stand for a parameter that the file lacks
     int64_t pieces = 1;                ///< as Parameter::pieces
   };
+
+  /// "--train=a.*"
+  struct Pattern {
+    std::string option;
+    std::string text;
+    llvm::Regex regex;
+  };
+  /// All that a parameter is called: by the file, by the metadata of its uses, and by what is tied to it.
+  using ParameterNames = llvm::DenseMap<Parameter *, std::vector<std::string>>;
 
   void findFact(Fact &f);
   void factFromMetadata(Fact &f);
@@ -41,11 +54,17 @@ private:
   bool isAttributeName(llvm::StringRef name) const;
   std::optional<std::vector<double>> valuesOf(const Initializer &t) const;
   bool isMask(const Initializer &t) const;
-  bool isSinusoidal(const Initializer &t) const;
+  std::optional<std::vector<double>> firstValuesOf(const Initializer &t, int64_t count) const;
+  Likeness sinusoidal(const Initializer &t) const;
   bool isSchedule(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
   bool repeatsRows(const Initializer &t) const;
+  bool isOfFrozenNorm(llvm::StringRef name) const;
+  void freezeFixed();
+  llvm::Error readPatterns();
   llvm::Error applyTrainAndFreeze();
+  llvm::Expected<std::vector<Parameter *>> matching(const Pattern &p, const ParameterNames &names) const;
+  ParameterNames namesOfParameters() const;
   void applyAlgorithm();
   void makeParameters();
   void split(Fact &f);
@@ -57,7 +76,11 @@ private:
   void splitByUse(Fact &f);
   llvm::Error applyTies();
   void warnAboutDetach();
+  void warnAboutFixed();
+  void warnAboutFolded(llvm::ArrayRef<std::string> convolutions, const std::string &more = "");
+  void warnAboutTorchScript();
   void warnAboutLosses();
+  bool isObvious(const Parameter &p) const;
   void remember();
 
   bool unties(const Fact &f) const;
@@ -74,7 +97,14 @@ private:
   std::vector<Fact> facts_;
   std::vector<std::string>
       computed_; ///< "'expand' from model.cls_token": results that stand for parameters
-  std::vector<std::string> schedules_; ///< "'betas' f32[100]": trained, though they look like buffers
+  std::vector<const Initializer *> schedules_; ///< trained, though they look like buffers
+  /// What PyTorch keeps fixed, as far as values show it.
+  struct Fixed {
+    const Initializer *source;
+    enum Kind { Table, Norm, NearlyTable } kind; ///< of sines and cosines; the last is trained all the same
+  };
+  std::vector<Fixed> fixed_;
+  std::vector<Pattern> train_, freeze_;
   llvm::StringMap<unsigned> factIndex_;
   llvm::StringSet<> claimed_; ///< lost parameters that an initializer stands for
 };

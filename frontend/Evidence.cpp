@@ -19,6 +19,8 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
     if (p.second.kind == Placeholder::Parameter && !mentioned_.contains(p.second.target) &&
         !aliases.contains(p.second.target) && !f.initializer(p.second.target))
       targets.push_back(p.second.target);
+  for (auto &a : aliases_) // what is used under its own name is another parameter
+    llvm::erase_if(a.second, [&](const std::string &alias) { return mentioned_.contains(alias); });
   llvm::sort(targets);
   lost_ = std::move(targets);
 }
@@ -42,7 +44,12 @@ void Evidence::collect(const onnx_pb::GraphProto &g, const llvm::StringSet<> &hi
     for (const std::string &name : fx->names)
       if (std::string t = targetOf(name); !t.empty()) {
         mentioned_.insert(t);
-        aliases.insert(scope + "." + StringRef(t).rsplit('.').second.str());
+        std::string alias = scope + "." + StringRef(t).rsplit('.').second.str();
+        aliases.insert(alias);
+        // Only a name of the program: a module may also compute with another's parameter.
+        if (alias != t && kindOf(alias) == Placeholder::Parameter &&
+            !llvm::is_contained(aliases_[t], alias))
+          aliases_[t].push_back(alias);
       }
   }
 }
@@ -67,6 +74,13 @@ const std::vector<InitializerUse> &Evidence::uses(StringRef initializer) const {
   static const std::vector<InitializerUse> none;
   auto i = uses_.find(initializer);
   return i == uses_.end() ? none : i->second;
+}
+
+llvm::ArrayRef<std::string> Evidence::aliasesOf(StringRef parameter) const {
+  auto i = aliases_.find(parameter);
+  if (i == aliases_.end())
+    return {};
+  return i->second;
 }
 
 Placeholder::Kind Evidence::kindOf(StringRef initializer) const {
@@ -120,7 +134,7 @@ const Signature kSignatures[] = {
     {"aten.prelu.", 1, -1, "PRelu", ""},
 };
 
-bool listed(const char *ops, StringRef op) {
+bool isAmong(const char *ops, StringRef op) {
   llvm::SmallVector<StringRef, 4> words;
   StringRef(ops).split(words, ' ');
   return llvm::is_contained(words, op);
@@ -160,10 +174,10 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t,
   for (const Signature &s : kSignatures) {
     if (!StringRef(fx->target).starts_with(s.target))
       continue;
-    bool isBias = listed(s.biasOps, op) && (use.index == 2 || !listed(s.weightOps, op));
+    bool isBias = isAmong(s.biasOps, op) && (use.index == 2 || !isAmong(s.weightOps, op));
     if (isBias)
       return argument(s.bias);
-    return listed(s.weightOps, op) ? argument(s.weight) : std::nullopt;
+    return isAmong(s.weightOps, op) ? argument(s.weight) : std::nullopt;
   }
   // Another operator: if it reads one parameter, that one, unless it is only a number.
   bool reads = op == "GatherND" || op == "Gather" || op == "MatMul" || op == "Mul" || op == "Add" ||

@@ -36,6 +36,8 @@ public:
   /// Parameters of the program that no node of the file mentions, in module order: folded into
   /// something else.
   const std::vector<std::string> &lost() const { return lost_; }
+  /// Other names that the program has for this parameter: of modules that share it.
+  llvm::ArrayRef<std::string> aliasesOf(llvm::StringRef parameter) const;
   enum class Near { SameModule, Parent };
   /// Lost parameters of the module that computes with this initializer, or of its direct children.
   std::vector<std::string> lostNear(const InitializerUse &use, Near near) const;
@@ -50,6 +52,7 @@ private:
   llvm::StringMap<std::vector<InitializerUse>> uses_;
   llvm::StringMap<Placeholder> placeholders_;
   llvm::StringMap<Placeholder::Kind> kinds_; ///< by target
+  llvm::StringMap<std::vector<std::string>> aliases_; ///< by parameter
   llvm::StringSet<> mentioned_;
   std::vector<std::string> lost_;
 };

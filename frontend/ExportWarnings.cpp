@@ -6,22 +6,15 @@
 using namespace zcc;
 using llvm::StringRef;
 
-constexpr const char *kExportHint =
-    "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
-    "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
+std::string zcc::exportHint() {
+  return "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
+         "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
+}
 
 /// "3 parameters of the model are".
 static std::string parametersAre(size_t n) {
   return n == 1 ? "1 parameter of the model is"
                 : std::to_string(n) + " parameters of the model are";
-}
-
-std::string zcc::listed(llvm::ArrayRef<std::string> names) {
-  constexpr size_t kMost = 6; // names in a message
-  if (names.size() <= kMost)
-    return llvm::join(names, ", ");
-  return llvm::join(names.take_front(kMost), ", ") + " and " +
-         std::to_string(names.size() - kMost) + " more";
 }
 
 /// Whether a submodule of its module has a parameter of the same last name: "head.bias" beside
@@ -61,17 +54,28 @@ void Decision::warnAboutDetach() {
          "torch.onnx.export(..., dynamo=True, optimize=False)");
 }
 
+/// "'node_conv2d_3' in 'layer1.0.conv1'".
+static std::string quoted(const onnx_pb::NodeProto &n) {
+  auto scope = scopeOf(n);
+  return "'" + n.name() + (scope && !scope->empty() ? "' in '" + *scope + "'" : "'");
+}
+
+void Decision::warnAboutFolded(llvm::ArrayRef<std::string> convolutions, const std::string &more) {
+  if (!convolutions.empty())
+    warn("BatchNormalization is folded into " + std::to_string(convolutions.size()) +
+         (convolutions.size() == 1 ? " convolution (" : " convolutions (first ") + convolutions[0] +
+         "): the batch's statistics cannot be used and its own parameters are gone" + more + "; " +
+         exportHint());
+}
+
 void Decision::warnAboutLosses() {
-  if (!schedules_.empty())
-    warn(listed(schedules_) + (schedules_.size() == 1 ? " is" : " are") +
-         " trained, as the file does not say what is a buffer; --freeze=REGEX if the model does not "
-         "train what rises or falls all the way");
+  warnAboutTorchScript();
   if (!evidence_.hasFx)
     return;
   warnAboutDetach();
   if (!computed_.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " +
-         listed(computed_) + "; " + kExportHint);
+         listed(computed_) + "; " + exportHint());
   llvm::StringSet<> have;
   for (auto &p : out_.all_)
     have.insert(p->name);
@@ -85,19 +89,15 @@ void Decision::warnAboutLosses() {
       continue;
     bool isFold =
         StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
-    if (isFold && !llvm::is_contained(folded, n.name()))
-      folded.push_back(n.name());
+    if (isFold && !llvm::is_contained(folded, quoted(n)))
+      folded.push_back(quoted(n));
     if (isFold)
       continue;
     for (const std::string &p : evidence_.parametersOf(*fx))
       if (!have.contains(p) && !llvm::is_contained(dropped, p))
         dropped.push_back(p);
   }
-  if (!folded.empty())
-    warn("BatchNormalization is folded into " + std::to_string(folded.size()) +
-         " convolutions (first '" + folded[0] +
-         "'): the batch's statistics cannot be used and its own parameters are gone; " +
-         kExportHint);
+  warnAboutFolded(folded);
   // What was merged with an equal computation leaves no trace but its name among the program's
   // inputs.
   std::vector<std::string> merged;
@@ -109,7 +109,7 @@ void Decision::warnAboutLosses() {
     warn(parametersAre(merged.size()) +
          " not in the file, unused or merged with "
          "equal ones: " +
-         listed(merged) + "; " + kExportHint);
+         listed(merged) + "; " + exportHint());
   else if (!merged.empty())
     remark("not in the file, unused or another name of a shared one: " + llvm::join(merged, ", "));
   // Weights that went into LSTM's packed form are still there, under other names.
@@ -120,5 +120,5 @@ void Decision::warnAboutLosses() {
     warn(parametersAre(dropped.size()) +
          " not in the file (the exporter drops what is all "
          "zeros, for example) and are not trained: " +
-         listed(dropped) + "; " + kExportHint);
+         listed(dropped) + "; " + exportHint());
 }

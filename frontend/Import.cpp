@@ -252,6 +252,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
                                                     : UseAlgorithm::Yes);
   if (!file)
     return file.takeError();
+  report.warnings = (*file)->warnings;
   if (options.batch)
     bindBatch(**file, options);
   Problems problems;

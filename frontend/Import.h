@@ -25,6 +25,7 @@ struct ImportOptions {
 /// One trained (or frozen) parameter, as --plan shows it.
 struct ParameterRemark {
   std::string name, initializer, decision, evidence;
+  bool isObvious = false; ///< nothing that a reader of the model would not expect
 };
 
 struct ImportReport {

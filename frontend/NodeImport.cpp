@@ -13,7 +13,9 @@ void Problems::unsupported(const std::string &what, const Loc &where) {
   auto at = llvm::find_if(seen_, [&](const Seen &s) { return s.what == what; });
   if (at == seen_.end())
     at = seen_.insert(seen_.end(), {what, {}});
-  std::string name = where && !where->nodes.empty() ? where->nodes[0] : "";
+  std::string name;
+  if (where && !where->nodes.empty())
+    name = "'" + where->nodes[0] + "'" + (where->scope.empty() ? "" : " in '" + where->scope + "'");
   if (!llvm::is_contained(at->nodes,
                           name)) // the same node is imported for training and for evaluation
     at->nodes.push_back(name);
@@ -46,7 +48,7 @@ llvm::Error Problems::take(StringRef file) const {
   for (const Seen &x : seen_) {
     s += "\n" + file.str() + ": note: " + x.what + " (" + std::to_string(x.nodes.size()) +
          (x.nodes.size() == 1 ? " node" : " nodes");
-    s += x.nodes[0].empty() ? ")" : ", first '" + x.nodes[0] + "')";
+    s += x.nodes[0].empty() ? ")" : ", first " + x.nodes[0] + ")";
   }
   return llvm::joinErrors(error(s), std::move(rest));
 }

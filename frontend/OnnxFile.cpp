@@ -3,6 +3,8 @@
 #include "frontend/OnnxFile.h"
 #include "frontend/Wire.h"
 #include "onnx.pb.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
@@ -53,6 +55,14 @@ std::string zcc::onnxTypeName(int dataType) {
     if (t.number == dataType)
       return t.name;
   return "type " + std::to_string(dataType);
+}
+
+std::string zcc::listed(llvm::ArrayRef<std::string> names) {
+  constexpr size_t kMost = 6; // names in a message
+  if (names.size() <= kMost)
+    return llvm::join(names, ", ");
+  return llvm::join(names.take_front(kMost), ", ") + " and " +
+         std::to_string(names.size() - kMost) + " more";
 }
 
 constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9; // field numbers
@@ -134,6 +144,7 @@ llvm::Error OnnxFile::parse(UseAlgorithm use) {
     return corrupt();
   if (auto e = checkModel())
     return e;
+  warnings = newerThanKnown(*model_);
   if (auto e = separateNames(*model_->mutable_graph()))
     return e;
   runtimeParameters = keepForward(*model_);
@@ -156,7 +167,7 @@ llvm::Error OnnxFile::parse(UseAlgorithm use) {
   auto *graph = model_->mutable_graph();
   raw.resize(graph->initializer_size(), {-1, 0}); // what training adds is in its own messages
   for (int i = 0; i < graph->initializer_size(); ++i) {
-    auto t = raw[i].first < 0 ? tensor(graph->initializer(i))
+    auto t = raw[i].first < 0 ? resolveWithData(graph->initializer(i))
                               : resolve(graph->initializer(i), raw[i].first, raw[i].second);
     if (!t)
       return t.takeError();
@@ -172,7 +183,8 @@ llvm::Error OnnxFile::parse(UseAlgorithm use) {
     }
     initializers.push_back(std::move(*t));
   }
-  return llvm::Error::success();
+  separateMerged();
+  return checkData(initializers);
 }
 
 llvm::Error OnnxFile::parseGraph(StringRef bytes, std::vector<std::pair<int64_t, int64_t>> &raw) {
@@ -258,6 +270,44 @@ static std::string typedData(const onnx_pb::TensorProto &t, Elem e) {
 }
 
 llvm::Expected<Initializer> OnnxFile::tensor(const onnx_pb::TensorProto &t) const {
+  auto r = resolveWithData(t);
+  if (r)
+    if (auto e = checkData(*r))
+      return e;
+  return r;
+}
+
+/// Refuses tensors whose files are not there, all of them at once, unless they may be missing.
+llvm::Error OnnxFile::checkData(llvm::ArrayRef<Initializer> tensors) const {
+  llvm::MapVector<StringRef, std::vector<std::string>> missing; // by file
+  size_t count = 0;
+  for (const Initializer &t : tensors)
+    if (t.place == Initializer::Missing && !t.file.empty() && missing_ == MissingData::Refuse) {
+      missing[t.file].push_back(t.name);
+      ++count;
+    }
+  if (missing.empty())
+    return llvm::Error::success();
+  auto pathOf = [&](StringRef location) {
+    llvm::SmallString<256> full(folder);
+    llvm::sys::path::append(full, location);
+    return "'" + full.str().str() + "'";
+  };
+  constexpr const char *kAdvice = ", or draw new weights with --init=pytorch";
+  auto &[file, names] = missing.front();
+  if (missing.size() == 1)
+    return error("external data " + pathOf(file) + " of " +
+                 (count == 1 ? "'" + names[0] + "'"
+                             : std::to_string(count) + " tensors (" + listed(names) + ")") +
+                 " does not exist; put the file beside the model" + kAdvice);
+  std::string text = "external data of " + std::to_string(count) + " tensors does not exist; put the " +
+                     std::to_string(missing.size()) + " files beside the model" + kAdvice;
+  for (auto &[location, tensors] : missing)
+    text += "\nnote: " + pathOf(location) + " of " + listed(tensors);
+  return error(text);
+}
+
+llvm::Expected<Initializer> OnnxFile::resolveWithData(const onnx_pb::TensorProto &t) const {
   auto r = resolve(t, -1, 0);
   if (r && r->place == Initializer::Inline && t.has_raw_data()) {
     r->data = t.raw_data();
@@ -340,11 +390,7 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
   llvm::SmallString<256> full(folder), real, realFolder;
   llvm::sys::path::append(full, location);
   if (!llvm::sys::fs::exists(full)) {
-    if (missing_ == MissingData::Refuse)
-      return error("external data '" + full.str() + "' of '" + t.name() +
-                   "' does not exist; put the file beside the model, or draw new weights with "
-                   "--init=pytorch");
-    out.place = Initializer::Missing;
+    out.place = Initializer::Missing; // refused, if it is, with all others
     return llvm::Error::success();
   }
   if (llvm::sys::fs::real_path(full, real) || llvm::sys::fs::real_path(folder, realFolder))

@@ -41,8 +41,14 @@ struct Initializer {
   int64_t count() const { return elementCount(dims); }
 };
 
+/// "a, b and 20 more".
+std::string listed(llvm::ArrayRef<std::string> names);
+
 /// Refuses nodes of a graph whose operators have another form in that opset than in opset 7, from which on all are taken.
 llvm::Error checkOpset(const onnx_pb::GraphProto &graph, int64_t version);
+
+/// What to warn of in a file of an operator set or of a form (IR version) newer than those that zcc knows.
+std::vector<std::string> newerThanKnown(const onnx_pb::ModelProto &model);
 
 /// Gives a node's result another name where an initializer has its name, too. Errors: two results of one name; readers of
 /// which the metadata does not say what they mean.
@@ -73,6 +79,9 @@ public:
   std::optional<TrainingAlgorithm> training;
   /// Parameters of an ONNX Runtime training graph, whose data is elsewhere.
   std::vector<std::string> runtimeParameters;
+  std::vector<std::string> warnings; ///< about the file as such
+  /// Initializers that the exporter had merged with others of equal values.
+  std::vector<std::string> separated;
 
   /// Sets an initializer as the file's own initialization does.
   void initialize(InitialValue value);
@@ -94,10 +103,13 @@ public:
 private:
   OnnxFile();
   llvm::Error parse(UseAlgorithm use);
+  void separateMerged();
   llvm::Error checkModel() const;
+  llvm::Error checkData(llvm::ArrayRef<Initializer> tensors) const;
   llvm::Error parseGraph(llvm::StringRef bytes, std::vector<std::pair<int64_t, int64_t>> &raw);
   llvm::Expected<Initializer> resolve(const onnx_pb::TensorProto &t, int64_t rawOffset,
                                       int64_t rawBytes) const;
+  llvm::Expected<Initializer> resolveWithData(const onnx_pb::TensorProto &t) const;
   llvm::Error resolveExternal(const onnx_pb::TensorProto &t, Initializer &out) const;
 
   std::unique_ptr<llvm::MemoryBuffer> buffer_;

@@ -1,4 +1,4 @@
-// Which operators of opsets before 7 have the form that they have there.
+// Which opsets zcc knows: the newest, and of those before 7 the operators that have the form they have there.
 #include "frontend/OnnxFile.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/SmallVector.h"
@@ -8,6 +8,7 @@ using llvm::StringRef;
 
 namespace {
 constexpr int64_t kOldestOpset = 7;
+constexpr int64_t kNewestOpset = 28, kNewestIr = 14; ///< of ONNX 1.23
 
 /// Operators whose form of opset 7 began earlier, by ONNX's Changelog.md. All others began with 7.
 struct Since {
@@ -52,4 +53,20 @@ llvm::Error zcc::checkOpset(const onnx_pb::GraphProto &graph, int64_t version) {
         return e;
   }
   return llvm::Error::success();
+}
+
+std::vector<std::string> zcc::newerThanKnown(const onnx_pb::ModelProto &model) {
+  std::vector<std::string> r;
+  int64_t opset = 0;
+  for (auto &o : model.opset_import())
+    if (o.domain().empty() || o.domain() == "ai.onnx")
+      opset = std::max(opset, int64_t(o.version()));
+  if (opset > kNewestOpset)
+    r.push_back("the file is of opset " + std::to_string(opset) + ", the newest that zcc knows is " +
+                std::to_string(kNewestOpset) + ": operators that changed since are taken in their older form");
+  if (model.ir_version() > kNewestIr)
+    r.push_back("the file is of IR version " + std::to_string(model.ir_version()) +
+                ", the newest that zcc knows is " + std::to_string(kNewestIr) +
+                ": what is new in it is not seen");
+  return r;
 }

@@ -26,30 +26,62 @@ bool Decision::isMask(const Initializer &t) const {
   return v && llvm::any_of(*v, [](double x) { return x <= kMasking; });
 }
 
-/// Whether each row along the last axis is sines and cosines of the same angles, in turn or one half after the other:
-/// the fixed positions of "Attention Is All You Need", section 3.5, which are no weights.
-bool Decision::isSinusoidal(const Initializer &t) const {
-  constexpr int64_t kFewestRows = 4, kFewestColumns = 4;
-  int64_t columns = t.dims.size() < 2 ? 0 : t.dims.back();
-  if (columns < kFewestColumns || columns % 2 || t.count() / columns < kFewestRows)
-    return false;
-  auto v = valuesOf(t);
-  bool alternates = v.has_value(), halves = v.has_value();
-  int64_t zeroRows = 0; // of padding
-  for (int64_t at = 0; at < t.count() && (alternates || halves); at += columns) {
-    llvm::ArrayRef<double> row(&(*v)[size_t(at)], size_t(columns));
-    if (llvm::all_of(row, [](double x) { return x == 0; })) {
+/// The first of its elements; nullopt as in valuesOf.
+std::optional<std::vector<double>> Decision::firstValuesOf(const Initializer &t, int64_t count) const {
+  Initializer head = t;
+  head.dims = {count};
+  if (t.elem) {
+    head.bytes = count * elemBytes(*t.elem);
+    head.data = t.data.substr(0, size_t(head.bytes));
+  }
+  return valuesOf(head);
+}
+
+/// How near each row's pairs of elements `distance` apart are to sine and cosine of an angle.
+static Decision::Likeness likenessOf(llvm::ArrayRef<double> values, int64_t columns, int64_t distance) {
+  constexpr double kRounding = 1e-3; // of 16-bit tables too
+  constexpr double kMeanNear = 0.1, kWorstNear = 0.5;
+  double sum = 0, worst = 0;
+  int64_t zeroRows = 0, pairs = 0;
+  for (; !values.empty(); values = values.drop_front(size_t(columns))) {
+    auto row = values.take_front(size_t(columns));
+    if (llvm::all_of(row, [](double x) { return x == 0; })) { // of padding, or of a class token
       ++zeroRows;
       continue;
     }
-    for (int64_t i = 0; i < columns / 2; ++i) {
-      constexpr double kRounding = 1e-3; // of 16-bit tables too
-      auto onCircle = [](double s, double c) { return std::abs(s * s + c * c - 1) <= kRounding; };
-      alternates &= onCircle(row[2 * i], row[2 * i + 1]);
-      halves &= onCircle(row[i], row[i + columns / 2]);
+    for (int64_t i = 0; i < columns; ++i) {
+      if (i % (2 * distance) >= distance)
+        continue;
+      double s = row[size_t(i)], c = row[size_t(i + distance)], off = std::abs(s * s + c * c - 1);
+      sum += off;
+      worst = std::max(worst, off);
+      ++pairs;
     }
   }
-  return (alternates || halves) && zeroRows <= 1;
+  if (!pairs || zeroRows > 1 || !(worst <= kWorstNear) || !(sum <= kMeanNear * double(pairs)))
+    return Decision::Likeness::None;
+  return worst <= kRounding ? Decision::Likeness::Exact : Decision::Likeness::Near;
+}
+
+/// Whether each row along the last axis is sines and cosines of the same angles: in turn, one half after the other, or so
+/// in each half (positions along two axes). These are the fixed positions of "Attention Is All You Need", section 3.5.
+Decision::Likeness Decision::sinusoidal(const Initializer &t) const {
+  constexpr int64_t kFewestRows = 4, kFewestColumns = 4;
+  int64_t columns = t.dims.size() < 2 ? 0 : t.dims.back();
+  if (columns < kFewestColumns || columns % 2 || t.count() / columns < kFewestRows)
+    return Likeness::None;
+  auto best = [&](llvm::ArrayRef<double> values) {
+    Likeness r = Likeness::None;
+    for (int64_t distance : {int64_t(1), columns / 2, columns / 4})
+      if (columns % (2 * distance) == 0)
+        r = std::max(r, likenessOf(values, columns, distance));
+    return r;
+  };
+  auto head = firstValuesOf(t, kFewestRows * columns); // settles it for nearly all weights
+  if (!head || best(*head) == Likeness::None)
+    return Likeness::None;
+  auto values = valuesOf(t);
+  return values && !hasFewValues(t) ? best(*values) : Likeness::None;
 }
 
 /// Whether it is a list that rises or falls all the way: noise levels of diffusion, frequencies, distances. Weights may

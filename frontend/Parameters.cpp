@@ -5,11 +5,16 @@
 #include "frontend/InputRoles.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Regex.h"
 #include <cmath>
 
 using namespace zcc;
 using llvm::StringRef;
+
+// Evidence that speaks for itself.
+constexpr const char *kOwnName = "its own name", *kBuffer = "a buffer of the module",
+                     *kModuleTensor = "a tensor of the module, no parameter",
+                     *kNamedByUse = "the metadata of its use names ",
+                     *kNoMetadata = "a floating-point initializer of a file without metadata";
 
 llvm::Expected<std::unique_ptr<Parameters>>
 Parameters::decide(const OnnxFile &file, const ImportOptions &options, ImportReport &report) {
@@ -35,8 +40,9 @@ llvm::Error Decision::run() {
   for (Fact &f : facts_)
     findFact(f);
   claimLost();
+  freezeFixed();
   applyAlgorithm();
-  if (auto e = applyTrainAndFreeze())
+  if (auto e = readPatterns())
     return e;
   makeParameters();
   tieByName();
@@ -44,6 +50,9 @@ llvm::Error Decision::run() {
   suggestTies();
   if (auto e = applyTies())
     return e;
+  if (auto e = applyTrainAndFreeze())
+    return e;
+  warnAboutFixed();
   warnAboutLosses();
   remember();
   return llvm::Error::success();
@@ -98,8 +107,7 @@ void Decision::factFromMetadata(Fact &f) {
   auto &uses = evidence_.uses(t.name);
   auto kind = evidence_.kindOf(t.name);
   if (kind == Placeholder::Buffer || kind == Placeholder::Tensor) {
-    f.evidence = kind == Placeholder::Buffer ? "a buffer of the module"
-                                             : "a tensor of the module, no parameter";
+    f.evidence = kind == Placeholder::Buffer ? kBuffer : kModuleTensor;
     return;
   }
   for (auto &u : uses) {
@@ -110,10 +118,10 @@ void Decision::factFromMetadata(Fact &f) {
   bool own = kind == Placeholder::Parameter || (!evidence_.hasSignature() && !f.isAnonymous);
   if (!f.meaning.empty()) {
     f.role = Parameter::Trained;
-    f.evidence = "the metadata of its use names " + f.meaning;
+    f.evidence = kNamedByUse + f.meaning;
   } else if (own) {
     f.role = Parameter::Trained;
-    f.evidence = "its own name";
+    f.evidence = kOwnName;
   }
   if (own)
     f.meaning = t.name;
@@ -224,74 +232,19 @@ void Decision::factFromFile(Fact &f) {
     f.evidence = "named like a buffer";
   else if (t.dims.empty() && !isAttributeName(t.name))
     f.evidence = "a number";
-  else if (isSinusoidal(t))
+  else if (!isAttributeName(t.name) && sinusoidal(t) == Likeness::Exact)
     f.evidence = "a table of sines and cosines";
   else if (isMask(t))
     f.evidence = "it has the values of a mask";
   else {
     f.role = Parameter::Trained;
-    f.evidence = "a floating-point initializer of a file without metadata";
+    f.evidence = kNoMetadata;
     bool isWeight =
         llvm::any_of(evidence_.uses(t.name), [](auto &u) { return roleOf(u) == InputRole::Weight; });
     if (!isWeight && isSchedule(t))
-      schedules_.push_back("'" + t.name + "' " + t.type().str());
+      schedules_.push_back(&t);
   }
   f.meaning = t.name;
-}
-
-// ---- --train, --freeze
-
-llvm::Error Decision::applyTrainAndFreeze() {
-  auto forMatches = [&](StringRef option, const std::string &pattern,
-                        llvm::function_ref<void(Fact &)> apply) -> llvm::Error {
-    llvm::Regex regex(pattern);
-    std::string why;
-    if (!regex.isValid(why))
-      return error(option + "=" + pattern + ": not a regular expression: " + why);
-    bool any = false;
-    for (Fact &f : facts_) {
-      bool isFloatingPoint = f.source->elem && isFloat(*f.source->elem);
-      bool matches =
-          regex.match(f.source->name) || llvm::any_of(f.meanings, [&](const std::string &m) {
-            return !m.empty() && regex.match(m);
-          });
-      if (!matches || !isFloatingPoint)
-        continue;
-      any = true;
-      apply(f);
-    }
-    if (!any) {
-      std::vector<std::string> names;
-      for (Fact &f : facts_)
-        if (f.role == Parameter::Trained)
-          names.push_back(f.source->name);
-      std::string n = nearest(pattern, names);
-      return error(option + "=" + pattern + " matches no floating-point initializer" +
-                   (n.empty() ? "" : "; did you mean '" + n + "'?"));
-    }
-    return llvm::Error::success();
-  };
-  if (!options_.train.empty())
-    for (Fact &f : facts_)
-      if (f.role == Parameter::Trained)
-        f.role = Parameter::Frozen;
-  for (const std::string &p : options_.train)
-    if (auto e = forMatches("--train", p, [&](Fact &f) {
-          f.role = Parameter::Trained;
-          f.named = true;
-          f.pieces = 1;
-          f.evidence = "--train";
-        }))
-      return e;
-  for (const std::string &p : options_.freeze)
-    if (auto e = forMatches("--freeze", p, [&](Fact &f) {
-          if (f.role != Parameter::Trained)
-            return;
-          f.role = Parameter::Frozen;
-          f.evidence = "--freeze";
-        }))
-      return e;
-  return llvm::Error::success();
 }
 
 /// A training algorithm in the file says what it trains and what else it updates.
@@ -367,9 +320,28 @@ void Decision::split(Fact &f) {
            " parameters that had one value: " + llvm::join(names, ", "));
 }
 
+/// Whether a reader of the model expects it: a parameter trained under its own name, statistics, buffers and numbers.
+bool Decision::isObvious(const Parameter &p) const {
+  bool isOwnName = p.name == p.source->name && !StringRef(p.name).starts_with("onnx::");
+  switch (p.role) {
+  case Parameter::Trained:
+    return isOwnName && p.pieces == 1 &&
+           (p.evidence == kOwnName || p.evidence == kNoMetadata ||
+            p.evidence == kNamedByUse + p.name);
+  case Parameter::Statistic:
+    return isOwnName;
+  case Parameter::Frozen:
+    return false;
+  case Parameter::Constant:
+    return p.source->count() <= 1 || p.evidence == kBuffer || p.evidence == kModuleTensor;
+  }
+  llvm_unreachable("all roles are listed");
+}
+
 void Decision::remember() {
   static const char *const names[] = {"trained", "frozen", "statistic", "constant"};
   for (auto &p : out_.all_)
     if (p->role != Parameter::Constant || (p->source->elem && isFloat(*p->source->elem)))
-      report_.parameters.push_back({p->name, p->source->name, names[p->role], p->evidence});
+      report_.parameters.push_back(
+          {p->name, p->source->name, names[p->role], p->evidence, isObvious(*p)});
 }

@@ -63,12 +63,14 @@ bool Decision::tie(Fact &to, Fact &from, const std::string &why, bool mustEqual)
 }
 
 void Decision::tieByName() {
+  if (file_.training)
+    return; // its algorithm says what each initializer is
   llvm::StringMap<Fact *> first;
   for (int pass = 0; pass < 2; ++pass) // initializers with the parameter's own name come first
     for (Fact &f : facts_) {
       if (f.role != Parameter::Trained && f.role != Parameter::Frozen)
         continue;
-      if (f.named || unties(f) || f.meaning.empty() || (f.source->name == f.meaning) != (pass == 0))
+      if (unties(f) || f.meaning.empty() || (f.source->name == f.meaning) != (pass == 0))
         continue;
       Fact *&to = first[f.meaning];
       if (!to) {

@@ -37,7 +37,8 @@ std::string zcc::describe(const Loc &l) {
   if (!l)
     return "(unknown)";
   if (!l->nodes.empty())
-    return "node '" + l->nodes[0] + "'" + (l->opType.empty() ? "" : " (" + l->opType + ")");
+    return "node '" + l->nodes[0] + "'" + (l->opType.empty() ? "" : " (" + l->opType + ")") +
+           (l->scope.empty() ? "" : " in '" + l->scope + "'");
   if (l->line)
     return "line " + std::to_string(l->line);
   return l->scope.empty() ? "(unknown)" : "'" + l->scope + "'";
@@ -53,8 +54,6 @@ llvm::Error zcc::errorAt(const Loc &loc, const llvm::Twine &msg) {
   if (loc && !loc->source.empty())
     s += "\n" + loc->source + ": note: created here" +
          (loc->code.empty() ? "" : ": '" + loc->code + "'");
-  else if (loc && !loc->scope.empty())
-    s += "\nnote: in module '" + loc->scope + "'";
   return llvm::make_error<llvm::StringError>(s, std::make_error_code(std::errc::invalid_argument));
 }
 

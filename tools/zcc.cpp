@@ -64,7 +64,7 @@ static cl::opt<std::string> emit("emit", cl::desc("stop early: exe, zir, cpp"), 
                                  cl::value_desc("KIND"), cl::cat(optionCategory()));
 static cl::opt<std::string> plan("plan",
                                  cl::desc("memory, traffic and predicted time; no output file"),
-                                 cl::ValueOptional, cl::value_desc("json"),
+                                 cl::ValueOptional, cl::value_desc("full|json"),
                                  cl::cat(optionCategory()));
 static cl::opt<bool> check("check", cl::desc("list what cannot be compiled"),
                            cl::cat(optionCategory()));
@@ -102,8 +102,8 @@ static llvm::Error checkValues() {
     return error("--target must be cpu or cuda, not '" + target + "'");
   if (emit != "exe" && emit != "zir" && emit != "cpp")
     return error("--emit must be exe, zir or cpp, not '" + emit + "'");
-  if (!plan.empty() && plan != "json")
-    return error("--plan takes nothing or json, not '" + plan + "'");
+  if (!plan.empty() && plan != "full" && plan != "json")
+    return error("--plan takes nothing, full or json, not '" + plan + "'");
   return llvm::Error::success();
 }
 
@@ -284,6 +284,26 @@ static llvm::Error writeZir(const Module &m, bool locs) {
   return writeText(m, output, o);
 }
 
+/// What the frontend decided, for --plan: the obvious only where it is asked for.
+static std::vector<std::string> decisionsOf(const ImportReport &imported) {
+  std::vector<std::string> r = imported.remarks;
+  bool anyTrained = llvm::any_of(imported.parameters, [](auto &p) { return p.decision == "trained"; });
+  if (anyTrained && train.empty() && freeze.empty())
+    r.push_back("no file says what PyTorch keeps fixed (requires_grad=False): --freeze=REGEX names it");
+  size_t obvious = 0;
+  for (const ParameterRemark &p : imported.parameters) {
+    if (p.isObvious && plan != "full") {
+      ++obvious;
+      continue;
+    }
+    r.push_back(p.name + " (" + p.initializer + "): " + p.decision + ", " + p.evidence);
+  }
+  if (obvious)
+    r.push_back(std::to_string(obvious) + (obvious == 1 ? " more tensor is" : " more tensors are") +
+                " what the name says; --plan=full lists all");
+  return r;
+}
+
 static llvm::Error compile(int argc, char **argv) {
   auto importing = importOptions();
   if (!importing)
@@ -343,9 +363,7 @@ static llvm::Error compile(int argc, char **argv) {
   auto p = makePlan(m, options, machineFor(*isa, options.threads));
   if (!p)
     return p.takeError();
-  p->decisions = imported.remarks;
-  for (const ParameterRemark &r : imported.parameters)
-    p->decisions.push_back(r.name + " (" + r.initializer + "): " + r.decision + ", " + r.evidence);
+  p->decisions = decisionsOf(imported);
   p->remarks = passes.remarks().vec();
   if (configured.config)
     p->settings.insert(p->settings.begin(), configured.config->settings.begin(),
