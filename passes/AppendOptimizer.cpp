@@ -124,12 +124,11 @@ void Appender::delayUpdates() {
   }
 }
 
-/// The squared norms of all gradients, where somebody wants them: clipping, the loss scale, and the search for what is not
-/// finite in 16 bits.
+/// The squared norms of all gradients, where somebody wants them: clipping, and in 16 bits the search for what is not finite.
 void Appender::measure(Function &f, Optimizer &opt) {
   if (gradients_.empty() || (o_.clipGradNorm <= 0 && !o_.isLow()))
     return;
-  bool waits = o_.clipGradNorm > 0 || scale_;
+  bool waits = o_.clipGradNorm > 0 || scale_.skips();
   Builder b(f, nullptr, loc_);
   std::vector<Value *> values;
   std::vector<Node *> before;
@@ -145,16 +144,17 @@ void Appender::measure(Function &f, Optimizer &opt) {
     b.node(ops::assign, {stepState("grad_squares", squares->type), squares});
   Value *total = b.reshape(b.reduceSum(squares, {0}), {});
   Value *norm = b.make(ops::sqrt, {total});
-  if (scale_)
+  if (scale_.scale())
     norm = b.make(ops::div, {norm, scale_.scale()});
   b.node(ops::assign, {stepState("grad_norm", Type(Elem::F32, {})), norm});
   if (o_.clipGradNorm > 0)
     opt.coefficient = clip(b, norm);
-  if (!scale_)
-    return;
-  Value *one = opt.coefficient ? opt.coefficient : b.scalar(1, Elem::F32);
-  opt.coefficient = b.make(ops::div, {one, scale_.scale()}, {}, "unscale");
-  opt.taken = scale_.adjust(b, total);
+  if (scale_.scale()) {
+    Value *one = opt.coefficient ? opt.coefficient : b.scalar(1, Elem::F32);
+    opt.coefficient = b.make(ops::div, {one, scale_.scale()}, {}, "unscale");
+  }
+  if (scale_.skips())
+    opt.taken = scale_.adjust(b, total);
 }
 
 /// What scales all gradients so that their joint norm is at most the limit, as

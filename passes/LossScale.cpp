@@ -3,6 +3,7 @@
 using namespace zcc;
 
 constexpr double kFactor = 2; // DeepSpeed's (runtime/fp16/loss_scaler.py, DynamicLossScaler)
+constexpr double kNone = -1;  // of good steps: the first behind the start or an overflow counts as 0
 
 static GlobalValue *counter(Module &m, llvm::StringRef name, double start, const Loc &loc) {
   Init init;
@@ -15,10 +16,12 @@ static GlobalValue *counter(Module &m, llvm::StringRef name, double start, const
 
 LossScale::LossScale(Module &m, const Options &o, const Loc &loc)
     : o_(o), scale_(m.global("loss_scale")) {
-  if (!scale_)
+  if (scale_) {
+    hysteresis_ = counter(m, "loss_scale.hysteresis", o.lossScaleHysteresis, loc);
+    good_ = counter(m, "loss_scale.good_steps", kNone, loc);
+  } else if (!o.isLow() || !o.checkGradOverflow) {
     return;
-  hysteresis_ = counter(m, "loss_scale.hysteresis", o.lossScaleHysteresis, loc);
-  good_ = counter(m, "loss_scale.good_steps", 0, loc);
+  }
   skipped_ = counter(m, "skipped", 0, loc);
   overflow_ = counter(m, "overflow", 0, loc);
 }
@@ -34,16 +37,17 @@ Value *LossScale::adjust(Builder &b, Value *total) {
   Value *taken = b.make(ops::not_, {bad}, {}, "taken");
   Value *skips = b.cast(bad, Elem::I64);
   Value *skipped = b.make(ops::add, {skipped_, skips});
-  if (o_.lossScale > 0) {
+  if (!scale_ || o_.lossScale > 0) {
     set(skipped_, skipped);
     set(overflow_, skips);
     return taken;
   }
   Value *patience = b.make(ops::le, {hysteresis_, i(1)});
   Value *shrinks = both(bad, patience);
-  Value *atLeast = both(shrinks, b.make(ops::le, {scale_, f(o_.minLossScale)}));
-  Value *good = choose(bad, i(0), b.make(ops::add, {good_, i(1)}));
-  Value *grows = both(taken, b.make(ops::eq, {b.make(ops::mod, {good, i(o_.lossScaleWindow)}), i(0)}));
+  Value *atLeast = both(shrinks, b.make(ops::eq, {scale_, f(o_.minLossScale)}));
+  Value *good = choose(bad, i(kNone), b.make(ops::add, {good_, i(1)}));
+  Value *isWindow = b.make(ops::eq, {b.make(ops::mod, {good, i(o_.lossScaleWindow)}), i(0)});
+  Value *grows = both(isWindow, b.make(ops::lt, {i(0), good}));
   Value *smaller = b.make(ops::max, {b.make(ops::div, {scale_, f(kFactor)}), f(o_.minLossScale)});
   Value *larger = b.make(ops::mul, {scale_, f(kFactor)});
   Value *less = b.make(ops::max, {b.make(ops::sub, {hysteresis_, i(1)}), i(1)});

@@ -19,6 +19,7 @@ struct Options {
   double clipGradNorm = 0;          ///< 0: no clipping
   Elem dtype = Elem::F32;           ///< what products are computed in, and parameters and gradients kept: F32, BF16, F16
   bool isLow() const { return dtype != Elem::F32; }
+  bool checkGradOverflow = true;    ///< 16 bits: steps whose gradients are not finite are skipped; fp16: always
   /// Of fp16, with DeepSpeed's defaults; lossScale 0: dynamic, from 2^initialScalePower.
   double lossScale = 0, minLossScale = 1;
   int initialScalePower = 16, lossScaleWindow = 1000, lossScaleHysteresis = 2;

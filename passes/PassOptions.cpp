@@ -80,6 +80,9 @@ static Text lossScaleHysteresis("loss-scale-hysteresis",
                                 cl::value_desc("N"), cl::init("2"), cl::cat(category));
 static Text minLossScale("min-loss-scale", cl::desc("fp16: the least dynamic loss scale"),
                          cl::value_desc("X"), cl::init("1"), cl::cat(category));
+static Text checkGradOverflow("check-grad-overflow",
+                              cl::desc("bf16: skip the steps whose gradients are not finite; fp16 always does"),
+                              cl::value_desc("on|off"), cl::init("on"), cl::cat(category));
 static Text clipGradNorm("clip-grad-norm", cl::desc("clip the global norm of the gradients to X"),
                          cl::value_desc("X"), cl::init("0"), cl::cat(category));
 static cl::list<std::string>
@@ -311,6 +314,10 @@ llvm::Expected<Options> zcc::passOptions() {
            &lossScale, &initialScalePower, &lossScaleWindow, &lossScaleHysteresis, &minLossScale})
     if (flag->getNumOccurrences() && o.dtype != Elem::F16)
       return error("--" + flag->ArgStr + " needs --dtype=fp16");
+  if (checkGradOverflow.getNumOccurrences() && o.dtype != Elem::BF16)
+    return error("--check-grad-overflow needs --dtype=bf16");
+  if (o.dtype == Elem::F16 && o.lossScale == 0 && o.minLossScale <= 0)
+    return error("--min-loss-scale must be above 0");
   auto [b1, b2] = StringRef(betas).split(',');
   for (auto [text, to] : {std::pair(b1, &o.beta1), std::pair(b2, &o.beta2)})
     if (!parseNumber(text, *to) || *to < 0 || *to >= 1)
@@ -321,7 +328,9 @@ llvm::Expected<Options> zcc::passOptions() {
       return group.takeError();
     o.groups.push_back(*group);
   }
-  for (auto [flag, to] : {std::pair(&overlap, &o.overlap), {&prefetch, &o.prefetch}})
+  for (auto [flag, to] : {std::pair(&overlap, &o.overlap),
+                          {&prefetch, &o.prefetch},
+                          {&checkGradOverflow, &o.checkGradOverflow}})
     if (auto e = onOff(*flag, *to))
       return e;
   return o;
@@ -402,6 +411,7 @@ std::string zcc::flagsOf(const Options &o) {
   integer(lossScaleHysteresis, o.lossScaleHysteresis, d.lossScaleHysteresis);
   for (auto &g : o.groups)
     s += groupFlag(g);
+  flag(checkGradOverflow, o.checkGradOverflow ? "on" : "off", "on");
   flag(overlap, o.overlap ? "on" : "off", "on");
   flag(prefetch, o.prefetch ? "on" : "off", "on");
   integer(reduceBucket, o.reduceBucket, d.reduceBucket);

@@ -79,10 +79,10 @@ void Log::write(const StepReport &r) {
   }
   if (r.gradNorm)
     addNumber("grad_norm", *r.gradNorm);
-  if (r.lossScale) {
+  if (r.lossScale)
     addNumber("loss_scale", *r.lossScale);
-    add(", \"skipped\": %s", r.skipped ? "true" : "false");
-  }
+  if (r.skipped)
+    add(", \"skipped\": %s", *r.skipped ? "true" : "false");
   add(", \"time_s\": %.6f", r.seconds);
   addNumber("samples_per_s", rate(r));
   add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
@@ -117,8 +117,11 @@ void Log::report(const StepReport &r) {
     add("  lr %.4g", *r.lr);
   if (r.gradNorm)
     add("  grad norm %.4g", *r.gradNorm);
-  if (r.skipped)
-    add("  skipped: gradients overflow at loss scale %g", *r.lossScale);
+  if (r.skipped.value_or(false)) {
+    add("  skipped: gradients %s", r.lossScale ? "overflow" : "are not finite");
+    if (r.lossScale)
+      add(" at loss scale %g", *r.lossScale);
+  }
   add("  %.4g samples/s", rate(r));
   if (r.evalLoss)
     add("  eval loss %.6g", *r.evalLoss);

@@ -85,7 +85,8 @@ StepReport Session::trainStep(int64_t s) {
   r.loss = sum / (double(p.grad_accum) * comm.ranks);
   if (p.grad_norm >= 0)
     r.gradNorm = floatAt(arena->base() + p.grad_norm, ZCCRT_F32, 0);
-  r.skipped = integerAt(p.overflow) > 0;
+  if (p.overflow >= 0)
+    r.skipped = integerAt(p.overflow) > 0;
   checkGradients(r);
   Traffic after = traffic();
   r.sent = {after.allReduce - before.allReduce, after.allGather - before.allGather,
@@ -112,22 +113,15 @@ const char *Session::firstNotFinite() const {
 
 /// Ends the run on gradients that no loss scale helps. Every rank sees the same.
 void Session::checkGradients(const StepReport &r) {
-  const char *name = firstNotFinite();
-  if (!name)
-    return;
-  if (!r.lossScale)
-    together([&] {
-      fail("the gradient of '%s' is not finite (loss %g); lower the learning rate, clip with "
-           "--clip-grad-norm, or compile with --dtype=fp32",
-           name, r.loss);
-    });
   constexpr int64_t kAtMinimum = 2;
-  if (integerAt(p.overflow) == kAtMinimum)
-    together([&] {
-      fail("the gradient of '%s' overflows, and the loss scale is at its minimum, %g; lower the "
-           "learning rate, or compile with --dtype=bf16",
-           name, *r.lossScale);
-    });
+  if (integerAt(p.overflow) != kAtMinimum)
+    return;
+  const char *name = firstNotFinite();
+  together([&] {
+    fail("the gradient of '%s' overflows, and the loss scale is at its minimum, %g; lower the "
+         "learning rate, or compile with --dtype=bf16",
+         name ? name : "some parameters together", *r.lossScale);
+  });
 }
 
 /// The mean loss over the batches of a data set, each once; nothing if the program computes no

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_dtype.py LOG: the loss scale of every step is what DeepSpeed's DynamicLossScaler (initial power 16, window 1000,
-hysteresis 2, minimum 1) has after the same overflows; a skipped step changes nothing; some are skipped, others not.
+hysteresis 2, minimum 1) has after the same overflows (loss_scale.py has what its own class says); a skipped step changes nothing; some are skipped, others not.
 check_dtype.py --close TOLERANCE LOG REF KIND: the losses are those of ref.json to a relative tolerance.
 check_dtype.py --equal NAME A B: of two safetensors files, equal tensors are those with NAME in their name; types are equal."""
 import json, sys
@@ -17,9 +17,11 @@ class Scaler:
             else:
                 self.hysteresis -= 1
             self.last = self.iteration
-        elif (self.iteration - self.last) % 1000 == 0:
-            self.hysteresis = 2
-            self.scale *= 2
+        else:
+            stable = self.iteration - self.last - 1
+            if stable > 0 and stable % 1000 == 0:
+                self.hysteresis = 2
+                self.scale *= 2
         self.iteration += 1
 
 
