@@ -33,6 +33,14 @@ void Resolver::unknown(StringRef section, StringRef name, StringRef type) {
   fail(what + "; did you mean " + joinPath(home, near) + "?");
 }
 
+/// Whether a section that can be turned off is on.
+bool Resolver::isOn(const std::string &section, const ConfigKey &enabled, const Object &o) const {
+  bool isType = section == "fp16" || section == "bf16";
+  if (isType && isGiven("dtype"))
+    return given_.at("dtype") == section;
+  return truthOf(o.get("enabled")).value_or(*defaultOf(enabled).getAsBoolean());
+}
+
 void Resolver::walk(const std::string &section, const Object &o, StringRef type) {
   std::vector<std::string> names;
   for (auto &member : o)
@@ -40,12 +48,8 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
   llvm::sort(names);
   const ConfigKey *enabled = findKey(section, "enabled", type);
   bool wasOff = isOff_;
-  if (enabled) {
-    bool isAuto = o.getString("enabled") == StringRef("auto");
-    bool otherwise = isAuto ? isGiven("dtype") && given_.at("dtype") == section
-                            : *defaultOf(*enabled).getAsBoolean();
-    isOff_ |= !o.getBoolean("enabled").value_or(otherwise);
-  }
+  if (enabled)
+    isOff_ |= !isOn(section, *enabled, o);
   for (const std::string &name : names) {
     const ConfigKey *k = findKey(section, name, type);
     if (!k) {
@@ -64,10 +68,11 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
       takeAuto(*k, written);
       continue;
     }
-    if (const char *expected = expectedInstead(*k, *v))
+    auto truth = k->type == KeyType::Bool ? truthOf(v) : std::nullopt;
+    if (const char *expected = truth ? nullptr : expectedInstead(*k, *v))
       fail(written + ": expected " + expected + ", not " + jsonText(*v));
     else
-      take(*k, *v);
+      take(*k, truth ? Value(*truth) : *v);
   }
   isOff_ = wasOff;
   for (const ConfigKey &k : configKeys()) {
@@ -191,7 +196,12 @@ void Resolver::takeOffload(const ConfigKey &k, const Value &v) {
 
 // ---- all
 
-llvm::Expected<Config> Resolver::run(const Object &top) {
+llvm::Expected<Config> Resolver::run(Object top) {
+  if (auto zero = top.getBoolean("zero_optimization")) {
+    top["zero_optimization"] = Object{{"stage", *zero ? 1 : 0}};
+    out_.notes.push_back("zero_optimization: true and false are deprecated; it is stage " +
+                         std::string(*zero ? "1" : "0"));
+  }
   if (const Object *zero = top.getObject("zero_optimization"))
     stage_ = zero->getInteger("stage").value_or(0);
   if (isGiven("zero") && StringRef(given_.at("zero")).getAsInteger(10, stage_))
@@ -199,6 +209,7 @@ llvm::Expected<Config> Resolver::run(const Object &top) {
   walk("", top, "");
   takeBatch(top);
   takePrecision();
+  takeLossScale();
   takeOptimizer(top.getObject("optimizer"));
   takeScheduler(top.getObject("scheduler"));
   for (auto &[why, keys] : ignored_)
@@ -213,7 +224,7 @@ llvm::Expected<Config> zcc::resolveConfig(StringRef text, const FlagValues &give
   auto value = parseConfigText(text);
   if (!value)
     return value.takeError();
-  return Resolver(given, flags).run(*value->getAsObject());
+  return Resolver(given, flags).run(std::move(*value->getAsObject()));
 }
 
 void zcc::addFlags(std::vector<Setting> &settings, const FlagValues &given) {

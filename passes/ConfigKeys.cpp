@@ -76,6 +76,14 @@ static bool isSame(const Value &a, const Value &b) {
   return x && y ? *x == *y : a == b;
 }
 
+std::optional<bool> zcc::truthOf(const Value *v) {
+  if (!v)
+    return std::nullopt;
+  if (auto i = v->getAsInteger(); i && (*i == 0 || *i == 1))
+    return *i == 1;
+  return v->getAsBoolean();
+}
+
 /// Null where a type or a default allows it.
 static bool allowsNull(const ConfigKey &k) {
   return StringRef(k.otherwise) == "null" || k.type == KeyType::Fp32;

@@ -17,6 +17,8 @@ std::string joinPath(llvm::StringRef section, llvm::StringRef name);
 std::string flagText(const llvm::json::Value &v);
 std::string jsonText(const llvm::json::Value &v);
 llvm::json::Value defaultOf(const ConfigKey &k);
+/// true and false, and 1 and 0, which DeepSpeed takes for them.
+std::optional<bool> truthOf(const llvm::json::Value *v);
 bool isDefault(const ConfigKey &k, const llvm::json::Value &v);
 /// What a value of the key must be, if this is none; nullptr if it is one.
 const char *expectedInstead(const ConfigKey &k, const llvm::json::Value &v);
@@ -27,7 +29,7 @@ class Resolver {
 public:
   Resolver(const FlagValues &given, const std::vector<std::string> &flags)
       : given_(given), known_(flags.begin(), flags.end()) {}
-  llvm::Expected<Config> run(const llvm::json::Object &top);
+  llvm::Expected<Config> run(llvm::json::Object top);
 
 private:
   void walk(const std::string &section, const llvm::json::Object &o, llvm::StringRef type);
@@ -38,7 +40,9 @@ private:
   void takeParam(const ConfigKey &k, const llvm::json::Value &v);
   void unknown(llvm::StringRef section, llvm::StringRef name, llvm::StringRef type);
   void ignore(const ConfigKey &k);
+  bool isOn(const std::string &section, const ConfigKey &enabled, const llvm::json::Object &o) const;
   void takePrecision();
+  void takeLossScale();
   std::string chooseOptimizer();
   void takeOptimizer(const llvm::json::Object *o);
   void takeScheduler(const llvm::json::Object *o);

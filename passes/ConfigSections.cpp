@@ -22,6 +22,21 @@ void Resolver::takePrecision() {
   setFlag("dtype", type);
 }
 
+/// The stages train alike here; DeepSpeed's do not.
+void Resolver::takeLossScale() {
+  auto valueOf = [&](const char *flag) -> StringRef {
+    const FlagValues &from = isGiven(flag) ? given_ : out_.flags;
+    auto i = from.find(flag);
+    return i == from.end() ? "" : StringRef(i->second);
+  };
+  double fixed = 0;
+  bool isFixed = !valueOf("loss-scale").getAsDouble(fixed) && fixed > 0;
+  if (valueOf("dtype") != "fp16" || stage_ > 0 || isFixed)
+    return;
+  out_.notes.push_back("fp16: the loss scale is that of DeepSpeed's stages 1 to 3; its stage 0 has no "
+                       "hysteresis, and goes on where the scale cannot be halved");
+}
+
 // ---- optimizer
 
 /// zcc's name of DeepSpeed's optimizer.type, or "" with an error.

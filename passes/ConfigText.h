@@ -1,4 +1,4 @@
-// The text of a configuration: JSON with comments, as DeepSpeed reads it.
+// The text of a configuration: Hjson, JSON as people write it, which is what DeepSpeed reads.
 #pragma once
 
 #include "llvm/Support/Error.h"
@@ -6,8 +6,9 @@
 
 namespace zcc {
 
-/// An object. Comments (#, //, /* */) count as blanks. Errors: bad JSON, a key that an object has
-/// twice (named with its path), anything but an object.
+/// An object. Beside JSON: comments (#, //, /* */), trailing or no commas between lines, keys without quotes, strings in single
+/// quotes or, to the end of their line, without quotes, no braces around the whole. Errors: what is neither, a key that an object
+/// has twice (named with its path), brackets in brackets too deep, multi-line strings, anything but an object.
 llvm::Expected<llvm::json::Value> parseConfigText(llvm::StringRef text);
 
 } // namespace zcc

@@ -1,4 +1,5 @@
 // zcc: an ONNX model (or a .zir module as it comes from the frontend) -> a native training program.
+#include "codegen/CheckSchedule.h"
 #include "codegen/EmitProgram.h"
 #include "codegen/KernelCall.h"
 #include "codegen/Link.h"
@@ -156,6 +157,8 @@ static llvm::Error readConfig(int argc, char **argv) {
   auto config = resolveConfig((*text)->getBuffer(), configured.given, flagNames());
   if (!config)
     return config.takeError();
+  if (auto e = checkSchedule(config->schedule, config->scheduleParams))
+    return e;
   StringRef name = llvm::sys::path::filename(configFile);
   for (const std::string &w : config->warnings)
     llvm::errs() << name << ": warning: " << w << '\n';

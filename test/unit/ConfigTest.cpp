@@ -2,6 +2,7 @@
 #include "passes/Config.h"
 #include "ir/Diag.h"
 #include "passes/ConfigResolver.h"
+#include "passes/ConfigText.h"
 #include "runtime/Schedule.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -338,6 +339,37 @@ TEST(Config, Precision) {
             "fp16.enabled and bf16.enabled exclude each other");
   EXPECT_EQ(errorOf(resolve(R"({"bfloat16": {"enabled": true}, "bf16": {"enabled": true}})")),
             "bfloat16 and bf16 are the same key");
+  c = llvm::cantFail(resolve(R"({"bf16": {"enabled": true, "check_grad_overflow": false}})"));
+  EXPECT_EQ(c.flags["check-grad-overflow"], "off");
+}
+
+TEST(Config, SettingsOfAnotherPrecisionThanTheFlagsAreOff) {
+  auto c = llvm::cantFail(
+      resolve(R"({"fp16": {"enabled": true, "hysteresis": 4}})", {{"dtype", "fp32"}}));
+  EXPECT_EQ(c.flags.count("loss-scale-hysteresis"), 0u);
+  EXPECT_EQ(shown(c, "fp16.hysteresis"), "4 (fp16 is off)");
+  c = llvm::cantFail(resolve(R"({"fp16": {"hysteresis": 4}})", {{"dtype", "fp16"}}));
+  EXPECT_EQ(c.flags["loss-scale-hysteresis"], "4");
+}
+
+TEST(Config, TheLossScaleOfStage0IsSaid) {
+  const char *note = "the loss scale is that of DeepSpeed's stages 1 to 3";
+  EXPECT_TRUE(contains(llvm::cantFail(resolve(R"({"fp16": {"enabled": true}})")).notes, note));
+  for (const char *other : {R"({"fp16": {"enabled": true}, "zero_optimization": {"stage": 1}})",
+                            R"({"fp16": {"enabled": true, "loss_scale": 128}})",
+                            R"({"bf16": {"enabled": true}})", "{}"})
+    EXPECT_FALSE(contains(llvm::cantFail(resolve(other)).notes, note)) << other;
+}
+
+TEST(Config, OneAndZeroAreTrueAndFalse) {
+  auto c = llvm::cantFail(resolve(R"({"zero_allow_untested_optimizer": 1, "bf16": {"enabled": 1},
+    "zero_optimization": {"stage": 3, "overlap_comm": 0}})"));
+  EXPECT_EQ(shown(c, "zero_allow_untested_optimizer"),
+            "true (no effect: every optimizer here works at every stage)");
+  EXPECT_EQ(c.flags["dtype"], "bf16");
+  EXPECT_EQ(c.flags["overlap"], "off");
+  EXPECT_EQ(errorOf(resolve(R"({"bf16": {"enabled": 2}})")),
+            "bf16.enabled: expected true or false, not 2");
 }
 
 TEST(Config, Zero) {
@@ -363,6 +395,13 @@ TEST(Config, KeysOfStage3DoNothingElsewhere) {
   EXPECT_EQ(c.flags.count("max-live-parameters"), 0u);
   EXPECT_EQ(shown(c, "zero_optimization.stage3_max_live_parameters"), "1000000000 (of stage 3)");
   EXPECT_EQ(c.flags["reduce-bucket-size"], "1000000");
+}
+
+TEST(Config, ZeroMayBeTrue) {
+  auto c = llvm::cantFail(resolve(R"({"zero_optimization": true, "allgather_size": 1000})"));
+  EXPECT_EQ(c.flags["zero"], "1");
+  EXPECT_TRUE(contains(c.notes, "zero_optimization: true and false are deprecated; it is stage 1"));
+  EXPECT_EQ(llvm::cantFail(resolve(R"({"zero_optimization": false})")).flags["zero"], "0");
 }
 
 TEST(Config, Schedules) {
@@ -397,10 +436,65 @@ TEST(Config, Text) {
   auto c = llvm::cantFail(resolve("{ # a comment\n\"fp16\": {}, // another\n /* a third: \" */ "
                                   "\"log_level\": \"# no // comment\"}"));
   EXPECT_EQ(settingOf(c, "log_level")->value, "\"# no // comment\"");
-  EXPECT_EQ(errorOf(resolve("{\n  \"fp16\": }")), "line 2, column 11: Invalid JSON value");
+  EXPECT_EQ(errorOf(resolve("{\n  \"fp16\": }")), "line 2, column 11: expected a value");
   EXPECT_EQ(errorOf(resolve("[1]")), "a configuration is an object, { ... }");
   EXPECT_EQ(errorOf(resolve(R"({"zero_optimization": {"stage": 1, "x": [{"a": 1}], "stage": 2}})")),
             "zero_optimization.stage is there twice");
+}
+
+/// What is read, as JSON, or the error.
+static std::string read(StringRef text) {
+  auto v = parseConfigText(text);
+  if (!v)
+    return llvm::toString(v.takeError());
+  std::string s;
+  llvm::raw_string_ostream(s) << *v;
+  return s;
+}
+
+TEST(Config, TextIsHjson) {
+  const std::pair<const char *, const char *> texts[] = {
+      {"{a: 1, 'b': [1, 2.5,], c: {},}", R"({"a":1,"b":[1,2.5],"c":{}})"},
+      {"{\n a: true # so\n b: null // so\n\n c: -1e3 /* so */ }", R"({"a":true,"b":null,"c":-1000})"},
+      {"a: 1\nb: two words, and } more  \nc: [x\ny\n]",
+       R"({"a":1,"b":"two words, and } more","c":["x","y"]})"},
+      {"{a: 01\nb: 1.\nc: nullx\nd: 1 2\n}", R"({"a":"01","b":"1.","c":"nullx","d":"1 2"})"},
+      {R"({"a": "\u00e9\ud83d\ude00\n\"'", b: '\'"'})",
+       "{\"a\":\"\xc3\xa9\xf0\x9f\x98\x80\\n\\\"'\",\"b\":\"'\\\"\"}"},
+      {"\xef\xbb\xbf{}", "{}"},
+  };
+  for (auto [text, json] : texts)
+    EXPECT_EQ(read(text), json);
+}
+
+TEST(Config, TextErrors) {
+  const std::pair<std::string, const char *> texts[] = {
+      {"{a: 1", "line 1, column 1: the object does not end"},
+      {"{a: yes}", "line 1, column 1: the object does not end; a string without quotes goes on to "
+                   "the end of its line"},
+      {"{a: [1,\n", "line 1, column 5: the list does not end"},
+      {"{a 1}", "line 1, column 4: expected ':' behind the key a"},
+      {"{a: 1,, b: 2}", "line 1, column 7: expected a key"},
+      {"{a: [,]}", "line 1, column 6: expected a value"},
+      {"{a: 1} b", "line 1, column 8: the configuration has ended before"},
+      {"{a: \"x\n\"}", "line 1, column 5: the string does not end in its line"},
+      {"{a: \"x", "line 1, column 5: the string does not end"},
+      {"{a: \"\\x\"}", "line 1, column 6: no such escape"},
+      {"{a: \"\\ud800\"}", "line 1, column 6: half a character"},
+      {"{a: '''x'''}", "line 1, column 5: strings of several lines are not read"},
+      {"{a: 1e999}", "line 1, column 5: the number is too large"},
+      {"{a: \xff}", "line 1, column 5: this is not UTF-8"},
+      {"# nothing\n", "a configuration is an object, { ... }"},
+      {"{a: 1, 'a': 2}", "a is there twice"},
+      {"{a: " + std::string(50000, '['), "line 1, column 69: brackets are nested deeper than 64"},
+      {std::string(50000, '{'), "line 1, column 2: expected a key"},
+  };
+  for (auto &[text, message] : texts)
+    EXPECT_EQ(read(text), message) << text.substr(0, 20);
+  std::string deep;
+  for (int i = 0; i < 50000; ++i)
+    deep += "{a:";
+  EXPECT_TRUE(StringRef(read(deep)).contains("nested deeper than 64"));
 }
 
 TEST(Config, ReportsEverythingAtOnce) {
