@@ -46,6 +46,8 @@ int64_t zcc::normalAxis(int64_t axis, int64_t rank) {
 
 Dims zcc::normalAxes(ArrayRef<int64_t> axes, int64_t rank) {
   Dims r;
+  if (rank == 0 && llvm::all_of(axes, [](int64_t a) { return a == 0 || a == -1; }))
+    return r; // what PyTorch calls the axis of a tensor without axes
   for (int64_t a : axes)
     r.push_back(normalAxis(a, rank));
   llvm::sort(r);

@@ -180,7 +180,8 @@ void takeCaptured(Function &body, llvm::ArrayRef<Value *> has, llvm::ArrayRef<Va
 void checkTableSize(double elements);
 /// An axis counted from the end if negative; throws if it is none of `rank`.
 int64_t normalAxis(int64_t axis, int64_t rank);
-Dims normalAxes(llvm::ArrayRef<int64_t> axes, int64_t rank); ///< sorted, unique
+/// Sorted, unique. Of a tensor without axes 0 and -1 are taken, and are none.
+Dims normalAxes(llvm::ArrayRef<int64_t> axes, int64_t rank);
 Dims allAxes(int64_t from, int64_t to);
 
 } // namespace zcc

@@ -124,6 +124,8 @@ void convTranspose(NodeImport &n) {
       hi[a] = pads[a + rank];
     }
     dims.push_back(full - lo[a] - hi[a]);
+    if (more[a] >= strides[a]) // a convolution would have more results than x: that much less is cropped
+      hi[a] -= more[a];
   }
   // Padding below zero adds rows that no input reaches: computed without it, then padded.
   Dims addLo(rank + 2, 0), addHi(rank + 2, 0);
@@ -133,13 +135,6 @@ void convTranspose(NodeImport &n) {
     dims[a + 2] -= addLo[a + 2] + addHi[a + 2];
     lo[a] += addLo[a + 2];
     hi[a] += addHi[a + 2];
-    int64_t reached =
-        strides[a] * (x.dim(a + 2) - 1) + (w.dim(a + 2) - 1) * dilations[a] + 1 - lo[a];
-    if (int64_t beyond = dims[a + 2] - std::max(reached, int64_t(0));
-        beyond >= strides[a]) { // output_padding
-      addHi[a + 2] += beyond;
-      dims[a + 2] -= beyond;
-    }
   }
   Val y = e.emit(ops::conv_grad_input, {x, w},
                  {{"dims", dims},

@@ -68,11 +68,38 @@ void gatherND(NodeImport &n) {
                  {{"batch", n.i("batch_dims", 0)}}));
 }
 
+bool includesSelf(NodeImport &n) {
+  auto fx = fxNodeOf(n.node);
+  return !fx || !llvm::is_contained(fx->keywords, "include_self: False");
+}
+
+/// Whether the node stands for scatter_reduce(self, dim, index, src, "mean"), which the exporter writes as a reduction of none;
+/// its metadata still says so. Without `include_self` a first node puts zeros where the second adds up.
+bool isScatteredMean(NodeImport &n) {
+  auto reduce = fxArgument(n.node, "aten.scatter_reduce.", 4);
+  const Tensor *updates = Emitter::tensorOf(n.in(2));
+  bool clears = updates && llvm::all_of(updates->f, [](double v) { return v == 0; });
+  return reduce && *reduce == "mean" && (includesSelf(n) || !clears);
+}
+
+/// The mean of what is put at each position and, unless it was cleared, of what was there.
+Val scatteredMean(NodeImport &n, const Val &x, const Val &at, const Attrs &attrs) {
+  Emitter &e = n.e;
+  Val updates = n.in(2), own = e.like(includesSelf(n) ? 1 : 0, x);
+  auto added = [&](const Val &to, const Val &what) {
+    return e.emit(ops::scatter_elements, {to, at, what}, attrs);
+  };
+  Val count = added(e.expand(own, x.dims()), e.expand(e.like(1, x), updates.dims()));
+  return e.div(added(x, updates), e(ops::max, count, e.like(1, count)));
+}
+
 void scatterElements(NodeImport &n) {
-  Val x = n.in(0);
-  n.out(n.e.emit(
-      ops::scatter_elements, {x, indices(n.e, n.in(1)), n.in(2)},
-      {{"axis", normalAxis(n.i("axis", 0), x.rank())}, {"reduce", n.s("reduction", "none")}}));
+  Val x = n.in(0), at = indices(n.e, n.in(1));
+  bool isMean = isScatteredMean(n);
+  std::string reduce = n.s("reduction", "none");
+  Attrs attrs{{"axis", normalAxis(n.i("axis", 0), x.rank())}, {"reduce", isMean ? "add" : reduce}};
+  n.out(isMean ? scatteredMean(n, x, at, attrs)
+               : n.e.emit(ops::scatter_elements, {x, at, n.in(2)}, attrs));
 }
 
 void scatterND(NodeImport &n) {
@@ -218,22 +245,22 @@ void cumProd(NodeImport &n) {
 }
 
 const OnnxOp kOps[] = {
-    {"Gather", gather},
-    {"GatherElements", gatherElements},
+    {"Gather", alongAxis<gather>},
+    {"GatherElements", alongAxis<gatherElements>},
     {"GatherND", gatherND},
-    {"ScatterElements", scatterElements},
+    {"ScatterElements", alongAxis<scatterElements>},
     {"ScatterND", scatterND},
     {"TensorScatter", tensorScatter},
-    {"TopK", topK},
-    {"ArgMax", argument<ops::argmax>},
-    {"ArgMin", argument<ops::argmin>},
-    {"Hardmax", hardmax},
+    {"TopK", alongAxis<topK>},
+    {"ArgMax", alongAxis<argument<ops::argmax>>},
+    {"ArgMin", alongAxis<argument<ops::argmin>>},
+    {"Hardmax", alongAxis<hardmax>},
     {"OneHot", oneHot},
     {"NonZero", nonZero},
     {"Compress", compress},
     {"ReverseSequence", reverseSequence},
-    {"CumSum", cumSum},
-    {"CumProd", cumProd},
+    {"CumSum", alongAxis<cumSum>},
+    {"CumProd", alongAxis<cumProd>},
 };
 
 } // namespace

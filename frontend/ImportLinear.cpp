@@ -85,11 +85,15 @@ Term diagonal(Emitter &e, Term t) {
 }
 
 /// Two operands: shared letters that are needed are batch axes, the other shared ones are
-/// contracted.
-Term contract(Emitter &e, const Term &a, const Term &b, llvm::function_ref<bool(char)> isNeeded) {
+/// contracted. An extent of 1 stands for any: its partner is summed first.
+Term contract(Emitter &e, Term a, Term b, llvm::function_ref<bool(char)> isNeeded) {
   std::string batch, inner, left, right;
   for (char c : a.letters)
     (b.has(c) ? (isNeeded(c) ? batch : inner) : left) += c;
+  for (char c : inner)
+    for (auto [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
+      if (one->v.dim(one->axis(c)) == 1 && other->v.dim(other->axis(c)) != 1)
+        other->v = e.sum(other->v, {other->axis(c)});
   for (char c : b.letters)
     if (!a.has(c))
       right += c;
@@ -190,7 +194,7 @@ void einsum(NodeImport &n) {
 }
 
 /// The determinant of small matrices, by cofactors along the first row.
-Val determinant(Emitter &e, const Val &x, ArrayRef<int64_t> rows, ArrayRef<int64_t> columns) {
+Val cofactors(Emitter &e, const Val &x, ArrayRef<int64_t> rows, ArrayRef<int64_t> columns) {
   auto element = [&](int64_t r, int64_t c) {
     Val v = e.slice(e.slice(x, x.rank() - 2, r, r + 1), x.rank() - 1, c, c + 1);
     return e.reshape(v, x.dims().drop_back(2));
@@ -201,21 +205,64 @@ Val determinant(Emitter &e, const Val &x, ArrayRef<int64_t> rows, ArrayRef<int64
   for (size_t k = 0; k < columns.size(); ++k) {
     Dims others(columns.begin(), columns.end());
     others.erase(others.begin() + k);
-    Val term = e.mul(element(rows[0], columns[k]), determinant(e, x, rows.drop_front(), others));
+    Val term = e.mul(element(rows[0], columns[k]), cofactors(e, x, rows.drop_front(), others));
     sum = !sum ? term : k % 2 ? e.sub(sum, term) : e.add(sum, term);
   }
   return sum;
 }
 
+/// Eliminates the largest element of each matrix: what is left of [..., n, n] without its row and column, and (in
+/// `factor`) the element with the sign of its place.
+Val eliminateLargest(Emitter &e, const Val &x, Val &factor) {
+  int64_t n = x.dim(-1), row = x.rank() - 2, column = x.rank() - 1;
+  Dims flat(x.dims().drop_back(2)), one = flat;
+  flat.push_back(n * n);
+  one.append({1, 1});
+  Val at = e.reshape(e.emit(ops::argmax, {e.reshape(e(ops::abs, x), flat)}, {{"axis", row}}), one);
+  Val r = e.div(at, e.like(double(n), at)), c = e(ops::mod, at, e.like(double(n), at));
+  auto indices = [&](int64_t extent, int64_t axis) {
+    Dims d(x.rank(), 1);
+    d[axis] = extent;
+    return e.iota(d, axis);
+  };
+  auto along = [&](const Val &v, const Val &index, int64_t axis) {
+    return e.sum(e.select(e(ops::eq, indices(n, axis), index), v, e.like(0, v)), {axis});
+  };
+  Val rowOf = along(x, r, row), columnOf = along(x, c, column), pivot = along(rowOf, c, column);
+  // Of a matrix of zeros nothing is taken away.
+  Val safe = e.select(e(ops::eq, pivot, e.like(0, pivot)), e.like(1, pivot), pivot);
+  Val rest = e.sub(x, e.mul(columnOf, e.div(rowOf, safe)));
+  auto without = [&](const Val &v, const Val &index, int64_t axis) {
+    Val behind = e(ops::ge, indices(n - 1, axis), index);
+    return e.select(behind, e.slice(v, axis, 1, n), e.slice(v, axis, 0, n - 1));
+  };
+  Val odd = e.cast(e(ops::mod, e.add(r, c), e.like(2, r)), Elem::Bool);
+  factor = e.reshape(e.select(odd, e(ops::neg, pivot), pivot), x.dims().drop_back(2));
+  return without(without(rest, r, row), c, column);
+}
+
+/// By elimination, in double precision, down to 4 x 4 and from there without a division: so the
+/// gradient of a singular matrix is its cofactors, too, while its rank is n - 4 at least.
 void det(NodeImport &n) {
+  Emitter &e = n.e;
   Val x = n.in(0);
-  constexpr int64_t kLargest = 4; // cofactors grow as n!
+  constexpr int64_t kCofactors = 4; // they grow as n!
+  constexpr int64_t kLargest = 64;  // each elimination is some 30 nodes
   if (x.rank() < 2 || x.dim(-1) != x.dim(-2))
     invalid("square matrices are needed, got " + x.type.str());
   if (x.dim(-1) > kLargest)
-    unsupported("matrices larger than 4 x 4");
-  Dims all = allAxes(0, x.dim(-1));
-  n.out(determinant(n.e, x, all, all));
+    unsupported("matrices larger than 64 x 64");
+  if (x.dim(-1) == 0)
+    return n.out(e.expand(e.like(1, x), x.dims().drop_back(2)));
+  Val m = x.dim(-1) > kCofactors ? e.cast(x, Elem::F64) : x, product;
+  while (m.dim(-1) > kCofactors) {
+    Val factor;
+    m = eliminateLargest(e, m, factor);
+    product = product ? e.mul(product, factor) : factor;
+  }
+  Dims all = allAxes(0, m.dim(-1));
+  Val rest = cofactors(e, m, all, all);
+  n.out(e.cast(product ? e.mul(product, rest) : rest, x.elem()));
 }
 
 const OnnxOp kOps[] = {{"MatMul", matMul}, {"Gemm", gemm}, {"Einsum", einsum}, {"Det", det}};

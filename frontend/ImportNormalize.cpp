@@ -1,5 +1,6 @@
 // Softmax and normalisations. BatchNormalization in training form updates its running statistics.
 #include "frontend/Importer.h"
+#include "frontend/SourceLoc.h"
 #include "onnx.pb.h"
 
 using namespace zcc;
@@ -87,7 +88,8 @@ void groupNorm(NodeImport &n) {
 
 /// Whether the node normalises by the batch in @micro.
 bool trainsStatistics(NodeImport &n) {
-  bool inFile = n.i("training_mode", 0) != 0 || (n.opset < 14 && n.outputs() > 1);
+  // Five results mean training, in files of newer opsets too, which have no such form.
+  bool inFile = n.i("training_mode", 0) != 0 || n.outputs() > (n.opset < 14 ? 1u : 3u);
   // A graph whose results are the new statistics asks for them, in evaluation too.
   if (inFile && llvm::any_of(n.graph.file.graph().output(), [&](auto &o) {
         return (n.wants(1) && o.name() == n.node.output(1)) ||
@@ -106,16 +108,15 @@ bool trainsStatistics(NodeImport &n) {
   }
   if (inFile)
     return true;
-  // PyTorch's default exporter writes inference form even from a model in training mode.
-  for (auto &p : n.node.metadata_props())
-    if (p.key() == "pkg.torch.onnx.fx_node" &&
-        p.value().find("native_batch_norm_legit_functional") != std::string::npos) {
-      n.graph.remarkOnce(
-          "BatchNormalization normalises by the batch: the model was exported in training mode, "
-          "its "
-          "nodes only look like inference (--batch-norm=frozen keeps the file's statistics)");
-      return true;
-    }
+  // PyTorch's default exporter writes inference form even from a model in training mode:
+  // _native_batch_norm_legit_functional(input, weight, bias, mean, var, training, momentum, eps).
+  auto training = fxArgument(n.node, "aten._native_batch_norm_legit_functional.", 5);
+  if (training && *training != "False") {
+    n.graph.remarkOnce(
+        "BatchNormalization normalises by the batch: the model was exported in training mode, its "
+        "nodes only look like inference (--batch-norm=frozen keeps the file's statistics)");
+    return true;
+  }
   n.graph.warnOnce("BatchNormalization is in inference form in this file and keeps its statistics; "
                    "--batch-norm=train normalises by the batch and updates them");
   return false;
@@ -192,7 +193,8 @@ void meanVariance(NodeImport &n) {
 }
 
 const OnnxOp kOps[] = {
-    {"Softmax", softmax<ops::softmax>},          {"LogSoftmax", softmax<ops::log_softmax>},
+    {"Softmax", alongAxis<softmax<ops::softmax>>},
+    {"LogSoftmax", alongAxis<softmax<ops::log_softmax>>},
     {"LayerNormalization", layerNorm},           {"RMSNormalization", rmsNorm},
     {"InstanceNormalization", instanceNorm},     {"GroupNormalization", groupNorm},
     {"BatchNormalization", batchNorm},           {"LRN", lrn},

@@ -1,4 +1,5 @@
 // Pooling.
+#include "frontend/SourceLoc.h"
 #include "frontend/Windows.h"
 #include <cmath>
 
@@ -79,11 +80,23 @@ Val windowSums(Emitter &e, const Windows &w, const Val &x) {
   return e.mul(e.emit(ops::avg_pool, {x}, a), double(elementCount(w.kernel)));
 }
 
+/// PyTorch's divisor_override, which both exporters drop; the metadata of the default one has it:
+/// avg_pool2d(input, kernel, strides, pads, ceil, count_include_pad, divisor_override).
+std::optional<int64_t> divisorOverride(NodeImport &n) {
+  int64_t divisor = 0;
+  auto text = fxArgument(n.node, "aten.avg_pool", 6);
+  if (!text || llvm::StringRef(*text).getAsInteger(10, divisor) || divisor == 0)
+    return std::nullopt;
+  return divisor;
+}
+
 void averagePool(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   Windows w = Windows::from(n, x, n.ints("kernel_shape"));
   bool countPad = n.i("count_include_pad") != 0;
+  if (auto divisor = divisorOverride(n))
+    return n.out(e.mul(windowSums(e, w, x), 1 / double(*divisor)));
   auto any = [](ArrayRef<int64_t> v, int64_t than) {
     return llvm::any_of(v, [=](int64_t i) { return i != than; });
   };
@@ -114,17 +127,24 @@ void lpPool(NodeImport &n) {
   n.out(e(ops::pow, y, e.like(1 / p, y)));
 }
 
-template <const OpDef &Op> void global(NodeImport &n) {
-  n.out(n.e.reduce(Op, n.in(0), allAxes(2, n.in(0).rank()), Emitter::Keep::Axes));
+/// The axes behind samples and channels, of which there must be one.
+Dims spatialAxes(const Val &x) {
+  if (x.rank() < 3)
+    invalid("pooling needs [N, C, spatial...], got " + x.type.str());
+  return allAxes(2, x.rank());
 }
 
-void globalAverage(NodeImport &n) { n.out(n.e.mean(n.in(0), allAxes(2, n.in(0).rank()))); }
+template <const OpDef &Op> void global(NodeImport &n) {
+  n.out(n.e.reduce(Op, n.in(0), spatialAxes(n.in(0)), Emitter::Keep::Axes));
+}
+
+void globalAverage(NodeImport &n) { n.out(n.e.mean(n.in(0), spatialAxes(n.in(0)))); }
 
 void globalLp(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   double p = double(n.i("p", 2));
-  Val y = e.sum(e(ops::pow, e(ops::abs, x), e.like(p, x)), allAxes(2, x.rank()));
+  Val y = e.sum(e(ops::pow, e(ops::abs, x), e.like(p, x)), spatialAxes(x));
   n.out(e(ops::pow, y, e.like(1 / p, y)));
 }
 

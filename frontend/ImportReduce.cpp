@@ -100,7 +100,7 @@ const OnnxOp kOps[] = {
     {"ReduceSumSquare", sumSquare},
     {"ReduceLogSum", logSum},
     {"ReduceLogSumExp", logSumExp},
-    {"LpNormalization", lpNormalization},
+    {"LpNormalization", alongAxis<lpNormalization>},
 };
 
 } // namespace

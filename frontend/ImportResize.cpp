@@ -20,6 +20,7 @@ struct Settings {
   std::string coordinates, mode, nearest;
   double cubic = -0.75, extrapolation = 0;
   bool excludeOutside = false, antialias = false;
+  bool cornersOfResult = false; ///< align_corners means those of the result, not of the size wanted
 };
 
 /// The input coordinate of output element `i`.
@@ -34,8 +35,10 @@ double coordinate(const Settings &s, const Axis &a, int64_t i) {
   }
   if (s.coordinates == "pytorch_half_pixel")
     return a.out > 1 ? (x + 0.5) / a.scale - 0.5 : 0;
-  if (s.coordinates == "align_corners")
-    return out != 1 ? x * (in - 1) / (out - 1) : 0;
+  if (s.coordinates == "align_corners") {
+    double last = (s.cornersOfResult ? double(a.out) : out) - 1;
+    return last != 0 ? x * (in - 1) / last : 0;
+  }
   if (s.coordinates == "asymmetric")
     return x / a.scale;
   if (s.coordinates == "tf_half_pixel_for_nn")
@@ -164,6 +167,8 @@ void resize(NodeImport &n) {
   s.extrapolation = n.f("extrapolation_value", 0);
   s.excludeOutside = n.i("exclude_outside") != 0;
   s.antialias = n.i("antialias") != 0;
+  // PyTorch and ONNX Runtime count from the result; ONNX's own tests from the size before it was rounded down.
+  s.cornersOfResult = n.graph.file.model().producer_name() == "pytorch";
   if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic")
     unsupported("mode '" + s.mode + "'");
   auto listed = n.ints("axes");

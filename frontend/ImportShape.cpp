@@ -241,6 +241,23 @@ void split(NodeImport &n) {
   }
 }
 
+/// Negative pads crop. An axis is cropped before it is wrapped around, but after it is reflected or its
+/// edge repeated, as PyTorch does: only so the other end's pads never reach into what is cropped.
+Val padAndCrop(Emitter &e, const Val &x, ArrayRef<int64_t> lo, ArrayRef<int64_t> hi, double value,
+               const std::string &mode) {
+  auto split = [](ArrayRef<int64_t> v, int64_t sign) {
+    Dims r;
+    for (int64_t p : v)
+      r.push_back(sign * std::max(int64_t(0), sign * p));
+    return r;
+  };
+  auto crop = [&](const Val &v) { return e.pad(v, split(lo, -1), split(hi, -1)); };
+  auto grow = [&](const Val &v) { return e.pad(v, split(lo, 1), split(hi, 1), value, mode); };
+  if (mode == "constant")
+    return e.pad(x, lo, hi, value);
+  return mode == "wrap" ? grow(crop(x)) : crop(grow(x));
+}
+
 void pad(NodeImport &n) {
   Val x = n.in(0);
   auto pads = Emitter::asInts(n.in(1), "pads");
@@ -260,7 +277,7 @@ void pad(NodeImport &n) {
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
     unsupported("mode '" + mode + "'");
   if (mode != "constant" || !n.has(2) || n.in(2).known)
-    return n.out(n.e.pad(x, lo, hi, n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0, mode));
+    return n.out(padAndCrop(n.e, x, lo, hi, n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0, mode));
   Val inside =
       n.e.cast(n.e.pad(n.e.expand(Emitter::number(1, Elem::I32), x.dims()), lo, hi), Elem::Bool);
   n.out(

@@ -168,6 +168,13 @@ private:
   llvm::DenseSet<Value *> named_; ///< values that have a name of the model
 };
 
+/// An importer of an operator along one axis. Of a tensor without axes PyTorch takes, and both of its
+/// exporters write, axis 0 and -1: it is imported as a tensor of one element.
+void importAsOneElement(NodeImport &n, void (*import)(NodeImport &));
+template <void (*Import)(NodeImport &)> void alongAxis(NodeImport &n) {
+  n.in(0).rank() ? Import(n) : importAsOneElement(n, Import);
+}
+
 /// One ONNX operator's importer.
 struct OnnxOp {
   const char *name;

@@ -230,7 +230,13 @@ llvm::Expected<Val> zcc::buildLoss(GraphImporter &g, const LossSpec &spec, std::
     if (!v)
       return v;
     auto ok = scalarLoss(*v, name);
-    return ok ? llvm::Expected<Val>(g.e.reshape(*ok, {})) : std::move(ok);
+    if (!ok || ok->rank() == 0)
+      return ok;
+    Loc outer = g.e.loc;
+    g.e.loc = makeLoc(name);
+    Val scalar = g.e.reshape(*ok, {});
+    g.e.loc = outer;
+    return scalar;
   };
   name = "loss";
   if (spec.kind == LossSpec::Default)

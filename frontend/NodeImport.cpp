@@ -114,6 +114,16 @@ void NodeImport::out(unsigned i, Val v) {
     results_[i] = std::move(v);
 }
 
+void zcc::importAsOneElement(NodeImport &n, void (*import)(NodeImport &)) {
+  for (unsigned i = 0; i < n.inputs(); ++i)
+    if (n.has(i) && n.in(i).rank() == 0)
+      n.setInput(i, n.e.reshape(n.in(i), {1}));
+  import(n);
+  for (Val &r : n.results())
+    if (r && r.count() == 1)
+      r = n.e.reshape(r, {});
+}
+
 bool NodeImport::hasAttr(const char *name) const { return attributes_.count(name); }
 
 const onnx_pb::AttributeProto *NodeImport::attr(const char *name) {

@@ -106,6 +106,8 @@ std::optional<FxNode> zcc::fxNodeOf(const onnx_pb::NodeProto &n) {
   StringRef rest = text.drop_front(args + 9);
   size_t end = rest.find("), kwargs = ");
   f.args = splitArgs(rest.take_front(std::min(end, rest.size())));
+  if (end != StringRef::npos)
+    f.keywords = splitArgs(rest.drop_front(end).split('{').second.rsplit("})").first);
   while (true) {
     size_t percent = rest.find('%');
     if (percent == StringRef::npos)

@@ -21,6 +21,7 @@ Loc locOf(const onnx_pb::NodeProto &n, int64_t index);
 struct FxNode {
   std::string target;            ///< "aten.linear.default"
   std::vector<std::string> args; ///< as written: "%p_w", "[%a, %b]", "1e-05"
+  std::vector<std::string> keywords; ///< "include_self: False"
   /// All names behind a '%', in order of appearance, keyword arguments too.
   std::vector<std::string> names;
 };
