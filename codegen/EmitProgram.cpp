@@ -361,6 +361,9 @@ std::string ProgramEmitter::record() const {
   field("base_lr", formatv("{0:e17}", baseLr(o)).str());
   table("onnx", "npieces", std::to_string(info.onnx.size()));
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
+  table("weights", "nweights", std::to_string(info.weights.size()));
+  if (!info.absent.empty())
+    field("absent", quoted(info.absent));
   field("schedule", quoted(info.schedule));
   if (!info.scheduleParams.empty())
     table("schedule_params", "nschedule_params", std::to_string(info.scheduleParams.size()));
@@ -418,6 +421,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
         "extern \"C\" const char zcc_literals[];\n";
   printPieces("onnx", info.onnx, m, os, out.literals);
   printPieces("onnx_train", info.onnxTrain, m, os, out.literals);
+  printWeights(info.weights, m, os, out.literals);
   os << '\n';
   if (!calls.empty())
     calls.print(os);

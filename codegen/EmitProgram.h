@@ -16,6 +16,14 @@ struct ExportPart {
   bool transposed = false; ///< write the global with its last two axes swapped
 };
 
+/// A tensor of the exported safetensors file.
+struct ExportWeight {
+  std::string name;
+  Type type;
+  ExportPart data;
+  bool isAnother = false; ///< a further name of one before
+};
+
 /// What a program needs to know besides its module.
 struct ProgramInfo {
   const Options *options = nullptr; ///< threads is resolved: above 0
@@ -25,6 +33,8 @@ struct ProgramInfo {
   int64_t libraryBytes = 0;
   std::string outputFolder; ///< weights files below it are named relative to it
   std::vector<ExportPart> onnx, onnxTrain;
+  std::vector<ExportWeight> weights;
+  std::string absent; ///< what of the model's state_dict they lack
   std::string schedule = "constant"; ///< default of the program's --lr-schedule, and its parameters
   std::vector<std::pair<std::string, std::string>> scheduleParams;
 };

@@ -330,16 +330,39 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
   return llvm::Error::success();
 }
 
-void zcc::printPieces(StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
-                      llvm::raw_ostream &os, std::string &literals) {
-  llvm::DenseMap<const GlobalValue *, int> number;
+using GlobalNumbers = llvm::DenseMap<const GlobalValue *, int>;
+
+static GlobalNumbers numberGlobals(const Module &m) {
+  GlobalNumbers number;
   for (size_t i = 0; i < m.globals.size(); ++i)
     number[m.globals[i].get()] = int(i);
+  return number;
+}
+
+/// An initializer of zccrt_piece.
+static std::string pieceText(const ExportPart &p, const GlobalNumbers &number,
+                             std::string &literals) {
+  std::string text = formatv("{{zcc_literals + {0}, {1}, {2}, {3}}", literals.size(), p.bytes.size(),
+                             p.global ? number.lookup(p.global) : -1, int(p.transposed));
+  literals += p.bytes;
+  return text;
+}
+
+void zcc::printPieces(StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
+                      llvm::raw_ostream &os, std::string &literals) {
+  GlobalNumbers number = numberGlobals(m);
   os << "static const zccrt_piece " << table << "[] = {\n";
-  for (const ExportPart &p : pieces) {
-    os << "  {zcc_literals + " << literals.size() << ", " << p.bytes.size() << ", "
-       << (p.global ? number.lookup(p.global) : -1) << ", " << int(p.transposed) << "},\n";
-    literals += p.bytes;
-  }
+  for (const ExportPart &p : pieces)
+    os << "  " << pieceText(p, number, literals) << ",\n";
+  os << "  {}};\n";
+}
+
+void zcc::printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m,
+                       llvm::raw_ostream &os, std::string &literals) {
+  GlobalNumbers number = numberGlobals(m);
+  os << "static const zccrt_weight weights[] = {\n";
+  for (const ExportWeight &w : weights)
+    os << "  {" << quoted(w.name) << ", " << int(w.isAnother) << ", "
+       << tensorText(denseTensor(w.type, 0)) << ", " << pieceText(w.data, number, literals) << "},\n";
   os << "  {}};\n";
 }

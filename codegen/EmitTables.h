@@ -47,5 +47,8 @@ llvm::Error printInputsAndOutputs(const Module &m, llvm::raw_ostream &os);
 /// A zccrt_piece table; the literal bytes are appended to `literals`.
 void printPieces(llvm::StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
                  llvm::raw_ostream &os, std::string &literals);
+/// `weights`: the tensors of the exported safetensors file.
+void printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m, llvm::raw_ostream &os,
+                  std::string &literals);
 
 } // namespace zcc

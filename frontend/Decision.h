@@ -4,9 +4,13 @@
 #include "frontend/Evidence.h"
 #include "frontend/Parameters.h"
 #include "ir/Interpreter.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/Regex.h"
 
 namespace zcc {
+
+/// The values of a matrix (or stack of them) with the last two axes swapped.
+std::string transposedBytes(const std::string &bytes, llvm::ArrayRef<int64_t> dims, int64_t elem);
 
 /// The lines of torch.onnx.export that change the model least.
 std::string exportHint();
@@ -43,6 +47,9 @@ private:
   };
   /// All that a parameter is called: by the file, by the metadata of its uses, and by what is tied to it.
   using ParameterNames = llvm::DenseMap<Parameter *, std::vector<std::string>>;
+
+  /// How the file's tensor lies against the model's.
+  enum class Layout { Same, Transposed, Flat /* the model's has one axis */ };
 
   void findFact(Fact &f);
   void factFromMetadata(Fact &f);
@@ -81,6 +88,15 @@ private:
   void warnAboutTorchScript();
   void warnAboutLosses();
   bool isObvious(const Parameter &p) const;
+  void nameState();
+  void nameByUses(Fact &f);
+  void nameByModules(Fact &f);
+  void nameBuffer(Fact &f);
+  void nameTied();
+  void addName(const std::string &name, Fact &f, Parameter *p, Layout layout);
+  Layout layoutOf(const Fact &f, const InitializerUse &use) const;
+  Parameter *writtenParameter(const Fact &f) const;
+  bool isInState(const Fact &f) const;
   void remember();
 
   bool unties(const Fact &f) const;
@@ -106,6 +122,9 @@ private:
   std::vector<Fixed> fixed_;
   std::vector<Pattern> train_, freeze_;
   llvm::StringMap<unsigned> factIndex_;
+  llvm::StringMap<unsigned> stateIndex_; ///< of Parameters::state, by name
+  llvm::StringSet<> stateTargets_;       ///< what the metadata says is in the state_dict
+  llvm::DenseSet<const void *> hasName_; ///< parameters and initializers in Parameters::state
   llvm::StringSet<> claimed_; ///< lost parameters that an initializer stands for
 };
 

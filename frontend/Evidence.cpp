@@ -188,6 +188,24 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t,
   return std::nullopt;
 }
 
+std::string Evidence::bufferOf(const InitializerUse &use) const {
+  auto fx = fxNodeOf(*use.node);
+  StringRef op = use.node->op_type();
+  bool readsRows = use.index == 0 && (op == "Gather" || op == "GatherND");
+  if (!fx || !(readsRows || op == "Mul" || op == "Add" || op == "Sub" || op == "Div"))
+    return "";
+  std::string buffer;
+  for (const std::string &name : fx->names) {
+    auto i = placeholders_.find(name);
+    if (i == placeholders_.end() || i->second.kind == Placeholder::Other)
+      continue;
+    if (i->second.kind != Placeholder::Buffer || !buffer.empty())
+      return ""; // which of them?
+    buffer = i->second.target;
+  }
+  return buffer;
+}
+
 std::vector<std::string> Evidence::lostNear(const InitializerUse &use, Near near) const {
   std::vector<std::string> r;
   auto scope = scopeOf(*use.node);

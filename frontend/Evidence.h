@@ -38,6 +38,10 @@ public:
   const std::vector<std::string> &lost() const { return lost_; }
   /// Other names that the program has for this parameter: of modules that share it.
   llvm::ArrayRef<std::string> aliasesOf(llvm::StringRef parameter) const;
+  /// What the program had, by name; empty without a signature.
+  const llvm::StringMap<Placeholder> &placeholders() const { return placeholders_; }
+  /// The buffer that this use reads as it is; "" if the metadata does not say.
+  std::string bufferOf(const InitializerUse &use) const;
   enum class Near { SameModule, Parent };
   /// Lost parameters of the module that computes with this initializer, or of its direct children.
   std::vector<std::string> lostNear(const InitializerUse &use, Near near) const;

@@ -30,6 +30,18 @@ struct ExportTemplate {
       refused; ///< why there is no such file (2 GiB or more, data missing); empty: there is one
 };
 
+/// A tensor of the exported safetensors file.
+struct ExportTensor {
+  std::string name;
+  Type type;
+  ExportPiece data;       ///< not several
+  bool isAnother = false; ///< a further name of one before
+};
+
+/// The model's state_dict with new weights.
+llvm::Expected<std::vector<ExportTensor>> exportedState(const OnnxFile &file,
+                                                        const Parameters &parameters);
+
 /// Inference: Dropout and BatchNormalization as in model.eval(). Training: the model as it was.
 enum class ExportForm { Inference, Training };
 

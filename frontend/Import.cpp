@@ -1,5 +1,6 @@
 // The frontend's top: file -> decisions about parameters -> @micro and @eval -> what is exported.
 #include "frontend/Import.h"
+#include "frontend/Decision.h"
 #include "frontend/Draw.h"
 #include "frontend/ImportTraining.h"
 #include "frontend/Loss.h"
@@ -304,6 +305,11 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     report.warnings.push_back(
         "nothing is trained: the model has no initializer that looks like a weight; "
         "name some with --train=REGEX");
+  auto state = exportedState(**file, **parameters);
+  if (!state)
+    return state.takeError();
+  report.state = std::move(*state);
+  report.absent = listed((*parameters)->absent());
   report.inferenceForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Inference);
   report.trainingForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Training);
   return module;

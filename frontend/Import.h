@@ -33,6 +33,8 @@ struct ImportReport {
   std::vector<std::string> remarks;  ///< what was decided, for --plan
   std::vector<ParameterRemark> parameters;
   ExportTemplate inferenceForm, trainingForm; ///< the files that --export writes
+  std::vector<ExportTensor> state;            ///< what it writes as safetensors
+  std::string absent; ///< what of the model's state_dict is not in the file: "a, b and 20 more"
 };
 
 /// Imports the model at `path`. The module's attributes say what the frontend found:

@@ -52,6 +52,7 @@ llvm::Error Decision::run() {
     return e;
   if (auto e = applyTrainAndFreeze())
     return e;
+  nameState();
   warnAboutFixed();
   warnAboutLosses();
   remember();

@@ -36,6 +36,16 @@ struct Parameter {
   }
 };
 
+/// One tensor of the model's state_dict, and what of the file holds it.
+struct StateName {
+  std::string name;
+  Dims dims;                           ///< the model's
+  const Initializer *source = nullptr; ///< whose data it had at first
+  Parameter *parameter = nullptr;      ///< nullptr: nothing changes it
+  bool transposed = false; ///< against the parameter, or the source where there is none
+  bool isAnother = false;  ///< a further name of a tensor that has one
+};
+
 /// How one use sees a parameter.
 struct ParameterUse {
   Parameter *parameter = nullptr;
@@ -64,12 +74,18 @@ public:
   };
   const std::vector<std::unique_ptr<Parameter>> &all() const { return all_; }
   const std::vector<SplitUse> &splits() const { return splits_; }
+  /// The model's state_dict as far as the file knows it, no name twice.
+  const std::vector<StateName> &state() const { return state_; }
+  /// What else is in it, by the file's metadata.
+  const std::vector<std::string> &absent() const { return absent_; }
 
 private:
   friend class Decision;
   std::vector<std::unique_ptr<Parameter>> all_;
   llvm::StringMap<ParameterUse> uses_;
   std::vector<SplitUse> splits_;
+  std::vector<StateName> state_;
+  std::vector<std::string> absent_;
   llvm::DenseMap<std::pair<const onnx_pb::NodeProto *, unsigned>, Parameter *> splitIndex_;
 };
 

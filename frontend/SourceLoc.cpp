@@ -144,6 +144,7 @@ llvm::StringMap<Placeholder> zcc::placeholdersOf(const onnx_pb::GraphProto &g) {
     if (targets.empty())
       continue;
     p.target = targets[0].str();
+    p.isPersistent = p.kind != Placeholder::Tensor && !rest.contains("persistent=False");
     r[name.trim()] = p;
   }
   return r;

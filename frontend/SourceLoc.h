@@ -37,6 +37,7 @@ std::optional<std::string> scopeOf(const onnx_pb::NodeProto &n);
 struct Placeholder {
   enum Kind { Parameter, Buffer, Tensor, Other } kind = Other;
   std::string target;
+  bool isPersistent = true; ///< in the state_dict
 };
 /// From the graph's metadata; empty if the file does not say.
 llvm::StringMap<Placeholder> placeholdersOf(const onnx_pb::GraphProto &g);

@@ -6,9 +6,8 @@
 using namespace zcc;
 using llvm::StringRef;
 
-/// The values of a matrix (or stack of them) with the last two axes swapped.
-static std::string transposedBytes(const std::string &bytes, llvm::ArrayRef<int64_t> dims,
-                                   int64_t elem) {
+std::string zcc::transposedBytes(const std::string &bytes, llvm::ArrayRef<int64_t> dims,
+                                 int64_t elem) {
   int64_t rows = dims[dims.size() - 2], cols = dims.back(),
           count = elementCount(dims) / std::max<int64_t>(1, rows * cols);
   std::string out(bytes.size(), 0);

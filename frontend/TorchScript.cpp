@@ -74,9 +74,13 @@ void Decision::warnAboutTorchScript() {
     ofFolded.insert(n.input(2));
   }
   warnAboutFolded(folded, hasDropout ? "" : "; exported in evaluation mode, it has no Dropout either");
+  auto isRecovered = [&](const Parameter &p) { // by the path of its module
+    return llvm::any_of(out_.state(), [&](auto &s) { return s.parameter == &p && s.name != p.name; });
+  };
   std::vector<std::string> computed;
   for (auto &p : out_.all_)
-    if (p->role == Parameter::Trained && isMadeUp(p->name) && !ofFolded.contains(p->name))
+    if (p->role == Parameter::Trained && isMadeUp(p->name) && !ofFolded.contains(p->name) &&
+        !isRecovered(*p))
       computed.push_back("'" + p->name + "' " + p->type().str());
   if (!computed.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " +

@@ -2,6 +2,7 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Npy.h"
+#include "runtime/Safetensors.h"
 #include "runtime/Transpose.h"
 #include "runtime/Weights.h"
 #include <algorithm>
@@ -11,8 +12,6 @@ namespace zccrt {
 
 constexpr int64_t kChunkBytes = 4 << 20;
 
-static bool isExported(const zccrt_global &g) { return g.onnx_name && *g.onnx_name; }
-
 /// What is computed in 16 bits and never written is exported as its file has it.
 static bool isNarrowed(const zccrt_global &g) {
   return g.init == ZCCRT_INIT_FILE && g.file_elem != g.t.elem;
@@ -21,6 +20,27 @@ static int exportElem(const zccrt_global &g) { return isNarrowed(g) ? g.file_ele
 
 static int64_t globalBytes(const zccrt_global &g) {
   return elementCount(g.t) * elemBytes(exportElem(g));
+}
+
+static bool isSafetensors(ExportForm form) {
+  return form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst;
+}
+
+/// The tensors of a safetensors file.
+static std::vector<const zccrt_weight *> weightsOf(const zccrt_program &p, ExportForm form) {
+  std::vector<const zccrt_weight *> all;
+  for (int i = 0; i < p.nweights; ++i)
+    if (form == ExportForm::Safetensors || !p.weights[i].another)
+      all.push_back(&p.weights[i]);
+  return all;
+}
+
+static int weightElem(const zccrt_program &p, const zccrt_weight &w) {
+  return w.data.global >= 0 ? exportElem(p.globals[w.data.global]) : w.t.elem;
+}
+
+static int64_t weightBytes(const zccrt_program &p, const zccrt_weight &w) {
+  return elementCount(w.t) * elemBytes(weightElem(p, w));
 }
 
 namespace {
@@ -53,6 +73,12 @@ public:
       writeTransposed(g.t, data);
     else
       file.write(data, globalBytes(g));
+  }
+
+  void piece(const zccrt_piece &p) {
+    bytes(p.bytes, p.nbytes);
+    if (p.global >= 0)
+      tensor(program.globals[p.global], p.transposed);
   }
 
 private:
@@ -123,25 +149,18 @@ std::string jsonString(const char *text) {
 
 } // namespace
 
-std::string safetensorsHeader(const zccrt_program &p) {
-  constexpr const char *types[] = {"F32", "F64", "F16", "BF16", "I64", "I32", "I16",
-                                   "I8",  "U64", "U32", "U16",  "U8",  "BOOL"};
+std::string safetensorsHeader(const zccrt_program &p, ExportForm form) {
   std::string s = "{\"__metadata__\":{\"format\":\"pt\"}";
   int64_t at = 0;
-  for (int i = 0; i < p.nglobals; ++i) {
-    const zccrt_global &g = p.globals[i];
-    if (!isExported(g))
-      continue;
-    std::vector<int64_t> dims(g.t.dims, g.t.dims + g.t.ndim);
-    if (g.transposed && g.t.ndim >= 2)
-      std::swap(dims[g.t.ndim - 2], dims[g.t.ndim - 1]);
+  for (const zccrt_weight *w : weightsOf(p, form)) {
     std::string shape;
-    for (int64_t d : dims)
-      shape += format(shape.empty() ? "%lld" : ",%lld", static_cast<long long>(d));
+    for (int i = 0; i < w->t.ndim; ++i)
+      shape += format(i ? ",%lld" : "%lld", static_cast<long long>(w->t.dims[i]));
+    int64_t end = at + weightBytes(p, *w);
     s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}",
-                jsonString(g.onnx_name).c_str(), types[exportElem(g)], shape.c_str(),
-                static_cast<long long>(at), static_cast<long long>(at + globalBytes(g)));
-    at += globalBytes(g);
+                jsonString(w->name).c_str(), safetensorsType(weightElem(p, *w)), shape.c_str(),
+                static_cast<long long>(at), static_cast<long long>(end));
+    at = end;
   }
   s += "}";
   s.resize((s.size() + 7) / 8 * 8, ' ');
@@ -151,10 +170,10 @@ std::string safetensorsHeader(const zccrt_program &p) {
 
 int64_t exportBytes(const zccrt_program &p, ExportForm form) {
   int64_t total = 0;
-  if (form == ExportForm::Safetensors) {
-    total = safetensorsHeader(p).size();
-    for (int i = 0; i < p.nglobals; ++i)
-      total += isExported(p.globals[i]) ? globalBytes(p.globals[i]) : 0;
+  if (isSafetensors(form)) {
+    total = safetensorsHeader(p, form).size();
+    for (const zccrt_weight *w : weightsOf(p, form))
+      total += weightBytes(p, *w);
     return total;
   }
   Pieces pieces = piecesOf(p, form);
@@ -168,20 +187,17 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form) {
 void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm,
                    OutFile &file, const std::string &weightsDir) {
   Writer writer(p, arena, comm, file, weightsDir);
-  if (form == ExportForm::Safetensors) {
-    std::string header = safetensorsHeader(p);
+  if (isSafetensors(form)) {
+    std::string header = safetensorsHeader(p, form);
     writer.bytes(header.data(), header.size());
-    for (int i = 0; i < p.nglobals; ++i)
-      if (isExported(p.globals[i]))
-        writer.tensor(p.globals[i], p.globals[i].transposed);
+    for (const zccrt_weight *w : weightsOf(p, form))
+      writer.piece(w->data);
+    if (comm.rank == 0)
+      checkSafetensors(file.descriptor(), file.path());
   } else {
     Pieces pieces = piecesOf(p, form);
-    for (int i = 0; i < pieces.count; ++i) {
-      const zccrt_piece &piece = pieces.list[i];
-      writer.bytes(piece.bytes, piece.nbytes);
-      if (piece.global >= 0)
-        writer.tensor(p.globals[piece.global], piece.transposed);
-    }
+    for (int i = 0; i < pieces.count; ++i)
+      writer.piece(pieces.list[i]);
   }
   if (comm.rank == 0)
     file.commit();

@@ -8,7 +8,8 @@
 
 namespace zccrt {
 
-enum class ExportForm { Onnx, OnnxTrain, Safetensors };
+/// SafetensorsFirst: of the names of a tied parameter only the first.
+enum class ExportForm { Onnx, OnnxTrain, Safetensors, SafetensorsFirst };
 
 /// Bytes the exported file will have.
 int64_t exportBytes(const zccrt_program &p, ExportForm form);
@@ -21,6 +22,6 @@ void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, C
 
 /// The header of a safetensors file, with its length in front: names, types, shapes as in the
 /// model, offsets.
-std::string safetensorsHeader(const zccrt_program &p);
+std::string safetensorsHeader(const zccrt_program &p, ExportForm form);
 
 } // namespace zccrt

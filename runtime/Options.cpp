@@ -38,6 +38,7 @@ enum Id {
   Outputs,
   Export,
   ExportForm,
+  ExportTies,
   CommOption,
   NotYet
 };
@@ -84,6 +85,8 @@ constexpr Spec kSpecs[] = {
     {"export", "FILE.onnx|FILE.safetensors", Export,
      "trained weights, in the model's names, shapes and types"},
     {"export-form", "inference|train", ExportForm, "form of the exported ONNX graph"},
+    {"export-ties", "all|first", ExportTies,
+     "names of a tied parameter in a safetensors file: every one (default), or the first"},
     {"comm", "auto|mpi", CommOption, "between ranks: shared memory on one node, or MPI throughout"},
     {"help", nullptr, Help, "this text"},
     {"save", "DIR", NotYet, nullptr},
@@ -252,6 +255,9 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
   case ExportForm:
     o.exportTrainForm = oneOf(s.name, arg, s.argument) == 1;
     break;
+  case ExportTies:
+    o.exportTies = oneOf(s.name, arg, s.argument) == 0;
+    break;
   case CommOption:
     o.comm = static_cast<CommKind>(oneOf(s.name, arg, s.argument));
     break;
@@ -276,6 +282,8 @@ void check(const zccrt_program &p, const Options &o) {
   if (!o.exportFile.empty() && !endsWith(o.exportFile, ".onnx") &&
       !endsWith(o.exportFile, ".safetensors"))
     fail("--export=%s: expected a name ending in .onnx or .safetensors", o.exportFile.c_str());
+  if (!o.exportTies && !endsWith(o.exportFile, ".safetensors"))
+    fail("--export-ties=first is for --export=FILE.safetensors");
   if (endsWith(o.exportFile, ".onnx") && !(o.exportTrainForm ? p.npieces_train : p.npieces))
     fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
   if (!o.outputs.empty() && !endsWith(o.outputs, ".npz"))

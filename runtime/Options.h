@@ -39,6 +39,7 @@ struct Options {
   bool eval = false;
   int64_t evalEvery = 0; ///< 0: not during training
   bool exportTrainForm = false;
+  bool exportTies = true; ///< every name of a tied parameter
   int64_t seed = 0;
   bool quiet = false;
   CommKind comm = CommKind::Auto;

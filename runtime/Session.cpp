@@ -85,7 +85,7 @@ void Session::countSteps() {
 
 ExportForm Session::exportForm() const {
   if (o.exportFile.back() == 's')
-    return ExportForm::Safetensors;
+    return o.exportTies ? ExportForm::Safetensors : ExportForm::SafetensorsFirst;
   return o.exportTrainForm ? ExportForm::OnnxTrain : ExportForm::Onnx;
 }
 
@@ -99,6 +99,8 @@ void Session::openOutputs() {
     exportFile.expectRoom(exportBytes(p, exportForm()));
   }
   log = std::make_unique<Log>(p, o, steps);
+  if (!o.exportFile.empty() && o.exportFile.back() == 's' && p.absent)
+    log->say("note: " + o.exportFile + " will lack tensors that the model's file does not hold: " + p.absent);
 }
 
 /// Every rank must run the same program with the same options on the same data, or they would wait for each other or

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 2 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 3 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -137,7 +137,7 @@ typedef enum {
 /* Where a global lies and how it starts. */
 typedef struct {
   const char *name;      /* %name in .zir */
-  const char *onnx_name; /* initializer's name for --export; "" if not exported */
+  const char *onnx_name; /* initializer's name in the model; "" if it is not exported */
   zccrt_tensor t;        /* whole tensor's dims; offset of this rank's piece */
   int32_t shards;        /* 1: whole on every rank */
   int32_t space;         /* 0 device, 1 host, 2 nvme */
@@ -171,6 +171,14 @@ typedef struct {
   int32_t global;
   int32_t transposed; /* write it with its last two axes swapped */
 } zccrt_piece;
+
+/* A tensor of the exported safetensors file: its shape there; the type is the global's, if its data is a global's. */
+typedef struct {
+  const char *name;
+  int32_t another; /* a further name of a tensor before: left out with --export-ties=first */
+  zccrt_tensor t;
+  zccrt_piece data;
+} zccrt_weight;
 
 /* A parameter of a schedule: its name and value in DeepSpeed's configuration. */
 typedef struct {
@@ -208,6 +216,9 @@ typedef struct {
   int32_t npieces; /* --export=.onnx in inference form */
   const zccrt_piece *onnx_train;
   int32_t npieces_train;         /* --export-form=train */
+  const zccrt_weight *weights;   /* --export=.safetensors */
+  int32_t nweights;
+  const char *absent;            /* what of the model's state_dict they lack; NULL: nothing */
   const char *schedule;          /* default of --lr-schedule */
   const zccrt_setting *schedule_params;
   int32_t nschedule_params;

@@ -1,6 +1,7 @@
 # The lit suite: .zir files are tests of zcc-opt, .test files of whole commands.
 import os
 import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -34,5 +35,13 @@ if shutil.which("mpirun"):
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
                  "OMPI_MCA_rmaps_base_oversubscribe"):
         config.environment[name] = "1"
+# Packages that some tests use where the tests' Python has them.
+probe = "from importlib.util import find_spec as f; import sys; print(*[p for p in sys.argv[1:] if f(p)])"
+packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript"],
+                          capture_output=True, text=True).stdout.split()
+if {"safetensors", "numpy"} <= set(packages):
+    config.available_features.add("safetensors")
+if {"safetensors", "torch", "transformers", "onnxscript"} <= set(packages):
+    config.available_features.add("transformers")
 if config.sanitizers:
     config.available_features.add("sanitizers")

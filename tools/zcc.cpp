@@ -223,6 +223,15 @@ static llvm::Expected<std::string> readRange(const Module &m, const ExportPiece 
   return (*data)->getBuffer().str();
 }
 
+/// The global that a piece of an exported file is the value of.
+static llvm::Expected<const GlobalValue *> exportedGlobal(const Module &m, const ExportPiece &p) {
+  const GlobalValue *g = m.global(p.global);
+  if (!g)
+    return error("internal: the exported file names '" + p.global + "', which is gone");
+  const GlobalValue *master = m.global(g->attrs.s("master"));
+  return master ? master : g;
+}
+
 static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m,
                                                            const ExportTemplate &t) {
   std::vector<ExportPart> parts;
@@ -236,18 +245,57 @@ static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m,
         return range.takeError();
       bytes += *range;
     } else {
-      const GlobalValue *g = m.global(p.global);
+      auto g = exportedGlobal(m, p);
       if (!g)
-        return error("internal: the exported file names '" + p.global + "', which is gone");
-      if (const GlobalValue *master = m.global(g->attrs.s("master")))
-        g = master;
-      parts.push_back({std::move(bytes), g, p.transposed});
+        return g.takeError();
+      parts.push_back({std::move(bytes), *g, p.transposed});
       bytes.clear();
     }
   }
   if (!bytes.empty())
     parts.push_back({std::move(bytes), nullptr, false});
   return parts;
+}
+
+static llvm::Expected<std::vector<ExportWeight>>
+exportWeights(const Module &m, llvm::ArrayRef<ExportTensor> tensors) {
+  std::vector<ExportWeight> weights;
+  for (const ExportTensor &t : tensors) {
+    if (t.type.ndim() > ZCCRT_MAX_DIMS)
+      return error("'" + t.name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
+    ExportWeight w{t.name, t.type, {t.data.bytes}, t.isAnother};
+    if (t.data.kind == ExportPiece::Tensor) {
+      auto g = exportedGlobal(m, t.data);
+      if (!g)
+        return g.takeError();
+      w.data.global = *g;
+      w.data.transposed = t.data.transposed;
+    } else if (t.data.kind == ExportPiece::Range) {
+      auto bytes = readRange(m, t.data);
+      if (!bytes)
+        return bytes.takeError();
+      w.data.bytes = std::move(*bytes);
+    }
+    weights.push_back(std::move(w));
+  }
+  return weights;
+}
+
+/// Of a module in text: what it marks as exported.
+static std::vector<ExportTensor> exportedGlobals(const Module &m) {
+  std::vector<ExportTensor> tensors;
+  for (auto &g : m.globals) {
+    if (!g->exported || g->onnxName.empty())
+      continue;
+    ExportTensor t{g->onnxName, g->type, {}, false};
+    t.data.kind = ExportPiece::Tensor;
+    t.data.global = g->name;
+    t.data.transposed = g->init.encoding == "transposed" && g->type.ndim() >= 2;
+    if (t.data.transposed)
+      std::swap(t.type.dims[t.type.ndim() - 2], t.type.dims.back());
+    tensors.push_back(std::move(t));
+  }
+  return tensors;
 }
 
 static llvm::Expected<std::unique_ptr<Module>> readZir(StringRef path) {
@@ -403,6 +451,12 @@ static llvm::Error compile(int argc, char **argv) {
       return made.takeError();
     *parts = std::move(*made);
   }
+  bool isText = imported.state.empty() && imported.inferenceForm.pieces.empty();
+  auto weights = exportWeights(m, isText ? exportedGlobals(m) : imported.state);
+  if (!weights)
+    return weights.takeError();
+  info.weights = std::move(*weights);
+  info.absent = imported.absent;
   auto program = emitProgram(m, info);
   if (!program)
     return program.takeError();

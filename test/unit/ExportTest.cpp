@@ -3,6 +3,7 @@
 #include "RuntimeTest.h"
 #include "runtime/Npy.h"
 #include "runtime/Outputs.h"
+#include "runtime/Safetensors.h"
 #include "runtime/comm/Shm.h"
 #include <numeric>
 #include <sys/mman.h>
@@ -24,16 +25,22 @@ struct Model {
       globals[i].t = tensors[i];
       globals[i].shards = 1;
     }
-    globals[0].transposed = 1;
     program.globals = globals;
     program.nglobals = 3;
     program.onnx = pieces;
     program.npieces = 3;
+    weights[0] = {"a/\"w\"", 0, tensor(-1, ZCCRT_F32, {3, 2}), {"", 0, 0, 1}};
+    weights[1] = {"n", 0, tensor(-1, ZCCRT_I64, {}), {"", 0, 1, 0}};
+    weights[2] = {"tied", 1, tensor(-1, ZCCRT_F32, {6}), {"", 0, 0, 1}};
+    weights[3] = {"buffer", 0, tensor(-1, ZCCRT_BOOL, {3}), {"\1\0\1", 3, -1, 0}};
+    program.weights = weights;
+    program.nweights = 4;
     std::iota(reinterpret_cast<float *>(arena), reinterpret_cast<float *>(arena) + 6, 0.f);
     *reinterpret_cast<int64_t *>(arena + 64) = 77;
   }
   zccrt_global globals[3];
   zccrt_piece pieces[3] = {{"head", 4, 0, 1}, {"mid", 3, 1, 0}, {"tail", 4, -1, 0}};
+  zccrt_weight weights[4];
   zccrt_program program = {};
   alignas(64) char arena[256] = {};
 };
@@ -51,18 +58,65 @@ std::string exported(const Model &m, ExportForm form) {
 
 } // namespace
 
-TEST(Export, Safetensors) {
-  Model m;
-  std::string bytes = exported(m, ExportForm::Safetensors);
+/// The header of a safetensors file and its data.
+std::pair<std::string, std::string> parts(const std::string &bytes) {
   uint64_t length;
   memcpy(&length, bytes.data(), 8);
   EXPECT_EQ(length % 8, 0u);
   std::string header = bytes.substr(8, length);
-  EXPECT_EQ(header.substr(0, header.find_last_of('}') + 1),
+  return {header.substr(0, header.find_last_of('}') + 1), bytes.substr(8 + length)};
+}
+
+TEST(Export, Safetensors) {
+  auto [header, data] = parts(exported(Model(), ExportForm::Safetensors));
+  EXPECT_EQ(header,
             R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],)"
             R"("data_offsets":[0,24]},)"
-            R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]}})");
-  EXPECT_EQ(bytes.substr(8 + length), bytesOf(kTransposed) + bytesOf(std::vector<int64_t>{77}));
+            R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]},)"
+            R"("tied":{"dtype":"F32","shape":[6],"data_offsets":[32,56]},)"
+            R"("buffer":{"dtype":"BOOL","shape":[3],"data_offsets":[56,59]}})");
+  std::string w = bytesOf(kTransposed);
+  EXPECT_EQ(data, w + bytesOf(std::vector<int64_t>{77}) + w + std::string("\1\0\1", 3));
+}
+
+TEST(Export, FirstNameOfTied) {
+  auto [header, data] = parts(exported(Model(), ExportForm::SafetensorsFirst));
+  EXPECT_EQ(header.find("tied"), std::string::npos);
+  EXPECT_EQ(data, bytesOf(kTransposed) + bytesOf(std::vector<int64_t>{77}) + std::string("\1\0\1", 3));
+}
+
+// What other readers refuse is never called done.
+TEST(Export, SafetensorsIsReadBack) {
+  Model m;
+  m.weights[2].name = "n";
+  EXPECT_FAILURE(exported(m, ExportForm::Safetensors), "two tensors are called 'n'");
+  Model other;
+  other.weights[1].t.ndim = 1;
+  other.weights[1].t.dims[0] = 2; // of one element
+  EXPECT_FAILURE(exported(other, ExportForm::Safetensors), "take 67 of 59 bytes");
+}
+
+TEST(Safetensors, Reader) {
+  auto check = [](const std::string &header, int64_t bytes) {
+    checkEntries(parseSafetensors(header), bytes);
+  };
+  auto entry = [](const char *name, const char *dtype, const char *shape, const char *range) {
+    return format(R"("%s":{"dtype":"%s","shape":[%s],"data_offsets":[%s]})", name, dtype, shape, range);
+  };
+  std::string a = entry("a", "F32", "2", "0,8"), b = entry("b", "BF16", "1,3", "8,14");
+  check("{}", 0);
+  check("{ \"__metadata__\" : {\"k\": \"v\"}, " + b + " ," + a + "}  ", 14);
+  check("{" + entry("\\u00e9\\n", "U8", "", "0,1") + "}", 1);
+  EXPECT_FAILURE(check("{" + a + "}", 9), "take 8 of 9 bytes");
+  EXPECT_FAILURE(check("{" + a + "," + a + "}", 16), "two tensors are called 'a'");
+  EXPECT_FAILURE(check("{" + b + "}", 14), "the data of 'b' is not where");
+  EXPECT_FAILURE(check("{" + entry("a", "F32", "3", "0,8") + "}", 8), "the data of 'a' is not where");
+  EXPECT_FAILURE(check("{" + entry("a", "X", "", "0,1") + "}", 1), "unknown type X");
+  EXPECT_FAILURE(check("{" + entry("a", "F32", "999999999999999999,999999999999999999", "0,1") + "}", 1),
+                 "too large");
+  for (const char *bad : {"", "[]", "{", "{}x", "{\"a\"}", "{\"a\":{}}", "{\"a\":1}", "{\"a", "{\"\\x\":{}}",
+                          "{\"a\":{\"shape\":[-1]}}", "{\"a\":{\"shape\":[1,]}}"})
+    EXPECT_FAILURE(check(bad, 0), "the header is not that of a safetensors file");
 }
 
 TEST(Export, OnnxByPieces) {

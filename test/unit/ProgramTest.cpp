@@ -134,6 +134,9 @@ struct Tiny {
     program.base_lr = 0.01;
     program.onnx = &piece;
     program.npieces = 1;
+    weight = {"w", 0, w.t, {"", 0, 0, 0}};
+    program.weights = &weight;
+    program.nweights = 1;
     program.schedule = "constant";
     program.micro_fn = micro;
     program.eval = forward;
@@ -142,6 +145,7 @@ struct Tiny {
   zccrt_io inputs[2], outputs[2];
   zccrt_global w;
   zccrt_piece piece;
+  zccrt_weight weight;
   zccrt_program program;
 };
 
