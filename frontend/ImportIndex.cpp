@@ -1,6 +1,7 @@
 // Reading and writing at computed positions, sorting, and running sums.
 #include "frontend/Importer.h"
 #include "frontend/SourceLoc.h"
+#include "onnx.pb.h"
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -10,6 +11,18 @@ namespace {
 /// Indices as the IR takes them: i64 or i32.
 Val indices(Emitter &e, const Val &v) {
   return v.elem() == Elem::I64 || v.elem() == Elem::I32 ? v : e.cast(v, Elem::I64);
+}
+
+/// Whether PyTorch refuses indices below 0, which ONNX counts from the end: the node is an embedding's. Without
+/// metadata rows of a weight are taken for one.
+bool isEmbedding(NodeImport &n, const Val &table, int64_t axis) {
+  if (axis != 0 || n.graph.file.model().producer_name() != "pytorch")
+    return false;
+  if (fxArgument(n.node, "aten.", 0))
+    return fxArgument(n.node, "aten.embedding.", 0).has_value();
+  const Value *v = table.value;
+  return v && v->isGlobal() && table.rank() == 2 && table.isFloat() &&
+         static_cast<const GlobalValue *>(v)->role == GlobalValue::Param;
 }
 
 /// A constant index that counts up by one is a slice, and the whole gradient a pad.
@@ -31,7 +44,7 @@ Val gathered(NodeImport &n, const Val &x, const Val &index, int64_t axis) {
     if (counts)
       return n.e.reshape(n.e.slice(x, axis, first, first + int64_t(at.size())), dims);
   }
-  n.graph.noteRange(index, -d, d - 1);
+  n.graph.noteRange(index, isEmbedding(n, x, axis) ? 0 : -d, d - 1);
   return n.e.gather(x, index, axis);
 }
 

@@ -95,6 +95,8 @@ llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, Missing
     return error("no such file: '" + path + "'");
   if (llvm::sys::fs::is_directory(path))
     return error("'" + path + "' is a folder, not an ONNX file");
+  if (!llvm::sys::fs::is_regular_file(path)) // a pipe would block, and is read but once
+    return error("'" + path + "' is not a regular file");
   uint64_t size = 0;
   if (auto ec = llvm::sys::fs::file_size(path, size))
     return error("cannot read '" + path + "': " + ec.message());
@@ -399,6 +401,9 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
   if (!real.str().starts_with(realFolder))
     return error("tensor '" + t.name() + "': its external data '" + location +
                  "' leads out of the model's folder");
+  if (!llvm::sys::fs::is_regular_file(full))
+    return error("external data '" + full.str() + "' of '" + t.name() +
+                 "' is not a regular file");
   uint64_t size = 0;
   if (auto ec = llvm::sys::fs::file_size(full, size))
     return error("cannot read '" + full.str() + "': " + ec.message());

@@ -11,14 +11,20 @@
 #include "passes/Liveness.h"
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/Errno.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
+#include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -146,14 +152,36 @@ struct Configured {
 } // namespace
 static Configured configured;
 
+/// The configuration's text: a file's or, as from `<(...)`, what is written to a pipe.
+static llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> readText(const std::string &path) {
+  auto because = [](const llvm::Twine &why) { return error("cannot read it: " + why); };
+  constexpr int kPatienceMs = 5000; // for a pipe's first byte
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0)
+    return because(llvm::sys::StrError());
+  auto close = llvm::make_scope_exit([&] { ::close(fd); });
+  struct stat info = {};
+  ::fstat(fd, &info);
+  pollfd wanted = {fd, POLLIN, 0};
+  if (S_ISFIFO(info.st_mode) && ::poll(&wanted, 1, kPatienceMs) == 0)
+    return because("it is a pipe that nobody writes to");
+  if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode))
+    return because("it is neither a file nor a pipe");
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  auto text = llvm::MemoryBuffer::getOpenFile(fd, path, /*FileSize=*/-1);
+  if (!text)
+    return because(text.getError().message());
+  return std::move(*text);
+}
+
 /// Sets the flags that the configuration means; says what a user of DeepSpeed should know.
 static llvm::Error readConfig(int argc, char **argv) {
   configured.given = givenFlags(argc, argv);
   if (configFile.empty())
     return llvm::Error::success();
-  auto text = llvm::MemoryBuffer::getFile(configFile);
+  auto text = readText(configFile);
   if (!text)
-    return error("cannot read it: " + text.getError().message());
+    return text.takeError();
   auto config = resolveConfig((*text)->getBuffer(), configured.given, flagNames());
   if (!config)
     return config.takeError();
