@@ -353,6 +353,12 @@ std::string ProgramEmitter::record() const {
   table("inputs", "ninputs", "ninputs");
   table("outputs", "noutputs", "noutputs");
   number("has_loss", loss >= 0);
+  number("batch", m.attrs.i("batch"));
+  number("rows", globalOffset(m, "eval_rows"));
+  if (m.attrs.has("batch_why"))
+    field("batch_why", quoted(m.attrs.s("batch_why")));
+  if (m.attrs.has("weight_result"))
+    field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
   number("loss", loss);
   for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale",
                              "overflow", "skipped", "grad_squares"})

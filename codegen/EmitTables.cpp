@@ -277,7 +277,7 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
 // ---- inputs and outputs
 
 /// With the range of integers that the module's attributes allow an input.
-static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t) {
+static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t, bool byRows = false) {
   std::vector<int64_t> range = m.attrs.ints(("range." + name).str());
   std::string lo = "0", hi = "0", ignore = "INT64_MIN";
   if (range.size() == 3) {
@@ -286,8 +286,9 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
     if (range[2] != range[0])
       ignore = std::to_string(range[2]);
   }
-  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO},\n", quoted(name),
-                 tensorText(t), lo, hi, ignore, quoted(m.attrs.s(("range_node." + name).str())));
+  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}},\n", quoted(name),
+                 tensorText(t), lo, hi, ignore, quoted(m.attrs.s(("range_node." + name).str())),
+                 int(byRows));
 }
 
 llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
@@ -311,13 +312,16 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
     for (unsigned i = 0; i < eval->results.size(); ++i) {
       Value *v = eval->results[i];
       std::string name = i < eval->resultNames.size() ? eval->resultNames[i] : v->name;
+      if (m.attrs.i("weight_result", -1) == i) // the runtime's own
+        name.clear();
       if (v->type.ndim() > ZCCRT_MAX_DIMS)
         return error("output '" + name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
                      " axes");
       auto s = storageOf(v);
       if (!s || s->strides != denseStrides(s->dims))
         return error("output '" + name + "' is a strided view");
-      outputs += ioText(m, name, denseTensor(v->type, plannedOffset(*eval, v)));
+      outputs += ioText(m, name, denseTensor(v->type, plannedOffset(*eval, v)),
+                        llvm::is_contained(m.attrs.ints("rows_results"), int64_t(i)));
       ++noutputs;
     }
   os << "// ---- inputs and outputs: tensor, allowed range, allowed besides, the node that asks "

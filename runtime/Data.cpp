@@ -60,8 +60,76 @@ static bool converts(int from, int to) {
   return toSigned || !fromSigned;
 }
 
-DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &o)
-    : staging(kStagingBytes), seed(o.seed), shuffle(o.shuffle) {
+/// How data of that type and shape become the input's: what to do in numpy; "" if nobody knows.
+static std::string remedy(const zccrt_tensor &t, const Array &a) {
+  size_t rank = a.dims.size(), wanted = t.ndim;
+  // The axis that one has and the other has not, where all behind the samples agree otherwise.
+  auto extraAxis = [](const int64_t *longer, size_t n, const int64_t *shorter) {
+    for (size_t at : {n - 1, size_t(1)}) {
+      bool fits = n > 1;
+      for (size_t i = 1; i + 1 < n; ++i)
+        fits &= shorter[i] == longer[i < at ? i : i + 1];
+      if (fits)
+        return at;
+    }
+    return size_t(0);
+  };
+  if (isInteger(t.elem) && wanted && rank == wanted + 1)
+    if (size_t axis = extraAxis(a.dims.data(), rank, t.dims); axis && a.dims[axis] > 1)
+      return format("the input takes numbers of classes; of one-hot rows they are "
+                    "array.argmax(axis=%zu)",
+                    axis);
+  if (isFloat(t.elem) && isInteger(a.elem) && rank && wanted == rank + 1)
+    if (size_t axis = extraAxis(t.dims, wanted, a.dims.data()); axis == wanted - 1)
+      return format("the input takes one number for each class; of numbers of classes they are "
+                    "numpy.eye(%lld, dtype='%s')[array]",
+                    static_cast<long long>(t.dims[axis]), elemName(t.elem));
+  return "";
+}
+
+/// Whether every sample of the data is one of the input's; dims has at least one axis.
+static bool fitsRows(const zccrt_tensor &t, const std::vector<int64_t> &dims) {
+  size_t rank = t.ndim ? t.ndim : 1;
+  return dims.size() == rank && std::equal(dims.begin() + 1, dims.end(), t.dims + 1, t.dims + rank);
+}
+
+/// The data must have the input's type, or one that stands for it, and its shape but for the number of samples.
+static void expectMatch(const zccrt_io &input, const Array &a) {
+  const zccrt_tensor &t = input.t;
+  bool same = std::equal(a.dims.begin(), a.dims.end(), t.dims, t.dims + t.ndim);
+  bool fits = same || fitsRows(t, a.dims), isElem = converts(a.elem, t.elem);
+  if (fits && isElem)
+    return;
+  std::string what = format("%s, its data are %s", expected(input).c_str(),
+                            typeText(a.elem, a.dims.data(), a.dims.size()).c_str());
+  if (fits)
+    fail("%s; convert them with numpy: array.astype('%s')", what.c_str(), elemName(t.elem));
+  std::string how = remedy(t, a);
+  if (how.empty())
+    how = format("the data may have any number of samples along the first axis, the other axes must agree%s",
+                 isElem ? "" : ", and so must the type");
+  fail("%s; %s", what.c_str(), how.c_str());
+}
+
+/// Refuses data that lack inputs, all of them named. `others`: what the archives hold besides.
+static void expectAll(const std::vector<const zccrt_io *> &missing, const std::vector<std::string> &others) {
+  if (missing.empty())
+    return;
+  std::string what, arrays, had;
+  for (const zccrt_io *in : missing) {
+    const char *between = in == missing.front() ? "" : in == missing.back() ? " and " : ", ";
+    what += format("%s'%s', which is %s", between, in->name, typeText(in->t.elem, in->t.dims, in->t.ndim).c_str());
+    arrays += format("%s'%s'", between, in->name);
+  }
+  for (const std::string &name : others)
+    had += (had.empty() ? "; the archive also has '" : ", '") + name + "'";
+  bool one = missing.size() == 1;
+  fail("no data for input%s %s; give --data=FILE.npz with %s %s, or --data=%s=FILE.npy%s", one ? "" : "s",
+       what.c_str(), one ? "an array" : "arrays", arrays.c_str(), one ? missing[0]->name : "NAME", had.c_str());
+}
+
+DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &o, Rest rest)
+    : staging(kStagingBytes), rest(rest), seed(o.seed), shuffle(o.shuffle && rest == Rest::LeaveOut) {
   std::vector<std::string> names, found, others;
   for (int i = 0; i < p.ninputs; ++i)
     names.push_back(p.inputs[i].name);
@@ -88,66 +156,49 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
   }
   if (!files.tokens.empty())
     bindTokens(files.tokens, o, p);
-  for (int i = 0; i < p.ninputs; ++i) {
-    if (std::any_of(bindings.begin(), bindings.end(),
-                    [&](auto &b) { return b.input == &p.inputs[i]; }))
-      continue;
-    std::string had;
-    for (const std::string &name : others)
-      had += (had.empty() ? "; the archive also has '" : ", '") + name + "'";
-    fail("no data for %s; give --data=FILE.npz with an array '%s', or --data=%s=FILE.npy%s",
-         expected(p.inputs[i]).c_str(), p.inputs[i].name, p.inputs[i].name, had.c_str());
-  }
-  settle();
+  std::vector<const zccrt_io *> missing;
+  for (int i = 0; i < p.ninputs; ++i)
+    if (std::none_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &p.inputs[i]; }))
+      missing.push_back(&p.inputs[i]);
+  expectAll(missing, others);
+  settle(p);
 }
 
 void DataSet::bindArray(const zccrt_io &input, Array array) {
   const zccrt_tensor &t = input.t;
-  std::string have = typeText(array.elem, array.dims.data(), array.dims.size());
-  if (!converts(array.elem, t.elem))
-    fail("%s, its data are %s; convert them with numpy: array.astype('%s')",
-         expected(input).c_str(), have.c_str(), elemName(t.elem));
+  expectMatch(input, array);
   if (isFloat(t.elem) && t.elem != array.elem && elemBytes(t.elem) <= elemBytes(array.elem))
     note(format("'%s' is rounded from %s to %s", input.name, elemName(array.elem),
                 elemName(t.elem)));
   Binding b{&input, std::move(array), 1, 0, elementCount(t), 0};
   const std::vector<int64_t> &dims = b.array.dims;
   bool same = std::equal(dims.begin(), dims.end(), t.dims, t.dims + t.ndim);
-  size_t rank = t.ndim ? t.ndim : 1;
-  if (!same &&
-      (dims.size() != rank || !std::equal(dims.begin() + 1, dims.end(), t.dims + 1, t.dims + rank)))
-    fail("%s, its data are %s; the data may have any number of samples along the first axis, the "
-         "other axes must agree",
-         expected(input).c_str(), have.c_str());
   if (t.ndim && t.dims[0] > 0) {
     b.rows = t.dims[0];
     b.rowElements /= b.rows;
   }
   b.rowStride = b.rowElements;
   if (!same) {
-    b.batches = dims[0] / b.rows;
-    if (!b.batches)
+    b.samples = dims[0];
+    b.batches = b.samples / b.rows;
+    if (!b.samples || (!b.batches && rest == Rest::LeaveOut))
       fail("%s, its data have only %lld sample%s; one batch needs %lld", expected(input).c_str(),
-           static_cast<long long>(dims[0]), dims[0] == 1 ? "" : "s",
+           static_cast<long long>(b.samples), b.samples == 1 ? "" : "s",
            static_cast<long long>(b.rows));
-    if (dims[0] % b.rows)
-      note(format("the last %lld of %lld samples of '%s' are left out: %lld make a batch",
-                  static_cast<long long>(dims[0] % b.rows), static_cast<long long>(dims[0]),
-                  input.name, static_cast<long long>(b.rows)));
   }
   memory += b.array.inMemory;
   bindings.push_back(std::move(b));
 }
 
 /// Settles how many batches there are, and whether rows can be shuffled.
-void DataSet::settle() {
+void DataSet::settle(const zccrt_program &p) {
   const Binding *first = nullptr;
   bool equalRows = true;
   for (const Binding &b : bindings) {
     for (uint64_t x :
          {uint64_t(b.array.elem), uint64_t(b.rows), uint64_t(b.batches), uint64_t(b.rowElements)})
       sizes = hashMix(sizes ^ x) + 1;
-    if (!b.batches)
+    if (!b.samples)
       continue;
     if (!first)
       first = &b;
@@ -161,11 +212,36 @@ void DataSet::settle() {
     batchCount = first->batches;
     rowsPerBatch = first->rows;
     shuffleRows = equalRows;
+    settleRest(p, *first);
   } else if (!bindings.empty()) {
     rowsPerBatch = bindings[0].rows;
   }
   if (shuffle && first && !equalRows)
     note("--shuffle permutes whole batches: the inputs differ in their first dimension");
+}
+
+/// What becomes of the samples behind the last whole batch. They are evaluated where every input that changes has the rows
+/// of which @eval's loss is a mean.
+void DataSet::settleRest(const zccrt_program &p, const Binding &first) {
+  auto number = [](int64_t n) { return static_cast<long long>(n); };
+  bool alike = rest == Rest::Pad && first.rows == p.batch;
+  for (const Binding &b : bindings)
+    alike &= !b.samples || (b.rows == first.rows && b.samples == first.samples);
+  int64_t left = first.samples - first.batches * first.rows;
+  isCut = left && !alike;
+  if (alike)
+    restRows = left;
+  else if (!first.batches)
+    fail("there are only %lld samples; one batch needs %lld", number(first.samples), number(first.rows));
+  else if (left)
+    note(format("the last %lld of %lld samples are left out: %lld make a batch", number(left),
+                number(first.samples), number(first.rows)));
+}
+
+int64_t DataSet::rowsOf(int64_t index) const {
+  if (index < std::max<int64_t>(batchCount, !restRows))
+    return rowsPerBatch;
+  return index == batchCount ? restRows : 0;
 }
 
 uint64_t DataSet::hash() {
@@ -190,7 +266,7 @@ uint64_t DataSet::hash() {
 int64_t DataSet::sampleOf(const Binding &b, int64_t position) const {
   int64_t total = b.batches * b.rows;
   if (!shuffle)
-    return position % total;
+    return position % (restRows ? b.samples : total);
   if (shuffleRows)
     return Permutation(total, seed, position / total)(position % total);
   Permutation batchOrder(b.batches, seed, position / total);
@@ -220,8 +296,9 @@ void DataSet::load(char *arena, int64_t index) {
   for (const Binding &b : bindings) {
     char *to = arena + b.input->t.offset;
     int64_t rowBytes = b.rowElements * elemBytes(b.input->t.elem);
-    if (!b.batches || !shuffle) {
-      copyRows(b, b.batches ? index % b.batches * b.rows : 0, b.rows, to);
+    bool isPadded = restRows && index == batchCount;
+    if (!b.samples || (!shuffle && !isPadded)) {
+      copyRows(b, b.samples ? index % b.batches * b.rows : 0, b.rows, to);
     } else {
       for (int64_t r = 0; r < b.rows; ++r)
         copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
@@ -243,13 +320,13 @@ void DataSet::checkRange(const Binding &b, const char *data, int64_t index) cons
         if ((v >= in.lo && v < in.hi) || v == in.ignore)
           continue;
         int64_t row = i / b.rowElements;
-        int64_t sample = b.batches ? sampleOf(b, index * b.rows + row) : row;
+        int64_t sample = b.samples ? sampleOf(b, index * b.rows + row) : row;
         std::string also =
             in.ignore == INT64_MIN ? "" : format(" (or %lld)", static_cast<long long>(in.ignore));
-        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs",
+        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs%s",
              in.name, static_cast<long long>(sample), static_cast<long long>(v),
              static_cast<long long>(in.lo), static_cast<long long>(in.hi), also.c_str(),
-             in.node ? in.node : "");
+             in.node ? in.node : "", b.advice.c_str());
       }
     }
   });

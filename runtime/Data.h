@@ -1,13 +1,14 @@
 // Which samples a micro-batch gets, and how they come into the arena.
 //
 // Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of
-// samples (a multiple of B; the rest is dropped). An array with exactly the input's own shape is
-// the same for every micro-batch.
+// samples (a multiple of B; the rest is dropped in training). An array with exactly the input's own
+// shape is the same for every micro-batch.
 #pragma once
 
 #include "runtime/Npy.h"
 #include "runtime/Options.h"
 #include "runtime/zccrt.h"
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -25,16 +26,28 @@ private:
   int halfBits;
 };
 
+/// What becomes of the samples behind the last whole batch.
+enum class Rest {
+  LeaveOut,
+  Pad ///< a batch more, filled up with the first samples, where @eval can leave rows out
+};
+
 class DataSet {
 public:
   /// Opens the files and matches them with the program's inputs. Throws a Failure that names what
   /// was expected and what was found. Inputs without data are an error.
-  DataSet(const zccrt_program &p, const DataFiles &files, const Options &o);
+  DataSet(const zccrt_program &p, const DataFiles &files, const Options &o, Rest rest = Rest::LeaveOut);
 
-  /// Batches of B samples in the data; 0 if every input is the same for every micro-batch.
+  /// Whole batches of B samples in the data; 0 if every input is the same for every micro-batch.
   int64_t batches() const { return batchCount; }
   /// Rows of a batch: what samples are counted in.
   int64_t batchRows() const { return rowsPerBatch; }
+  /// Batches of a round through all the data, the padded one included; at least 1.
+  int64_t rounds() const { return std::max<int64_t>(1, batchCount + (restRows > 0)); }
+  /// Whether samples behind the last whole batch are left out.
+  bool leftOut() const { return isCut; }
+  /// How many rows of batch `index` of that round are samples; 0 behind the last.
+  int64_t rowsOf(int64_t index) const;
   /// Bytes that inflated arrays take.
   int64_t bytesInMemory() const { return memory; }
   /// What the user should know: dropped rows, conversions.
@@ -43,7 +56,7 @@ public:
   /// 64 KiB from its first to its last are read.
   uint64_t hash();
 
-  /// Fills the inputs with batch number `index` = (s*K + k)*N + r. Throws if a value is outside its
+  /// Fills the inputs with batch number `index` = (s*K + k)*N + r, or with the padded one behind the whole ones. Throws if a value is outside its
   /// input's range.
   void load(char *arena, int64_t index);
 
@@ -52,14 +65,17 @@ private:
     const zccrt_io *input;
     Array array;
     int64_t rows;    ///< samples a batch takes
-    int64_t batches; ///< 0: the same every time
+    int64_t batches; ///< whole ones
     int64_t rowElements;
     int64_t rowStride; ///< elements from sample to sample
+    int64_t samples = 0; ///< 0: the same every time
+    std::string advice;  ///< ends the message about a value out of range
   };
 
   void bindArray(const zccrt_io &input, Array array);
   void bindTokens(const std::string &path, const Options &o, const zccrt_program &p);
-  void settle();
+  void settle(const zccrt_program &p);
+  void settleRest(const zccrt_program &p, const Binding &first);
   void note(const std::string &text) { noteLines.push_back(text); }
   void copyRows(const Binding &b, int64_t sample, int64_t rows, char *to);
   void checkRange(const Binding &b, const char *data, int64_t index) const;
@@ -68,9 +84,10 @@ private:
   std::vector<Binding> bindings;
   std::vector<std::string> noteLines;
   std::vector<char> staging; ///< one piece of a conversion
-  int64_t batchCount = 0, rowsPerBatch = 1, memory = 0;
+  int64_t batchCount = 0, rowsPerBatch = 1, restRows = 0, memory = 0;
+  Rest rest;
   uint64_t sizes = 0, seed;
-  bool shuffle, shuffleRows = false;
+  bool shuffle, shuffleRows = false, isCut = false;
 };
 
 } // namespace zccrt

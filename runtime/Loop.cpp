@@ -46,7 +46,8 @@ void Session::train() {
     where.step = s;
     StepReport r = trainStep(s);
     bool last = s + 1 == steps;
-    if (!o.evalData.empty() && p.has_loss && (o.evalEvery ? (s + 1) % o.evalEvery == 0 : last)) {
+    bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
+    if (!o.evalData.empty() && p.has_loss && isDue) {
       int64_t samples;
       r.evalLoss = evaluate(*evalData, nullptr, samples);
     }
@@ -124,35 +125,58 @@ void Session::checkGradients(const StepReport &r) {
   });
 }
 
-/// The mean loss over the batches of a data set, each once; nothing if the program computes no
+/// This rank's part of the loss over all samples, of a batch of which so many rows count.
+Weighted Session::lossOf(int64_t rows) const {
+  const zccrt_tensor &t = p.outputs[0].t;
+  double loss = floatAt(arena->base() + t.offset, t.elem, 0);
+  if (!rows)
+    return {};
+  if (p.weight) {
+    double weight = floatAt(arena->base() + p.weight->t.offset, p.weight->t.elem, 0);
+    return weight == 0 ? Weighted() : Weighted{loss * weight, weight}; // nothing counts: 0 / 0
+  }
+  // @eval divides by the whole batch's rows.
+  double weight = static_cast<double>(rows);
+  return {loss * (p.batch ? p.batch : weight), weight};
+}
+
+/// The mean loss over the samples of a data set, each once; nothing if the program computes no
 /// loss. Every rank runs as often as the others; what a rank computes beyond the last batch is not
 /// counted.
 std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samples) {
-  int64_t batches = std::max<int64_t>(set.batches(), 1),
-          rounds = (batches + comm.ranks - 1) / comm.ranks;
+  int64_t rounds = (set.rounds() + comm.ranks - 1) / comm.ranks;
   if (o.eval && o.steps >= 0)
     rounds = std::min(rounds, o.steps);
-  int64_t counted = 0;
-  double sum = 0;
+  const int64_t batch = set.batchRows();
+  Weighted total;
+  samples = 0;
   for (int64_t i = 0; i < rounds; ++i) {
-    int64_t valid = std::min<int64_t>(comm.ranks, batches - i * comm.ranks);
-    set.load(arena->base(), i * comm.ranks + comm.rank);
+    int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
+    if (p.batch)
+      setScalar(p.rows, rows ? rows : batch);
+    set.load(arena->base(), (first + comm.rank) % set.rounds());
     p.eval(arena->base());
     if (p.has_loss) {
-      const zccrt_tensor &t = p.outputs[0].t;
-      double loss = floatAt(arena->base() + t.offset, t.elem, 0);
-      comm.exchange(&loss, sizeof loss, gathered.data());
-      for (int64_t r = 0; r < valid; ++r)
-        sum += gathered[r];
+      Weighted mine = lossOf(rows);
+      if (to && mine.weight != 0) {
+        double mean = mine.sum / mine.weight; // of the rows that count
+        convert(&mean, ZCCRT_F64, arena->base() + p.outputs[0].t.offset, p.outputs[0].t.elem, 1);
+      }
+      comm.exchange(&mine, sizeof mine, gatheredLosses.data());
+      for (const Weighted &w : gatheredLosses) {
+        total.sum += w.sum;
+        total.weight += w.weight;
+      }
     }
+    int64_t batches = std::min<int64_t>(comm.ranks, set.rounds() - first);
     if (to)
-      to->add(arena->base(), valid);
-    counted += valid;
+      to->add(arena->base(), batches, set.rowsOf(first + batches - 1), batch);
+    for (int64_t r = 0; r < batches; ++r)
+      samples += set.rowsOf(first + r);
   }
-  samples = counted * set.batchRows();
-  if (!p.has_loss || !counted)
+  if (!p.has_loss || !samples)
     return std::nullopt;
-  return sum / counted;
+  return total.sum / total.weight;
 }
 
 } // namespace zccrt

@@ -22,14 +22,22 @@ int64_t Array::elements() const {
 
 // ---- files
 
+static const char *kindOf(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISFIFO(mode) ? "a pipe"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
 File::File(const std::string &path) : name(path) {
-  fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without blocking: a pipe that nobody writes to must not keep the ranks waiting.
+  fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0)
     failErrno("cannot read '%s'", path.c_str());
-  struct stat info;
+  struct stat info = {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
-    fail("cannot read '%s': it is not a regular file", path.c_str());
+    fail("cannot read '%s': it is %s, not a regular file", path.c_str(), kindOf(info.st_mode));
   }
   size = info.st_size;
 }

@@ -44,10 +44,21 @@ int Outputs::openSpool() const {
   return fd;
 }
 
-void Outputs::add(const char *arena, int64_t count) {
-  for (const Member &m : members) {
+const char *Outputs::mixed(const zccrt_program &p) {
+  for (int i = p.has_loss; i < p.noutputs; ++i)
+    if (p.outputs[i].name && *p.outputs[i].name && !p.outputs[i].by_rows)
+      return p.outputs[i].name;
+  return nullptr;
+}
+
+void Outputs::add(const char *arena, int64_t count, int64_t rows, int64_t batch) {
+  for (Member &m : members) {
     comm.gather(arena + m.output->t.offset, gathered.data(), m.bytes * comm.ranks, ZCCRT_U8);
-    if (comm.rank == 0 && !writeAll(m.spool, gathered.data(), count * m.bytes))
+    int64_t bytes = count * m.bytes;
+    if (rows < batch && m.output->by_rows)
+      bytes -= m.bytes / batch * (batch - rows);
+    m.written += bytes;
+    if (comm.rank == 0 && !writeAll(m.spool, gathered.data(), bytes))
       failErrno("cannot write '%s'", path.c_str());
   }
   batches += count;
@@ -80,10 +91,10 @@ void Outputs::pack(void *zip, const Member &m) {
   if (dims.empty() && batches != 1)
     dims.push_back(batches);
   else if (!dims.empty())
-    dims[0] *= batches;
+    dims[0] = m.bytes ? m.written / (m.bytes / dims[0]) : dims[0] * batches;
   std::string header = npyHeader(m.output->t.elem, dims),
               name = std::string(m.output->name) + ".npy";
-  int64_t total = m.bytes * batches;
+  int64_t total = m.written;
   zip_fileinfo info = {};
   info.tmz_date.tm_year = 1980; // the same bytes whenever it is written
   info.tmz_date.tm_mday = 1;

@@ -20,8 +20,11 @@ public:
   Outputs(const Outputs &) = delete;
   Outputs &operator=(const Outputs &) = delete;
 
-  /// Every rank calls it after its eval: adds the outputs of ranks 0 to batches - 1.
-  void add(const char *arena, int64_t batches);
+  /// Every rank calls it after its eval: adds the outputs of ranks 0 to batches - 1, of the last of these only the first
+  /// `rows` of `batch` rows.
+  void add(const char *arena, int64_t batches, int64_t rows, int64_t batch);
+  /// The name of an output that cannot be cut into rows; nullptr if each can.
+  static const char *mixed(const zccrt_program &p);
   /// Writes and commits the .npz.
   void finish();
 
@@ -30,6 +33,7 @@ private:
     const zccrt_io *output;
     int64_t bytes; ///< of one batch
     int spool = -1;
+    int64_t written = 0; ///< bytes
   };
 
   void pack(void *zip, const Member &m);

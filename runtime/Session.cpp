@@ -9,7 +9,7 @@
 namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
-    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks) {}
+    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks) {}
 
 /// Runs what may fail on some ranks only, then lets all know.
 void Session::together(const std::function<void()> &phase) {
@@ -65,7 +65,13 @@ void Session::openData() {
     return;
   Options inOrder = o;
   inOrder.shuffle = false;
-  evalData = std::make_unique<DataSet>(p, o.evalData.empty() ? o.data : o.evalData, inOrder);
+  evalData = std::make_unique<DataSet>(p, o.evalData.empty() ? o.data : o.evalData, inOrder, restOfEvaluation());
+}
+
+/// The last samples, fewer than a batch, are evaluated where @eval can leave rows out, of every output that is asked for.
+Rest Session::restOfEvaluation() const {
+  bool canCut = o.outputs.empty() || !Outputs::mixed(p);
+  return p.batch && canCut ? Rest::Pad : Rest::LeaveOut;
 }
 
 void Session::countSteps() {
@@ -125,6 +131,14 @@ void Session::expectSame(uint64_t command) {
   });
 }
 
+/// Why samples are left out of an evaluation.
+void Session::explainRest() {
+  if (const char *name = p.batch && !o.outputs.empty() ? Outputs::mixed(p) : nullptr)
+    log->say(format("note: they are left out of the evaluation because rows of output '%s' cannot be told apart", name));
+  else if (!p.batch && p.batch_why)
+    log->say(format("note: they are left out of the evaluation because %s", p.batch_why));
+}
+
 void Session::announce() {
   if (comm.rank != 0)
     return;
@@ -132,6 +146,8 @@ void Session::announce() {
     for (const std::string &note : set ? set->notes() : std::vector<std::string>())
       if (set == data.get() || !data || !o.evalData.empty())
         log->say("note: " + note);
+  if (evalData && evalData->leftOut())
+    explainRest();
   int threads = threadsPerRank(p, launch);
   std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(),
                             p.ranks, p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",

@@ -13,6 +13,11 @@
 
 namespace zccrt {
 
+/// A part of a mean: values times their weights.
+struct Weighted {
+  double sum = 0, weight = 0;
+};
+
 class Session {
 public:
   Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm);
@@ -28,6 +33,8 @@ public:
 private:
   void together(const std::function<void()> &phase);
   void openData();
+  Rest restOfEvaluation() const;
+  void explainRest();
   void countSteps();
   void openOutputs();
   void expectSame(uint64_t command);
@@ -39,6 +46,7 @@ private:
   const char *firstNotFinite() const;
   void checkGradients(const StepReport &r);
   std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
+  Weighted lossOf(int64_t rows) const;
   template <typename T> void setScalar(int64_t offset, T value);
   ExportForm exportForm() const;
 
@@ -53,7 +61,8 @@ private:
   OutFile exportFile; // of rank 0
   Schedule schedule;
   int64_t steps = 0;
-  std::vector<double> gathered; // one number from every rank
+  std::vector<double> gathered;      // one number from every rank
+  std::vector<Weighted> gatheredLosses; // one from every rank
 };
 
 /// The whole program; returns its exit status.

@@ -161,6 +161,7 @@ typedef struct {
   int64_t ignore; /* allowed besides, INT64_MIN: none */
   const char *node; /* the ONNX node that sets the range, for the message */
   zccrt_tokens tokens;
+  int32_t by_rows; /* of an output: row b is of row b of the inputs alone */
 } zccrt_io;
 
 /* The exported ONNX file is the concatenation of these: literal bytes, then the bytes of a global
@@ -204,6 +205,10 @@ typedef struct {
   const zccrt_io *outputs;
   int32_t noutputs; /* of @eval: the loss first if has_loss */
   int32_t has_loss;
+  int32_t batch; /* rows of a batch, where the first `rows` of them can be evaluated alone; 0: they cannot */
+  int64_t rows;  /* arena offset, i64; -1: the program has no loss */
+  const char *batch_why;      /* why batch is 0 */
+  const zccrt_io *weight;     /* the output by which the losses of batches are weighted; NULL: by their rows */
   int64_t loss; /* arena offset of @micro's loss (f32), -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   int64_t loss_scale, overflow, skipped; /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps

@@ -4,6 +4,7 @@
 #include <minizip/zip.h>
 #include <numeric>
 #include <set>
+#include <sys/stat.h>
 
 using namespace zccrt;
 using namespace runtimetest;
@@ -133,7 +134,10 @@ TEST(Npy, Files) {
       header("{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 4), }"));
   EXPECT_FAILURE(openNpy(f / "huge.npy"), "too large");
   EXPECT_FAILURE(openNpy(f / "none.npy"), "No such file");
-  EXPECT_FAILURE(openNpy(f.path), "not a regular file");
+  EXPECT_FAILURE(openNpy(f.path), "it is a folder, not a regular file");
+  EXPECT_FAILURE(openNpy("/dev/zero"), "it is a device, not a regular file");
+  ASSERT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
+  EXPECT_FAILURE(openNpy(f / "pipe"), "it is a pipe, not a regular file"); // at once, though nobody writes to it
 }
 
 TEST(Npz, StoredAndDeflated) {
@@ -193,8 +197,7 @@ TEST(Data, Sampling) {
   DataSet d(m.program, npz(f / "d.npz"), o);
   EXPECT_EQ(d.batches(), 3);
   EXPECT_EQ(d.batchRows(), 2);
-  ASSERT_EQ(d.notes().size(), 2u);
-  EXPECT_EQ(d.notes()[0], "the last 1 of 7 samples of 'x' are left out: 2 make a batch");
+  EXPECT_EQ(d.notes(), std::vector<std::string>{"the last 1 of 7 samples are left out: 2 make a batch"});
   // Row b of batch i is sample 2 i + b, modulo 6.
   for (int i = 0; i < 7; ++i) {
     d.load(m.arena, i);
@@ -314,6 +317,15 @@ TEST(Data, Refuses) {
             std::string::npos);
   EXPECT_NE(open({{"x", iotaNpy({6})}, {"label", label}}).find("its data are float32 (6,)"),
             std::string::npos);
+  EXPECT_EQ(open({{"x", iotaNpy({2, 3})}, {"label", iotaNpy({2, 4})}}),
+            "input 'label' is int64 (2,), its data are float32 (2, 4); the input takes numbers of classes; of one-hot "
+            "rows they are array.argmax(axis=1)");
+  EXPECT_EQ(open({{"x", npy<int64_t>(ZCCRT_I64, {2}, {0, 1})}, {"label", label}}),
+            "input 'x' is float32 (2, 3), its data are int64 (2,); the input takes one number for each class; of "
+            "numbers of classes they are numpy.eye(3, dtype='float32')[array]");
+  EXPECT_NE(open({{"x", npy<int64_t>(ZCCRT_I64, {2, 2}, {0, 1, 2, 3})}, {"label", label}})
+                .find("the other axes must agree, and so must the type"),
+            std::string::npos);
   EXPECT_NE(open({{"x", iotaNpy({1, 3})}, {"label", label}})
                 .find("have only 1 sample; one batch needs 2"),
             std::string::npos);
@@ -322,9 +334,40 @@ TEST(Data, Refuses) {
           .find("input 'x' has data for 4 batches, input 'label' for 3"),
       std::string::npos);
   EXPECT_EQ(open({{"x", iotaNpy({2, 3})}, {"labels", label}}),
-            "no data for input 'label' is int64 (2,); give --data=FILE.npz with an array 'label', "
+            "no data for input 'label', which is int64 (2,); give --data=FILE.npz with an array 'label', "
             "or --data=label=FILE.npy; "
             "the archive also has 'labels'");
+  EXPECT_EQ(failureOf([&] { DataSet(m.program, DataFiles(), Options()); }),
+            "no data for inputs 'x', which is float32 (2, 3) and 'label', which is int64 (2,); give --data=FILE.npz "
+            "with arrays 'x' and 'label', or --data=NAME=FILE.npy");
+}
+
+TEST(Data, TheLastSamplesMakeAPaddedBatch) {
+  Folder f;
+  Model m;
+  m.program.batch = 2;
+  std::vector<std::pair<std::string, std::string>> five = {
+      {"x", iotaNpy({5, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {5}, {0, 1, 2, 3, 0})}};
+  writeNpz(f / "d.npz", five, 0);
+  DataSet d(m.program, npz(f / "d.npz"), Options(), Rest::Pad);
+  EXPECT_TRUE(d.notes().empty());
+  EXPECT_EQ(d.rounds(), 3);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(d.rowsOf(i), std::vector<int64_t>({2, 2, 1, 0})[i]);
+  d.load(m.arena, 2);
+  EXPECT_EQ(m.x()[0], 12); // sample 4, then the first
+  EXPECT_EQ(m.x()[3], 0);
+  EXPECT_EQ(m.label()[1], 0);
+  // Fewer than a batch; what @eval cannot leave rows out of.
+  writeNpz(f / "one.npz", {{"x", iotaNpy({1, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {1}, {3})}}, 0);
+  DataSet one(m.program, npz(f / "one.npz"), Options(), Rest::Pad);
+  EXPECT_EQ(one.rounds(), 1);
+  EXPECT_EQ(one.rowsOf(0), 1);
+  one.load(m.arena, 0);
+  EXPECT_EQ(m.label()[1], 3);
+  DataSet whole(m.program, npz(f / "d.npz"), Options(), Rest::LeaveOut);
+  EXPECT_EQ(whole.rounds(), 2);
+  EXPECT_EQ(whole.rowsOf(2), 0);
 }
 
 TEST(Data, LabelsOutOfRange) {
@@ -402,9 +445,7 @@ TEST(Tokens, ATextIsItsOwnTokens) {
   writeFile(f / "t.txt", "a small text");
   DataFiles files;
   files.tokens = f / "t.txt";
-  Options o;
-  o.tokenType = TokenType::U8;
-  DataSet d(m.program, files, o);
+  DataSet d(m.program, files, Options()); // of 16 bits they would be no tokens of 256
   m.load(d, 0);
   EXPECT_EQ(m.arena[2], 's');
   EXPECT_EQ(m.arena[10], 'm');
@@ -418,10 +459,17 @@ TEST(Tokens, Refuses) {
   writeFile(f / "t.bin", bytesOf(std::vector<uint16_t>{1, 2, 3}));
   EXPECT_FAILURE(DataSet(m.program, files, Options()), "too few for one batch");
   writeFile(f / "t.bin", bytesOf(std::vector<uint16_t>(20, 60)));
-  DataSet d(m.program, files, Options());
-  EXPECT_FAILURE(m.load(d, 0), "value 60 is not in [0, 50)");
+  Options asked;
+  asked.tokenType = TokenType::U16;
+  DataSet d(m.program, files, asked);
+  EXPECT_FAILURE(m.load(d, 0), "value 60 is not in [0, 50), which node '/node' needs; '" + files.tokens +
+                                   "' is read as uint16 tokens, --tokens-dtype=uint16|uint32|uint8 says otherwise");
+  EXPECT_FAILURE(DataSet(m.program, files, Options()),
+                 "are no tokens of this model, whose input 'input_ids' takes 0 to 49; as uint16 there is 60 among them; as "
+                 "uint32 there is 3932220 among them; as uint8 there is 60 among them; tokenize the text for this "
+                 "model, or name the type with --tokens-dtype");
   writeFile(f / "t.bin", "abc");
-  EXPECT_FAILURE(DataSet(m.program, files, Options()), "no whole number of uint16 tokens");
+  EXPECT_FAILURE(DataSet(m.program, files, asked), "no whole number of uint16 tokens");
   m.inputs[1].name = "attention_mask";
   EXPECT_FAILURE(DataSet(m.program, files, Options()),
                  "input 'attention_mask' is not cut from --tokens");

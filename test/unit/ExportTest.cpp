@@ -187,7 +187,7 @@ TEST(Outputs, JoinsBatches) {
       *reinterpret_cast<float *>(arena) = i;
       for (int k = 0; k < 4; ++k)
         reinterpret_cast<int64_t *>(arena + 64)[k] = 4 * i + k;
-      out.add(arena, 1);
+      out.add(arena, 1, 2, 2);
     }
     out.finish();
     std::vector<std::string> others;
@@ -200,4 +200,16 @@ TEST(Outputs, JoinsBatches) {
     EXPECT_EQ(last, 4 * batches - 1);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(f.path), {}), 1);
   }
+  // Of the last batch one row counts: of outputs by row it is all that is kept.
+  outputs[1].by_rows = 1;
+  auto comm = singleRank();
+  Outputs out(p, f / "o.npz", *comm);
+  out.add(arena, 1, 2, 2);
+  out.add(arena, 1, 1, 2);
+  out.finish();
+  std::vector<std::string> others;
+  std::vector<Array> arrays = openNpz(f / "o.npz", {"loss", "scores/0"}, others);
+  ASSERT_EQ(arrays.size(), 2u);
+  EXPECT_EQ(arrays[0].dims, (std::vector<int64_t>{2}));
+  EXPECT_EQ(arrays[1].dims, (std::vector<int64_t>{3, 2}));
 }

@@ -321,8 +321,7 @@ TEST(Program, Errors) {
     EXPECT_EQ(countOf(r.err, "error:"), 1) << r.err;
     return r.err;
   };
-  EXPECT_CONTAINS(error(""),
-                  "tiny: error: no data for input 'x' is float32 (2, 3); give --data=FILE.npz");
+  EXPECT_CONTAINS(error(""), "tiny: error: no data for inputs 'x', which is float32 (2, 3) and 'label', which is int64 (2,); give");
   EXPECT_CONTAINS(error(d.options() + " --setps=1"), "did you mean '--steps'?");
   EXPECT_CONTAINS(error(d.options() + " --steps=1 --log=/none/x"),
                   "cannot write the log '/none/x': No such file");

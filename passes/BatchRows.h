@@ -1,0 +1,49 @@
+// How the values of a function depend on the rows of its batch: whether one comes of each row alone, or adds up over them.
+#pragma once
+
+#include "ir/Graph.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace zcc {
+
+struct RowKind {
+  enum Kind {
+    Same,  ///< depends on no row
+    Rows,  ///< [outer][batch][inner], row-major: each element of row b comes of row b alone
+    Sum,   ///< a sum over the rows of something that comes of each alone
+    Ratio, ///< a scalar, such a sum by another: a weighted mean
+    Mixed  ///< anything else
+  } kind = Same;
+  int64_t outer = 1;       ///< of Rows
+  Value *weight = nullptr; ///< of Ratio: what it is divided by
+};
+
+/// A batch is the first axis of the function's first argument that has one; arguments with another first axis are taken
+/// for the same in every batch.
+class BatchRows {
+public:
+  explicit BatchRows(const Function &f);
+
+  int64_t batch() const { return batch_; } ///< 0: no argument has an axis
+  RowKind of(const Value *v) const { return kinds.lookup(v); }
+  /// The axis of a value of kind Rows that holds the batch, in its whole or its leading part; nullopt if it is split.
+  std::optional<unsigned> axisOf(const Value *v) const;
+  /// The first node on the way to `v` that mixes rows.
+  const Node *mixing(const Value *v) const;
+
+private:
+  RowKind kindOf(const Node &n) const;
+  RowKind elementwise(const Node &n) const;
+  RowKind ofSums(const Node &n) const;
+  RowKind rowsAt(const Value *result, unsigned axis) const;
+  RowKind matmul(const Node &n) const;
+  RowKind gather(const Node &n) const;
+  RowKind reduction(const Node &n) const;
+  RowKind alongAxes(const Node &n) const;
+  RowKind samplewise(const Node &n) const;
+
+  int64_t batch_ = 0;
+  llvm::DenseMap<const Value *, RowKind> kinds;
+};
+
+} // namespace zcc
