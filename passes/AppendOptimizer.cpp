@@ -15,6 +15,7 @@
 #include "passes/LossScale.h"
 #include "passes/Optimizer.h"
 #include "passes/Pass.h"
+#include "passes/Refusal.h"
 #include "llvm/ADT/DenseMap.h"
 
 using namespace zcc;
@@ -63,7 +64,7 @@ static constexpr int64_t kOverlapElements = 1 << 20;
 llvm::Error Appender::collect() {
   micro_ = m_.function("micro");
   if (!micro_)
-    return error("there is no function '@micro'");
+    return refuse("there is no function '@micro'");
   for (auto &n : micro_->nodes) {
     if (n->op != &ops::assign)
       continue;
@@ -183,7 +184,7 @@ llvm::Error Appender::checkAlgorithm() const {
                      : o_.momentum != 0        ? "--momentum"
                      : !o_.groups.empty()      ? "--param-group"
                                                : nullptr;
-  return flag ? error(llvm::Twine(flag) + " is no setting of the model's own training algorithm; "
+  return flag ? refuse(llvm::Twine(flag) + " is no setting of the model's own training algorithm; "
                                           "--optimizer=NAME trains with zcc's")
               : llvm::Error::success();
 }
@@ -208,7 +209,7 @@ llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
       now[a.get()] = b.splat(0, a->type);
     }
     if (!now.count(a.get()))
-      return error("the model's training algorithm reads the input '" + a->name +
+      return refuse("the model's training algorithm reads the input '" + a->name +
                    "', which micro-batches do not share: --grad-accum must be 1");
   }
   auto mapped = [&](Value *v) { return now.count(v) ? now[v] : v; };

@@ -14,6 +14,7 @@
 // sweep meets them, each assign as soon as its gradient is complete, so later passes use and free
 // gradients in this order.
 #include "passes/Pass.h"
+#include "passes/Refusal.h"
 #include "passes/Sweep.h"
 
 using namespace zcc;
@@ -74,16 +75,16 @@ bool Differentiation::dependsWithoutGradient(const Value *loss) const {
 
 llvm::Error Differentiation::checkLoss() {
   if (fn.results.size() != 1)
-    return error("'@micro' must return the loss alone, it returns " +
+    return refuse("'@micro' must return the loss alone, it returns " +
                  llvm::Twine(fn.results.size()) + " values");
   const Value *loss = fn.results[0];
   if (!loss->type.isScalar() || !isFloat(loss->type.elem))
-    return errorAt(locOf(loss), "the loss '" + loss->name +
+    return refuseAt(locOf(loss), "the loss '" + loss->name +
                                     "' must be a floating-point scalar, it is " + loss->type.str());
   if (trained.empty())
-    return error("no parameter is trained");
+    return refuse("no parameter is trained");
   if (!sweep.active.count(loss) && !dependsWithoutGradient(loss))
-    return errorAt(locOf(loss), "the loss '" + loss->name + "' depends on no trained parameter");
+    return refuseAt(locOf(loss), "the loss '" + loss->name + "' depends on no trained parameter");
   return llvm::Error::success();
 }
 
@@ -141,7 +142,7 @@ static void dropStops(Module &m) {
 llvm::Expected<bool> zcc::differentiate(Module &m, PassContext &ctx) {
   Function *micro = m.function("micro");
   if (!micro)
-    return error("there is no function '@micro' to differentiate");
+    return refuse("there is no function '@micro' to differentiate");
   if (auto e = Differentiation(m, *micro, ctx).run())
     return e;
   dropStops(m);

@@ -9,6 +9,7 @@
 //
 // Views of a gathered tensor are made anew for each cluster, in front of their readers.
 #include "ir/Builder.h"
+#include "passes/Refusal.h"
 #include "passes/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -174,7 +175,7 @@ llvm::Expected<bool> Inserter::run() {
       break;
   }
   if (ctx_.options.maxLive >= 0 && mostLive() > limits_.maxLive)
-    return error(llvm::formatv("--max-live-parameters={0}: @{1} needs {2} elements gathered at once",
+    return refuse(llvm::formatv("--max-live-parameters={0}: @{1} needs {2} elements gathered at once",
                                limits_.maxLive, f_.name, mostLive()).str());
   for (Gather &g : gathers_)
     insert(g);

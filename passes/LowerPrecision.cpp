@@ -21,6 +21,7 @@
 #include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "passes/Pass.h"
+#include "passes/Refusal.h"
 #include "llvm/ADT/DenseMap.h"
 #include <cmath>
 
@@ -255,7 +256,7 @@ llvm::Error Lowering::lower(Function &f) {
 
 llvm::Error Lowering::run() {
   if (m_.has(Property::Differentiated))
-    return error("lower-precision must come before differentiate");
+    return refuse("lower-precision must come before differentiate");
   lowerParams();
   unshareBodies(m_);
   for (auto &f : m_.functions)

@@ -1,4 +1,5 @@
 #include "passes/Optimizer.h"
+#include "passes/Refusal.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Regex.h"
 
@@ -40,17 +41,17 @@ llvm::Error zcc::checkOptimizer(const Options &o) {
     for (const OptimizerDef &def : optimizers())
       known.push_back(def.name);
     std::string n = nearest(o.optimizer, known);
-    return error(
+    return refuse(
         "optimizer '" + o.optimizer + "' is not available" +
         (n.empty() ? "; there are " + llvm::join(known, ", ") : "; did you mean '" + n + "'?"));
   }
   if (o.nesterov && (!(d->uses & OptimizerDef::Momentum) || o.momentum <= 0))
-    return error("nesterov needs sgd with a momentum");
+    return refuse("nesterov needs sgd with a momentum");
   if (o.cycleMomentum && !(d->uses & OptimizerDef::Betas))
-    return error("a cycled momentum needs an optimizer with betas, which " + o.optimizer +
+    return refuse("a cycled momentum needs an optimizer with betas, which " + o.optimizer +
                  " has not");
   if (o.minCoeff > o.maxCoeff)
-    return error("lamb's min-coeff is above its max-coeff");
+    return refuse("lamb's min-coeff is above its max-coeff");
   return llvm::Error::success();
 }
 
@@ -60,7 +61,7 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
     llvm::Regex regex(group.regex);
     std::string why;
     if (!regex.isValid(why))
-      return error("'" + group.regex + "' is no regular expression: " + why);
+      return refuse("'" + group.regex + "' is no regular expression: " + why);
     bool found = false;
     for (size_t i = 0; i < params.size(); ++i) {
       GlobalValue &p = *params[i];
@@ -76,7 +77,7 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
         p.attrs.set("lr_scale", group.lrScale);
     }
     if (!found)
-      return error("no trained parameter is called like '" + group.regex + "'");
+      return refuse("no trained parameter is called like '" + group.regex + "'");
   }
   return llvm::Error::success();
 }

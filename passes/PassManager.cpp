@@ -3,6 +3,7 @@
 #include "ir/Verifier.h"
 #include "passes/Liveness.h"
 #include "passes/PassOptions.h"
+#include "passes/Refusal.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -170,8 +171,10 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
   auto done = llvm::make_scope_exit([] { running.before = nullptr; });
 
   llvm::Expected<bool> changed = p.run(m, context);
-  if (!changed)
-    return withNote(changed.takeError(), saveReproducer(running));
+  if (!changed) {
+    llvm::Error e = changed.takeError();
+    return e.isA<Refusal>() ? std::move(e) : withNote(std::move(e), saveReproducer(running));
+  }
   bool honest = true;
 #ifdef NDEBUG
   bool compare = dump.verifyRoundtrip;

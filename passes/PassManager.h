@@ -29,8 +29,9 @@ public:
 
   /// Adds a pass of Passes.def.
   void add(llvm::StringRef name);
-  /// Runs all. On failure the module as it was before the pass is in zcc-crash.zir, and the error
-  /// says how to go on from there.
+  void add(const PassDef &p) { passes.push_back(&p); }
+  /// Runs all. Where a pass fails, other than by a refusal (passes/Refusal.h), the module as it was
+  /// before it is in zcc-crash.zir, and the error says how to go on from there.
   llvm::Error run(Module &m);
   /// How many bytes of workspace the code of a node needs (PassContext::workspaceBytes); without it
   /// none are planned.

@@ -8,6 +8,7 @@
 //   %y = silu %x                                : f32[8x64]
 #include "passes/Simplify.h"
 #include "passes/Pass.h"
+#include "passes/Refusal.h"
 #include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/bit.h"
@@ -295,7 +296,7 @@ static llvm::Expected<bool> simplifyFunction(Module &m, Function &f) {
 
 llvm::Expected<bool> zcc::simplify(Module &m, PassContext &) {
   if (m.has(Property::Optimized))
-    return error("simplify must come before append-optimizer");
+    return refuse("simplify must come before append-optimizer");
   bool changed = false;
   for (auto &f : m.functions) {
     if (f->isKernel)

@@ -1,6 +1,7 @@
 #include "passes/Sweep.h"
 #include "ir/Control.h"
 #include "ir/ops/Rules.h"
+#include "passes/Refusal.h"
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -25,12 +26,12 @@ llvm::Expected<Gradients> Sweep::rule(Node &n, Builder &b, ArrayRef<Value *> dy)
   if (callsBodies(op))
     return gradientsThroughBodies(n, b, dy, active);
   if (op.noGrad)
-    return errorAt(n.loc, "the loss needs the gradient of '" + llvm::Twine(op.name) +
+    return refuseAt(n.loc, "the loss needs the gradient of '" + llvm::Twine(op.name) +
                               "', which has none: " + op.noGrad);
   if (op.gradFn) {
     Gradients g = op.gradFn(b, n, dy);
     if (g.empty())
-      return errorAt(n.loc, "the loss needs the gradient of a saved result of '" +
+      return refuseAt(n.loc, "the loss needs the gradient of a saved result of '" +
                                 llvm::Twine(op.name) + "', which has none");
     return g;
   }
