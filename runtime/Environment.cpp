@@ -192,44 +192,4 @@ void checkCpu(const char *isa) {
          missing.c_str());
 }
 
-// ---- memory
-
-static int64_t firstNumber(const char *path) {
-  std::ifstream file(path);
-  int64_t n;
-  return file >> n ? n : -1;
-}
-
-int64_t memoryLeft() {
-  int64_t left = INT64_MAX;
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("MemAvailable:", 0) == 0)
-      left = atoll(line.c_str() + 13) * 1024;
-  constexpr struct {
-    const char *limit, *used;
-  } groups[] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                 "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
-  for (auto &g : groups) {
-    int64_t limit = firstNumber(g.limit), used = firstNumber(g.used);
-    // What is used includes page cache, which gives way; only the limit itself is firm.
-    if (limit > 0 && used >= 0)
-      left = std::min(left, limit);
-  }
-  return left;
-}
-
-void checkMemory(int64_t bytesPerRank, int ranksOnNode) {
-  int64_t left = memoryLeft(), needed = bytesPerRank * ranksOnNode;
-  if (needed <= left)
-    return;
-  double gib = 1024.0 * 1024 * 1024;
-  std::string each =
-      ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
-  fail("the program needs %.2f GiB of memory%s, this machine has %.2f GiB left; compile for more "
-       "ranks or a smaller batch",
-       needed / gib, each.c_str(), left / gib);
-}
-
 } // namespace zccrt

@@ -1,4 +1,4 @@
-// The process before the real work: OpenMP's environment, cores, malloc, CPU features, memory left.
+// The process before the real work: OpenMP's environment, cores, malloc, CPU features.
 #pragma once
 
 #include "runtime/zccrt.h"
@@ -36,10 +36,5 @@ void checkCpu(const char *isa);
 /// Whether this CPU has a feature, by its name in the compiler ("avx2", "avx512bf16") or in
 /// /proc/cpuinfo ("avx512_bf16").
 bool cpuHas(const std::string &feature);
-
-/// Throws a Failure if the node has less memory left than its ranks need together.
-void checkMemory(int64_t bytesPerRank, int ranksOnNode);
-/// Bytes of memory that can still be had, at most what a control group allows.
-int64_t memoryLeft();
 
 } // namespace zccrt

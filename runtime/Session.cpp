@@ -1,6 +1,7 @@
 #include "runtime/Session.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
+#include "runtime/Memory.h"
 #include "runtime/Weights.h"
 #include <csignal>
 #include <cstdio>

@@ -3,6 +3,7 @@
 #include "RuntimeTest.h"
 #include "runtime/Environment.h"
 #include "runtime/Hash.h"
+#include "runtime/Memory.h"
 #include "runtime/Weights.h"
 #include <numeric>
 

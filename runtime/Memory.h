@@ -1,0 +1,21 @@
+// How much memory the process may have: the machine's, its control groups', its address space's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace zccrt {
+
+/// Throws a Failure if the node has less memory left than its ranks need together, or this process
+/// may map less than it needs.
+void checkMemory(int64_t bytesPerRank, int ranksOnNode);
+/// Bytes of memory that can still be had, at most what control groups allow.
+int64_t memoryLeft();
+
+/// The least limit of the process's control groups and all of their parents, of both versions;
+/// INT64_MAX where none is set. `root`: of the file system, another one in tests.
+int64_t groupLimit(const std::string &root = "");
+/// What the process may still map (ulimit -v); INT64_MAX without a limit.
+int64_t addressSpaceLeft();
+
+} // namespace zccrt
