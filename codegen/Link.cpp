@@ -1,10 +1,10 @@
 #include "codegen/Link.h"
+#include "codegen/Compilers.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
-#include "llvm/Support/Program.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
 #include <algorithm>
@@ -16,28 +16,6 @@ namespace fs = llvm::sys::fs;
 namespace path = llvm::sys::path;
 
 namespace {
-/// A folder for sources and objects, removed at the end unless somebody shall look into it.
-class WorkFolder {
-public:
-  llvm::SmallString<128> path;
-  bool keep = false;
-  ~WorkFolder() {
-    if (!keep && !path.empty())
-      fs::remove_directories(path);
-  }
-  std::string file(StringRef name) const {
-    llvm::SmallString<128> p(path);
-    path::append(p, name);
-    return p.str().str();
-  }
-};
-
-/// A running compiler.
-struct Job {
-  llvm::sys::ProcessInfo process;
-  std::string log;
-};
-
 /// One translation unit, NAME.cpp.
 struct Part {
   std::string name;
@@ -46,45 +24,24 @@ struct Part {
 };
 } // namespace
 
-static llvm::Error writeFile(StringRef path, StringRef bytes) {
-  std::error_code ec;
-  llvm::raw_fd_ostream os(path, ec);
-  if (!ec) {
-    os << bytes;
-    os.close();
-    ec = os.error();
-    os.clear_error();
+/// What compilers that failed say: that the disk is full, or a fault of ours.
+static llvm::Error explain(llvm::ArrayRef<Job> failed, WorkFolder &work, StringRef what) {
+  for (const Job &j : failed)
+    if (auto e = work.checkRoom(j.log))
+      return e;
+  llvm::Error all = llvm::Error::success();
+  for (const Job &j : failed) {
+    work.keep();
+    std::string text;
+    if (auto log = llvm::MemoryBuffer::getFile(j.log))
+      for (StringRef line : llvm::split((*log)->getBuffer(), '\n'))
+        if (line.contains("error") && std::count(text.begin(), text.end(), '\n') < 5)
+          text += "\n" + line.str();
+    all = llvm::joinErrors(std::move(all), error("internal: " + what +
+                                                 " failed; sources and log are kept in '" +
+                                                 work.path() + "'" + text));
   }
-  return ec ? error("cannot write '" + path + "': " + ec.message()) : llvm::Error::success();
-}
-
-static llvm::Expected<Job> start(std::vector<std::string> args, std::string log) {
-  std::vector<StringRef> refs(args.begin(), args.end());
-  std::string message;
-  bool failed = false;
-  std::optional<StringRef> redirects[] = {StringRef(""), StringRef(log), StringRef(log)};
-  Job j;
-  j.log = log;
-  j.process =
-      llvm::sys::ExecuteNoWait(args[0], refs, std::nullopt, redirects, 0, &message, &failed);
-  if (failed)
-    return error("cannot run '" + args[0] + "', the compiler that zcc was built with: " + message);
-  return j;
-}
-
-static llvm::Error finish(Job &j, WorkFolder &work, StringRef what) {
-  std::string message;
-  llvm::sys::ProcessInfo done = llvm::sys::Wait(j.process, std::nullopt, &message);
-  if (done.ReturnCode == 0)
-    return llvm::Error::success();
-  work.keep = true;
-  std::string text;
-  if (auto log = llvm::MemoryBuffer::getFile(j.log))
-    for (StringRef line : llvm::split((*log)->getBuffer(), '\n'))
-      if (line.contains("error") && std::count(text.begin(), text.end(), '\n') < 5)
-        text += "\n" + line.str();
-  return error("internal: " + what + " failed; sources and log are kept in '" + work.path + "'" +
-               text);
+  return all;
 }
 
 /// The libraries that CMake found; those outside the system's folders are named to the loader, too.
@@ -124,18 +81,20 @@ llvm::Expected<std::string> zcc::isaOf(StringRef march) {
                                      "avx512ifma", "avx512vpopcntdq",
                                      "avxvnni",    "amx_tile",
                                      "amx_int8",   "amx_bf16"};
-  llvm::SmallString<128> log;
-  if (auto ec = fs::createTemporaryFile("zcc-isa", "txt", log))
-    return error("cannot write a temporary file: " + ec.message());
-  auto job = start({ZCC_CXX, "-march=" + march.str(), "-dM", "-E", "-x", "c", "/dev/null"},
-                   log.str().str());
+  WorkFolder work;
+  if (auto e = work.make())
+    return e;
+  auto job = start(work, {ZCC_CXX, "-march=" + march.str(), "-dM", "-E", "-x", "c", "/dev/null"},
+                   "macros");
   if (!job)
     return job.takeError();
-  std::string message;
-  llvm::sys::ProcessInfo done = llvm::sys::Wait(job->process, std::nullopt, &message);
-  auto text = llvm::MemoryBuffer::getFile(log);
-  fs::remove(log);
-  if (done.ReturnCode != 0 || !text)
+  int status = finish(*job);
+  auto text = llvm::MemoryBuffer::getFile(job->log);
+  bool isWhole = status == 0 && text && (*text)->getBuffer().contains("__STDC_VERSION__");
+  if (!isWhole)
+    if (auto e = work.checkRoom(job->log))
+      return e;
+  if (!isWhole)
     return error("the compiler does not know --march=" + march);
   std::vector<std::string> found;
   for (StringRef f : kFeatures) {
@@ -147,6 +106,18 @@ llvm::Expected<std::string> zcc::isaOf(StringRef march) {
 }
 
 // ---- files
+
+std::error_code zcc::writeFile(StringRef path, StringRef bytes) {
+  std::error_code ec;
+  llvm::raw_fd_ostream os(path, ec);
+  if (ec)
+    return ec;
+  os << bytes;
+  os.close();
+  ec = os.error();
+  os.clear_error();
+  return ec;
+}
 
 llvm::Error zcc::checkWritable(StringRef out) {
   if (fs::is_directory(out))
@@ -169,38 +140,42 @@ static llvm::Error install(StringRef from, const std::string *bytes, StringRef o
     return error("cannot write '" + out + "': " + ec.message());
   ::close(fd);
   llvm::sys::RemoveFileOnSignal(temp);
-  llvm::Error e = llvm::Error::success();
   std::error_code ec;
   if (bytes)
-    e = writeFile(temp, *bytes);
+    ec = writeFile(temp, *bytes);
   else
     ec = fs::copy_file(from, temp);
-  if (!e && !ec && !bytes)
-    ec = fs::setPermissions(temp, fs::perms(0777 & ~fs::getUmask()));
-  else if (!e && !ec)
-    ec = fs::setPermissions(temp, fs::perms(0666 & ~fs::getUmask()));
-  if (!e && !ec)
+  if (!ec)
+    ec = fs::setPermissions(temp, fs::perms((bytes ? 0666 : 0777) & ~fs::getUmask()));
+  if (!ec)
     ec = fs::rename(temp, out);
-  if (e || ec)
+  if (ec)
     fs::remove(temp);
   llvm::sys::DontRemoveFileOnSignal(temp);
-  if (e)
-    return e;
   return ec ? error("cannot write '" + out + "': " + ec.message()) : llvm::Error::success();
 }
 
 // ---- compile and link
 
+static llvm::Error writeWork(const WorkFolder &work, StringRef name, StringRef bytes) {
+  std::error_code ec = writeFile(work.file(name), bytes);
+  if (!ec)
+    return llvm::Error::success();
+  if (auto e = work.checkRoom(""))
+    return e;
+  return error("cannot write '" + work.file(name) + "': " + ec.message());
+}
+
 /// Compiles NAME.cpp to NAME.o for each part, all at once.
 static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, StringRef march) {
-  std::vector<Job> jobs;
-  llvm::Error failed = llvm::Error::success();
+  std::vector<Job> jobs, failed;
+  llvm::Error notStarted = llvm::Error::success();
   for (const Part &p : parts) {
     std::vector<std::string> args = {ZCC_CXX,
                                      "-std=c++20",
                                      "-c",
                                      "-I" ZCC_SOURCE_DIR,
-                                     "-Wa,-I" + work.path.str().str(),
+                                     "-Wa,-I" + work.path().str(),
                                      "-march=" + march.str(),
                                      "-fno-math-errno",
                                      "-fno-trapping-math",
@@ -208,15 +183,16 @@ static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, St
     llvm::append_range(args, p.flags);
     llvm::append_range(args, sanitizers());
     args.insert(args.end(), {work.file(p.name + ".cpp"), "-o", work.file(p.name + ".o")});
-    auto job = start(args, work.file(p.name + ".log"));
+    auto job = start(work, args, p.name + ".log");
     if (job)
       jobs.push_back(*job);
     else
-      failed = llvm::joinErrors(std::move(failed), job.takeError());
+      notStarted = llvm::joinErrors(std::move(notStarted), job.takeError());
   }
-  for (Job &j : jobs)
-    failed = llvm::joinErrors(std::move(failed), finish(j, work, "compiling the program"));
-  return failed;
+  for (const Job &j : jobs)
+    if (finish(j) != 0)
+      failed.push_back(j);
+  return llvm::joinErrors(std::move(notStarted), explain(failed, work, "compiling the program"));
 }
 
 static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts) {
@@ -227,21 +203,24 @@ static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts) {
   llvm::append_range(args, libraries());
   args.push_back("-lpthread");
   llvm::append_range(args, sanitizers());
-  auto linker = start(args, work.file("link.log"));
-  return linker ? finish(*linker, work, "linking the program") : linker.takeError();
+  auto linker = start(work, args, "link.log");
+  if (!linker)
+    return linker.takeError();
+  return finish(*linker) == 0 ? llvm::Error::success()
+                              : explain(*linker, work, "linking the program");
 }
 
 llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {
   WorkFolder work;
-  if (auto ec = fs::createUniqueDirectory("zcc", work.path))
-    return error("cannot make a temporary folder: " + ec.message());
+  if (auto e = work.make())
+    return e;
   std::vector<Part> parts = {{"program", program.program, {"-O1"}}};
   for (size_t i = 0; i < program.kernels.size(); ++i)
     parts.push_back({"kernels" + std::to_string(i), program.kernels[i], {"-O3", "-fopenmp"}});
   for (const Part &p : parts)
-    if (auto e = writeFile(work.file(p.name + ".cpp"), p.source))
+    if (auto e = writeWork(work, p.name + ".cpp", p.source))
       return e;
-  if (auto e = writeFile(work.file("literals.bin"), program.literals))
+  if (auto e = writeWork(work, "literals.bin", program.literals))
     return e;
   if (auto e = compileParts(work, parts, march))
     return e;

@@ -10,6 +10,8 @@ namespace zcc {
 /// compiler does not know the architecture.
 llvm::Expected<std::string> isaOf(llvm::StringRef march);
 
+/// Writes a file; what keeps it from being whole.
+std::error_code writeFile(llvm::StringRef path, llvm::StringRef bytes);
 /// An error if `path` (and its .weights) cannot be written; creates nothing.
 llvm::Error checkWritable(llvm::StringRef path);
 

@@ -6,6 +6,7 @@
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
 #include "tools/Npz.h"
+#include "tools/Process.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/InitLLVM.h"
@@ -174,8 +175,7 @@ static llvm::Error process(const cl::list<const PassDef *> &passes, const Option
   return llvm::Error::success();
 }
 
-int main(int argc, char **argv) {
-  llvm::InitLLVM init(argc, argv);
+static int run(int argc, char **argv) {
   PassList passes;
   if (!parseCommandLine(argc, argv, "zcc-opt: runs passes on .zir\n"))
     return 1;
@@ -193,4 +193,9 @@ int main(int argc, char **argv) {
     return 1;
   }
   return report("zcc-opt", process(passes.list, *options, std::move(*m)));
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  return zcc::runTool(argc, argv, run, [] {});
 }

@@ -1,5 +1,6 @@
 // zcc: an ONNX model (or a .zir module as it comes from the frontend) -> a native training program.
 #include "codegen/CheckSchedule.h"
+#include "codegen/Compilers.h"
 #include "codegen/EmitProgram.h"
 #include "codegen/KernelCall.h"
 #include "codegen/Link.h"
@@ -11,6 +12,7 @@
 #include "passes/Liveness.h"
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
+#include "tools/Process.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -497,7 +499,7 @@ static llvm::Error compile(int argc, char **argv) {
   return link(*program, march, output);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
   if (report("zcc", refuseMissing(argc, argv)))
     return 1;
   if (!parseCommandLine(argc, argv, "zcc: compiles an ONNX model to a native training program"))
@@ -514,3 +516,5 @@ int main(int argc, char **argv) {
   }
   return report(llvm::sys::path::filename(model), compile(argc, argv));
 }
+
+int main(int argc, char **argv) { return zcc::runTool(argc, argv, run, stopCompilers); }
