@@ -116,7 +116,7 @@ Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
     if (v.list)
       invalid("a sequence is used where a tensor is needed");
   if (std::string broken = checkAttrs(op, attrs); !broken.empty())
-    invalid(broken);
+    invalid(withoutRule(broken));
   if (auto folded = fold(op, operands, attrs))
     return *folded;
   llvm::SmallVector<Value *, 4> values;

@@ -5,6 +5,7 @@
 #include "frontend/ImportTraining.h"
 #include "frontend/Loss.h"
 #include "ir/Control.h"
+#include "ir/Verifier.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
@@ -243,6 +244,17 @@ static llvm::Error addAlgorithm(const OnnxFile &file, const ImportOptions &optio
   return llvm::Error::success();
 }
 
+/// What the operators' importers let through although the IR has no meaning for it: said here, about the model's nodes,
+/// and not by whatever pass comes first.
+static llvm::Error verifyImport(const Module &m, StringRef file) {
+  Problems problems;
+  for (const Violation &v : violations(m)) {
+    Loc loc = v.node ? v.node->loc : v.global ? v.global->loc : nullptr;
+    problems.invalid(withoutRule(v.text).str(), loc);
+  }
+  return problems.take(file);
+}
+
 llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given,
                                                         ImportReport &report) {
   ImportOptions options = given;
@@ -305,6 +317,8 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     report.warnings.push_back(
         "nothing is trained: the model has no initializer that looks like a weight; "
         "name some with --train=REGEX");
+  if (auto e = verifyImport(*module, (*file)->name))
+    return e;
   auto state = exportedState(**file, **parameters);
   if (!state)
     return state.takeError();

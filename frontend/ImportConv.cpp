@@ -5,26 +5,45 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
+std::vector<int64_t> zcc::windowInts(NodeImport &n, const char *name, size_t count,
+                                     int64_t otherwise, int64_t least) {
+  auto v = n.ints(name);
+  if (v.empty())
+    v.assign(count, otherwise);
+  if (v.size() != count)
+    invalid("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(count) + " values, it has " +
+            llvm::Twine(v.size()));
+  for (int64_t i : v) {
+    if (least == 1 && i < 1)
+      invalid("attribute '" + llvm::Twine(name) + "' must be positive");
+    if (i < least || i > INT32_MAX)
+      invalid("attribute '" + llvm::Twine(name) + "' is out of range: " + llvm::Twine(i));
+  }
+  return v;
+}
+
+void zcc::checkKernelShape(NodeImport &n, const Val &weight) {
+  auto said = n.ints("kernel_shape");
+  if (!said.empty() && llvm::ArrayRef(said) != weight.dims().drop_front(2))
+    invalid("attribute 'kernel_shape' does not fit the weight, which is " + weight.type.str());
+}
+
 Windows Windows::from(NodeImport &n, const Val &x, ArrayRef<int64_t> kernelDims) {
   Windows w;
   w.kernel = kernelDims.vec();
   size_t rank = w.kernel.size();
   if (x.rank() != int64_t(rank) + 2)
     invalid("a window of " + llvm::Twine(rank) + " axes over " + x.type.str());
-  auto read = [&](const char *name, int64_t otherwise) {
-    auto v = n.ints(name);
-    v.resize(rank, otherwise);
-    for (int64_t i : v)
-      if (i < 1)
-        invalid("attribute '" + llvm::Twine(name) + "' must be positive");
-    return v;
-  };
-  w.strides = read("strides", 1);
-  w.dilations = read("dilations", 1);
+  if (llvm::any_of(w.kernel, [](int64_t k) { return k < 0 || k > INT32_MAX; }))
+    invalid("attribute 'kernel_shape' is out of range");
+  w.strides = windowInts(n, "strides", rank, 1, 1);
+  w.dilations = windowInts(n, "dilations", rank, 1, 1);
   w.lo.assign(rank, 0);
   w.hi.assign(rank, 0);
   w.ceiled.assign(rank, 0);
   auto pads = n.ints("pads");
+  if (pads.size() == 2 * rank)
+    pads = windowInts(n, "pads", 2 * rank, 0, -INT32_MAX);
   std::string automatic = n.s("auto_pad", "NOTSET");
   bool ceil = n.i("ceil_mode", 0) != 0;
   for (size_t a = 0; a < rank; ++a) {
@@ -73,7 +92,7 @@ void conv(NodeImport &n) {
   Val x = n.in(0), w = n.in(1);
   if (w.rank() != x.rank() || x.rank() < 3)
     invalid("operands do not fit: " + x.type.str() + " and " + w.type.str());
-  n.ignore({"kernel_shape"}); // the weight's own
+  checkKernelShape(n, w);
   Attrs a = Windows::from(n, x, w.dims().drop_front(2)).attrs();
   a.set("group", n.i("group", 1));
   Vals operands{x, w};
@@ -96,14 +115,10 @@ void convTranspose(NodeImport &n) {
   if (w.rank() != x.rank() || x.rank() < 3)
     invalid("operands do not fit: " + x.type.str() + " and " + w.type.str());
   size_t rank = x.rank() - 2;
-  auto ints = [&](const char *name, int64_t otherwise) {
-    auto v = n.ints(name);
-    v.resize(rank, otherwise);
-    return v;
-  };
-  n.ignore({"kernel_shape"});
-  auto strides = ints("strides", 1), dilations = ints("dilations", 1),
-       more = ints("output_padding", 0);
+  checkKernelShape(n, w);
+  auto strides = windowInts(n, "strides", rank, 1, 1),
+       dilations = windowInts(n, "dilations", rank, 1, 1),
+       more = windowInts(n, "output_padding", rank, 0, 0);
   auto pads = n.ints("pads"), wanted = n.ints("output_shape");
   if (wanted.size() == rank + 2)
     wanted.erase(wanted.begin(), wanted.begin() + 2);

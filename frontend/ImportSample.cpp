@@ -1,5 +1,5 @@
 // Sampling images at computed positions: GridSample, AffineGrid, DeformConv.
-#include "frontend/Importer.h"
+#include "frontend/Windows.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 
@@ -209,14 +209,11 @@ void deformConv(NodeImport &n) {
   Val x = n.in(0), w = n.in(1), offset = n.in(2);
   if (x.rank() != 4)
     unsupported(llvm::Twine(x.rank() - 2) + " spatial axes");
-  n.ignore({"kernel_shape"});
-  auto ints = [&](const char *name, size_t count, int64_t otherwise) {
-    auto v = n.ints(name);
-    v.resize(count, otherwise);
-    return v;
-  };
-  auto strides = ints("strides", 2, 1), dilations = ints("dilations", 2, 1),
-       pads = ints("pads", 4, 0);
+  if (w.rank() != 4)
+    invalid("operands do not fit: " + x.type.str() + " and " + w.type.str());
+  checkKernelShape(n, w);
+  auto strides = windowInts(n, "strides", 2, 1, 1), dilations = windowInts(n, "dilations", 2, 1, 1),
+       pads = windowInts(n, "pads", 4, 0, -INT32_MAX);
   int64_t group = n.i("group", 1), offsetGroups = n.i("offset_group", 1);
   if (group < 1 || offsetGroups < 1 || x.count() == 0)
     invalid("cannot sample " + x.type.str() + " in groups");

@@ -323,21 +323,12 @@ void GraphImporter::importNodes(ArrayRef<const onnx_pb::NodeProto *> nodes, Scop
     importNode(*nodes[i], scope, int64_t(i));
 }
 
-/// "Resize" alone, or "com.microsoft.Resize".
 static std::string qualified(const onnx_pb::NodeProto &n) {
-  bool standard = n.domain().empty() || n.domain() == "ai.onnx";
-  return "'" + (standard ? "" : n.domain() + ".") + n.op_type() + "'";
-}
-
-static const onnx_pb::FunctionProto *functionOf(const OnnxFile &file, const onnx_pb::NodeProto &n) {
-  for (auto &f : file.model().functions())
-    if (f.name() == n.op_type() && f.domain() == n.domain() && f.overload() == n.overload())
-      return &f;
-  return nullptr;
+  return "'" + qualifiedName(n.domain(), n.op_type()) + "'";
 }
 
 static bool isUnknown(const OnnxFile &file, const onnx_pb::NodeProto &n) {
-  return !findOnnxOp(n.op_type(), n.domain()) && !isRenamed(n.op_type()) && !functionOf(file, n);
+  return !findOnnxOp(n.op_type(), n.domain()) && !isRenamed(n.op_type()) && !file.functions.calledBy(n);
 }
 
 void zcc::findUnknown(const OnnxFile &file, Problems &problems) {
@@ -361,6 +352,14 @@ void GraphImporter::standIn(const std::string &name, Scope &scope) {
       Emitter::of(e.materialize(e.expand(Emitter::number(0, t->elem), t->dims)));
 }
 
+bool GraphImporter::isTooMany(const Scope &scope) {
+  if (scope.isMain || ++copies_ <= kMostExpanded)
+    return false;
+  problems.add(error("calls of local functions and iterations of loops become more than " +
+                     llvm::Twine(kMostExpanded) + " nodes, which is the most that zcc takes"));
+  return true;
+}
+
 void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index) {
   Loc outer = e.loc;
   e.loc =
@@ -380,6 +379,8 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
     bool decides = n.op_type() == "If" && n.input_size() && s == n.input(0); // which branch is open
     isBlocked |= failed && (decides || !scope.find(s));
   });
+  if (isTooMany(scope))
+    return fail();
   if (isBlocked) {
     if (isUnknown(file, n))
       problems.unsupported(qualified(n), e.loc);
@@ -426,7 +427,7 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
 }
 
 bool GraphImporter::importCall(NodeImport &call) {
-  const onnx_pb::FunctionProto *f = functionOf(file, call.node);
+  const onnx_pb::FunctionProto *f = file.functions.calledBy(call.node);
   if (!f)
     return false;
   Scope body;

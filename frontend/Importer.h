@@ -164,7 +164,10 @@ private:
   void standIn(const std::string &name, Scope &scope);
   void importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index);
   bool importCall(NodeImport &n);
+  /// Counts a node that is not the main graph's; whether there were more of them than zcc takes.
+  bool isTooMany(const Scope &scope);
   int64_t randoms_ = 0;
+  int64_t copies_ = 0; ///< nodes of functions and subgraphs, once for each call and iteration
   llvm::DenseSet<Value *> named_; ///< values that have a name of the model
 };
 

@@ -166,6 +166,10 @@ llvm::Error OnnxFile::parse(UseAlgorithm use) {
       model_->CopyFrom(before);
     }
   }
+  auto local = LocalFunctions::of(*model_);
+  if (!local)
+    return local.takeError();
+  functions = std::move(*local);
   auto *graph = model_->mutable_graph();
   raw.resize(graph->initializer_size(), {-1, 0}); // what training adds is in its own messages
   for (int i = 0; i < graph->initializer_size(); ++i) {
@@ -371,7 +375,7 @@ llvm::Expected<Initializer> OnnxFile::resolve(const onnx_pb::TensorProto &t, int
 }
 
 llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer &out) const {
-  int64_t length = -1;
+  int64_t length = out.bytes;
   for (auto &p : t.external_data()) {
     if (p.key() == "location")
       out.file = p.value();
@@ -395,6 +399,9 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
     out.place = Initializer::Missing; // refused, if it is, with all others
     return llvm::Error::success();
   }
+  if (llvm::sys::fs::is_directory(full))
+    return error("tensor '" + t.name() + "': its external data '" + full.str() +
+                 "' is a folder, not a file");
   if (llvm::sys::fs::real_path(full, real) || llvm::sys::fs::real_path(folder, realFolder))
     return error("cannot read '" + full.str() + "'");
   realFolder += "/";
@@ -407,7 +414,7 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
   uint64_t size = 0;
   if (auto ec = llvm::sys::fs::file_size(full, size))
     return error("cannot read '" + full.str() + "': " + ec.message());
-  if (length >= 0 && length != out.bytes)
+  if (length != out.bytes)
     return error("tensor '" + t.name() + "' has " + llvm::Twine(length) +
                  " bytes of external data, its shape needs " + llvm::Twine(out.bytes));
   if (out.offset < 0 || out.offset > int64_t(size) || out.bytes > int64_t(size) - out.offset)

@@ -2,6 +2,7 @@
 // initializer is. Weights stay file ranges; nothing of a model larger than memory is loaded whole.
 #pragma once
 
+#include "frontend/LocalFunctions.h"
 #include "frontend/TrainingGraph.h"
 #include "ir/Diag.h"
 #include "ir/Type.h"
@@ -64,7 +65,8 @@ enum class UseAlgorithm { No, Loss, Yes };
 class OnnxFile {
 public:
   /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, operators
-  /// older than those of opset 7, data outside the model's folder or beyond its file, sparse or segmented tensors.
+  /// older than those of opset 7, data outside the model's folder or beyond its file, sparse or segmented tensors,
+  /// local functions without an end.
   static llvm::Expected<std::unique_ptr<OnnxFile>>
   open(llvm::StringRef path, MissingData missing, UseAlgorithm use = UseAlgorithm::Yes);
   ~OnnxFile();
@@ -82,6 +84,9 @@ public:
   std::vector<std::string> warnings; ///< about the file as such
   /// Initializers that the exporter had merged with others of equal values.
   std::vector<std::string> separated;
+
+  /// The functions that the file defines.
+  LocalFunctions functions;
 
   /// Sets an initializer as the file's own initialization does.
   void initialize(InitialValue value);

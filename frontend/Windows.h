@@ -25,4 +25,11 @@ struct Windows {
   Attrs attrs() const;
 };
 
+/// An attribute of `count` integers, `otherwise` where it is left out. Refused: another count, and integers below
+/// `least` or so large that products of two would overflow.
+std::vector<int64_t> windowInts(NodeImport &n, const char *name, size_t count, int64_t otherwise,
+                                int64_t least);
+/// kernel_shape says again what the weight [M, C, ...] has; refused where it says something else.
+void checkKernelShape(NodeImport &n, const Val &weight);
+
 } // namespace zcc

@@ -355,6 +355,10 @@ std::vector<Violation> zcc::violations(const Module &m) {
   return std::move(r.all);
 }
 
+StringRef zcc::withoutRule(StringRef text) {
+  return text.starts_with("[V") ? text.split("] ").second : text;
+}
+
 llvm::Error zcc::verify(const Module &m) {
   llvm::Error all = llvm::Error::success();
   for (Violation &v : violations(m)) {

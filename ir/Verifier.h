@@ -15,6 +15,9 @@ struct Violation {
 };
 std::vector<Violation> violations(const Module &m);
 
+/// The text of a violation without the rule's number, which tells only who knows the rules.
+llvm::StringRef withoutRule(llvm::StringRef text);
+
 /// All violations, each with its location: "node '/h.0/MatMul' (MatMul): [V2] operand 'b' ...".
 llvm::Error verify(const Module &m);
 
