@@ -1,10 +1,10 @@
 #include "passes/PassOptions.h"
-#include "ir/Op.h"
 #include "ir/Text.h"
+#include "passes/Flags.h"
 #include "passes/Optimizer.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
-#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Regex.h"
 #include "llvm/Support/raw_ostream.h"
 #include <charconv>
@@ -140,14 +140,41 @@ static cl::opt<bool> verifyEach("verify-each", cl::desc("verify the IR after eac
 static cl::opt<bool> verifyText("verify-roundtrip",
                                 cl::desc("check after each pass that the text reads back the same"),
                                 cl::cat(category));
-static cl::opt<bool> helpOps("help-ops", cl::desc("print the table of operators"),
-                             cl::cat(category));
-static cl::opt<bool> helpPasses("help-passes", cl::desc("print the table of passes"),
-                                cl::cat(category));
-
 // ---- parsing
 
-bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview) {
+std::string zcc::nearestOption(const std::string &name, const std::vector<std::string> &known) {
+  std::string near = nearest(name, known);
+  return near.empty() ? "" : "; did you mean '--" + near + "'?";
+}
+
+/// Refuses options that there are not: LLVM's parser takes them for the nearest beginning, such as -o.
+static bool expectKnown(int argc, const char *const *argv, OptionHint hint) {
+  auto &all = cl::getRegisteredOptions();
+  for (int i = 1; i < argc && StringRef(argv[i]) != "--"; ++i) {
+    StringRef arg = argv[i], name = arg;
+    if (!name.consume_front("-") || name.empty())
+      continue;
+    name.consume_front("-");
+    name = name.split('=').first;
+    auto option = all.find(name);
+    if (option == all.end()) {
+      std::string more = hint(name.str(), flagNames()), tool = llvm::sys::path::filename(argv[0]).str();
+      llvm::errs() << tool << ": error: unknown option '" << arg.split('=').first << "'" << more << '\n';
+      if (more.empty())
+        llvm::errs() << "note: '" << tool << " --help' lists the options\n";
+      return false;
+    }
+    bool takesNext = option->second->getValueExpectedFlag() == cl::ValueRequired;
+    i += takesNext && !arg.contains('=');
+  }
+  return true;
+}
+
+bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview, OptionHint hint) {
+  if (noteHelp(argc, argv, overview))
+    return true;
+  if (!expectKnown(argc, argv, hint))
+    return false;
   std::string said;
   llvm::raw_string_ostream os(said);
   cl::HideUnrelatedOptions(category);
@@ -155,18 +182,12 @@ bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview
     return true;
   if (said.empty())
     return false; // a value, reported by the option
-  // "TOOL: Unknown command line argument '--x'.  Try: ...\nTOOL: Did you mean '--y'?\n"
-  auto [first, rest] = StringRef(os.str()).split('\n');
-  auto [tool, text] = first.split(": ");
+  // "TOOL: Something is wrong!  Try: ...\n"
+  auto [tool, text] = StringRef(os.str()).split('\n').first.split(": ");
   std::string msg = text.split(".  Try:").first.rtrim("!.").str();
   if (!msg.empty())
     msg[0] = llvm::toLower(msg[0]);
-  llvm::errs() << tool << ": error: " << msg << '\n';
-  size_t hint = rest.find("Did you mean");
-  if (hint != StringRef::npos)
-    llvm::errs() << "note: did" << rest.substr(hint + 3).split('\n').first << '\n';
-  else
-    llvm::errs() << "note: '" << tool << " --help' lists the options\n";
+  llvm::errs() << tool << ": error: " << msg << "\nnote: '" << tool << " --help' lists the options\n";
   return false;
 }
 
@@ -420,71 +441,4 @@ std::string zcc::flagsOf(const Options &o) {
   integer(maxLive, o.maxLive, d.maxLive);
   integer(maxReuse, o.maxReuse, d.maxReuse);
   return s;
-}
-
-// ---- tables
-
-/// Where the code of an operator comes from.
-static std::string kernelOf(const OpDef &op) {
-  return op.kernel      ? std::string("library, zccrt_cpu_") + op.kernel
-         : op.scalar    ? std::string("generated from ") + op.scalar
-         : op.expand    ? "generated from a body of primitives"
-         : op.reduction ? "generated reduction"
-         : op.view      ? "none, a view"
-         : op.leaf      ? "none, a part of its readers' kernels"
-                        : "emitted with the schedule";
-}
-
-static void printOps() {
-  for (const OpDef *op : allOps()) {
-    llvm::outs() << op->name << ": " << op->summary << '\n';
-    llvm::ListSeparator sep, comma;
-    llvm::outs() << "    operands:";
-    for (unsigned i = 0; i < op->numOperandDefs(); ++i) {
-      int flags = op->operands[i].flags;
-      llvm::outs() << (i ? ", " : " ") << op->operands[i].name
-                   << (flags & OperandDef::Optional ? "?" : "")
-                   << (flags & OperandDef::Variadic ? "..." : "");
-    }
-    if (!op->numOperandDefs())
-      llvm::outs() << " none";
-    llvm::outs() << '\n';
-    for (const AttrDef &a : op->attrs)
-      if (a.name) {
-        llvm::outs() << "    " << a.name << " : " << a.kind;
-        if (a.otherwise)
-          llvm::outs() << " = " << (*a.otherwise ? a.otherwise : "\"\"");
-        llvm::outs() << '\n';
-      }
-    llvm::outs() << "    gradient: "
-                 << (op->noGrad ? "none, " + std::string(op->noGrad)
-                     : op->grad ? "expression " + std::string(op->grad)
-                                : std::string("rule"))
-                 << "\n    kernel: " << kernelOf(*op) << '\n';
-  }
-}
-
-static std::string propertyList(uint32_t bits) {
-  std::string s;
-  for (unsigned i = 0; i < propertyNames().size(); ++i)
-    if (bits >> i & 1)
-      s += (s.empty() ? "" : ", ") + std::string(propertyNames()[i]);
-  return s.empty() ? "-" : s;
-}
-
-static void printPasses() {
-  llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", "pass", "requires", "provides", "");
-  for (const PassDef &p : allPasses())
-    llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", p.name, propertyList(p.needs),
-                                  propertyList(p.provides), p.summary);
-}
-
-bool zcc::printTables(llvm::function_ref<void()> afterOps) {
-  if (helpOps) {
-    printOps();
-    afterOps();
-  }
-  if (helpPasses)
-    printPasses();
-  return helpOps || helpPasses;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "passes/PassManager.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 namespace llvm::cl {
 class OptionCategory;
@@ -13,10 +14,16 @@ namespace zcc {
 /// The category of all our options; a tool puts its own there, too. Everything else is hidden from
 /// --help.
 llvm::cl::OptionCategory &optionCategory();
-/// Parses the command line; prints one error (with the nearest name) and returns false if it is
-/// wrong.
-bool parseCommandLine(int argc, const char *const *argv, llvm::StringRef overview);
-/// --help-ops, --help-passes: prints them and returns true if one is given; `afterOps` adds to the table of operators.
+/// What goes behind "unknown option '--NAME'", given the names that there are; or "".
+using OptionHint = llvm::function_ref<std::string(const std::string &name, const std::vector<std::string> &known)>;
+/// "; did you mean '--NEAREST'?".
+std::string nearestOption(const std::string &name, const std::vector<std::string> &known);
+/// Parses the command line; prints one error (with the hint) and returns false if it is wrong.
+bool parseCommandLine(int argc, const char *const *argv, llvm::StringRef overview,
+                      OptionHint hint = nearestOption);
+/// Whether --help is given, for printTables().
+bool noteHelp(int argc, const char *const *argv, llvm::StringRef overview);
+/// --help, --help-ops, --help-passes: prints them and returns true if one is given; `afterOps` adds to the table of operators.
 bool printTables(llvm::function_ref<void()> afterOps = [] {});
 
 /// From the parsed command line; an error names the option.

@@ -1,6 +1,7 @@
 #include "runtime/Options.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/OptionHints.h"
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -57,7 +58,7 @@ constexpr Spec kSpecs[] = {
     {"tokens-dtype", "uint16|uint32|uint8", TokensDtype,
      "element type of --tokens (default: by vocabulary and content)"},
     {"tokens-labels", "auto|next|same", TokensLabels,
-     "labels are the next token, or the same for a model that shifts them itself"},
+     "labels are the next token, or the same for a model that shifts them itself (default: auto, by the graph)"},
     {"shuffle", nullptr, Shuffle, "permute the samples, each epoch differently, by --seed"},
     {"seed", "N", Seed, "of dropout, initialisation and --shuffle (default 0)"},
     {"weights", "DIR", Weights,
@@ -87,7 +88,7 @@ constexpr Spec kSpecs[] = {
     {"export-form", "inference|train", ExportForm, "form of the exported ONNX graph"},
     {"export-ties", "all|first", ExportTies,
      "names of a tied parameter in a safetensors file: every one (default), or the first"},
-    {"comm", "auto|mpi", CommOption, "between ranks: shared memory on one node, or MPI throughout"},
+    {"comm", "auto|mpi", CommOption, "between ranks: shared memory on one node, or MPI throughout (default: auto)"},
     {"help", nullptr, Help, "this text"},
     {"save", "DIR", NotYet, nullptr},
     {"save-every", "N", NotYet, nullptr},
@@ -152,9 +153,6 @@ void addData(DataFiles &d, const char *option, const std::string &text, bool tok
 /// getopt_long takes any unambiguous beginning of a name; what a script relies on should stay one
 /// option.
 void expectKnown(int argc, char **argv) {
-  std::vector<std::string> names;
-  for (const Spec &s : kSpecs)
-    names.push_back(s.name);
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i];
     if (arg == "--")
@@ -170,9 +168,8 @@ void expectKnown(int argc, char **argv) {
         ++i; // its argument is the next word
       continue;
     }
-    std::string near = nearest(name, names);
-    fail("unknown option '--%s'%s", name.c_str(),
-         near.empty() ? "; see --help" : format("; did you mean '--%s'?", near.c_str()).c_str());
+    std::string hint = optionHint(Tool::Program, name, programOptions());
+    fail("unknown option '--%s'%s", name.c_str(), hint.empty() ? "; see --help" : hint.c_str());
   }
 }
 
@@ -292,6 +289,13 @@ void check(const zccrt_program &p, const Options &o) {
 
 } // namespace
 
+std::vector<std::string> programOptions() {
+  std::vector<std::string> names;
+  for (const Spec &s : kSpecs)
+    names.push_back(s.name);
+  return names;
+}
+
 std::string nearest(const std::string &name, const std::vector<std::string> &candidates) {
   std::string best;
   size_t bestEdits = std::max<size_t>(2, name.size() / 3) + 1;
@@ -350,6 +354,14 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
   return o;
 }
 
+/// The first option of each group, and the group's title.
+constexpr struct {
+  const char *first, *title;
+} kGroups[] = {{"data", "the data"},           {"steps", "how long"},
+               {"lr", "the learning rate"},    {"log", "what is shown"},
+               {"eval", "evaluation"},         {"export", "the trained model"},
+               {"comm", "the process"}};
+
 std::string helpText(const zccrt_program &p) {
   std::string s = format(
       "%s: a training program compiled by zcc for %d rank%s\n\nusage: %sPROGRAM [options]\n\n",
@@ -358,6 +370,9 @@ std::string helpText(const zccrt_program &p) {
   for (const Spec &spec : kSpecs) {
     if (!spec.help)
       continue;
+    for (auto &group : kGroups)
+      if (!strcmp(group.first, spec.name))
+        s += format("%s%s:\n", spec.name == kSpecs[0].name ? "" : "\n", group.title);
     std::string left =
         std::string("  --") + spec.name + (spec.argument ? std::string("=") + spec.argument : "");
     s += format(left.size() < 34 ? "%-34s %s\n" : "%s\n                                   %s\n",

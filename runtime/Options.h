@@ -51,6 +51,9 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv);
 /// The schedule that the program and the options say, for a run of so many steps. Throws a Failure.
 Schedule makeSchedule(const zccrt_program &p, const Options &o, int64_t steps);
 
+/// The names of all options.
+std::vector<std::string> programOptions();
+
 /// What --help prints.
 std::string helpText(const zccrt_program &p);
 
