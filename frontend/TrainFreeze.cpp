@@ -2,6 +2,7 @@
 // answers to each of its names.
 #include "frontend/Decision.h"
 #include "frontend/InputRoles.h"
+#include "ir/Pattern.h"
 #include "onnx.pb.h"
 
 using namespace zcc;
@@ -41,11 +42,11 @@ llvm::Error Decision::readPatterns() {
   for (auto [option, texts, patterns] : {std::tuple("--train", &options_.train, &train_),
                                          std::tuple("--freeze", &options_.freeze, &freeze_)})
     for (const std::string &text : *texts) {
-      Pattern p{std::string(option) + "=" + text, text, llvm::Regex(text)};
-      std::string why;
-      if (!p.regex.isValid(why))
-        return error(p.option + ": not a regular expression: " + why);
-      patterns->push_back(std::move(p));
+      std::string given = std::string(option) + "=" + text;
+      auto regex = readPattern(text);
+      if (!regex)
+        return error(given + ": not a regular expression: " + llvm::toString(regex.takeError()));
+      patterns->push_back(Pattern{given, text, std::move(*regex)});
     }
   for (Fact &f : facts_) {
     bool isFloatingPoint = f.source->elem && isFloat(*f.source->elem);

@@ -134,10 +134,11 @@ static void printHelp() {
         printOption(name, *all.find(name)->second);
       }
   }
-  llvm::outs() << "\nother:\n";
+  llvm::erase_if(left, [](const std::string &name) { return findPass(name); }); // zcc-opt's
+  if (!left.empty())
+    llvm::outs() << "\nother:\n";
   for (const std::string &name : left)
-    if (!findPass(name)) // zcc-opt's
-      printOption(name, *all.find(name)->second);
+    printOption(name, *all.find(name)->second);
 }
 
 bool zcc::printTables(llvm::function_ref<void()> afterOps) {

@@ -1,7 +1,7 @@
 #include "passes/Optimizer.h"
+#include "ir/Pattern.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Regex.h"
 
 using namespace zcc;
 
@@ -58,14 +58,14 @@ llvm::Error zcc::checkOptimizer(const Options &o) {
 llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o) {
   std::vector<bool> grouped(params.size());
   for (const auto &group : o.groups) {
-    llvm::Regex regex(group.regex);
-    std::string why;
-    if (!regex.isValid(why))
-      return refuse("'" + group.regex + "' is no regular expression: " + why);
+    auto regex = readPattern(group.regex);
+    if (!regex)
+      return refuse("'" + group.regex + "' is no regular expression: " +
+                    llvm::toString(regex.takeError()));
     bool found = false;
     for (size_t i = 0; i < params.size(); ++i) {
       GlobalValue &p = *params[i];
-      if (!regex.match(p.name) && (p.onnxName.empty() || !regex.match(p.onnxName)))
+      if (!regex->match(p.name) && (p.onnxName.empty() || !regex->match(p.onnxName)))
         continue;
       found = true;
       if (grouped[i])

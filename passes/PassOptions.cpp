@@ -1,11 +1,11 @@
 #include "passes/PassOptions.h"
+#include "ir/Pattern.h"
 #include "ir/Text.h"
 #include "passes/Flags.h"
 #include "passes/Optimizer.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Path.h"
-#include "llvm/Support/Regex.h"
 #include "llvm/Support/raw_ostream.h"
 #include <charconv>
 #include <cmath>
@@ -204,9 +204,8 @@ static llvm::Expected<Options::ParamGroup> parseGroup(StringRef text) {
     return fail("expected REGEX:weight-decay=X,lr-scale=X");
   Options::ParamGroup g;
   g.regex = regex.str();
-  std::string why;
-  if (!llvm::Regex(regex).isValid(why))
-    return fail(why);
+  if (auto pattern = readPattern(regex); !pattern)
+    return fail(llvm::toString(pattern.takeError()));
   llvm::SmallVector<StringRef> parts;
   settings.split(parts, ',');
   for (StringRef p : parts) {

@@ -10,8 +10,10 @@
 #include "ir/Text.h"
 #include "passes/Config.h"
 #include "passes/Liveness.h"
+#include "passes/Optimizer.h"
 #include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
+#include "runtime/OptionHints.h"
 #include "tools/Process.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallString.h"
@@ -19,6 +21,7 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Errno.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
@@ -385,6 +388,34 @@ static std::vector<std::string> decisionsOf(const ImportReport &imported) {
   return r;
 }
 
+/// Without -o the program is named after the model, in the current folder.
+static llvm::Error nameProgram() {
+  std::string name = llvm::sys::path::stem(model).str();
+  auto refuse = [&](StringRef what) {
+    return error("name the program: -o OUT; '" + name + "' is " + what);
+  };
+  if (model == "-")
+    return error("name the program: -o OUT");
+  if (llvm::sys::fs::equivalent(name, model))
+    return refuse("the model");
+  if (llvm::sys::fs::is_directory(name))
+    return refuse("a folder");
+  if (llvm::sys::fs::exists(name) && !llvm::sys::fs::can_execute(name))
+    return refuse("a file that is no program");
+  output = name;
+  llvm::errs() << "zcc: note: the program is './" << name << "' (-o OUT names it)\n";
+  return llvm::Error::success();
+}
+
+/// Which optimizer trains where nobody has said.
+static void noteOptimizer(const Module &m, const Options &o) {
+  if (optimizerGiven() || !m.function("micro") || m.function("algorithm"))
+    return;
+  double decay = o.weightDecay >= 0 ? o.weightDecay : findOptimizer(o.optimizer)->weightDecay;
+  llvm::errs() << llvm::sys::path::filename(model) << ": note: without --optimizer it is trained by "
+               << o.optimizer << llvm::format(", --lr=%g --weight-decay=%g\n", baseLr(o), decay);
+}
+
 static llvm::Error compile(int argc, char **argv) {
   auto importing = importOptions();
   if (!importing)
@@ -402,7 +433,8 @@ static llvm::Error compile(int argc, char **argv) {
   bool showsPlan = plan.getNumOccurrences() > 0;
   bool isExe = emit == "exe" && dump.stopAfter.empty() && !showsPlan && !check && !memoryTable;
   if (isExe && output.empty())
-    return error("name the program: -o OUT");
+    if (auto e = nameProgram())
+      return e;
   if (!output.empty() && output != "-" && !showsPlan) {
     if (llvm::sys::fs::equivalent(output, model))
       return error("-o would overwrite the model");
@@ -428,6 +460,8 @@ static llvm::Error compile(int argc, char **argv) {
     m.ranks = options.ranks;
   options.ranks = m.ranks;
 
+  if (isExe)
+    noteOptimizer(m, options);
   PassManager passes(options, dump);
   passes.setWorkspace([&](const Node &n) { return workspaceBytes(n, options.threads); });
   if (!m.has(Property::Planned)) {
@@ -502,10 +536,15 @@ static llvm::Error compile(int argc, char **argv) {
 static int run(int argc, char **argv) {
   if (report("zcc", refuseMissing(argc, argv)))
     return 1;
-  if (!parseCommandLine(argc, argv, "zcc: compiles an ONNX model to a native training program"))
+  if (!parseCommandLine(argc, argv, "zcc: compiles an ONNX model to a native training program",
+                        [](auto &name, auto &known) {
+                          return zccrt::optionHint(zccrt::Tool::Compiler, name, known);
+                        }))
     return 1;
   if (printTables([] { printOnnxOps(llvm::outs()); }))
     return 0;
+  if (!model.empty() && model != "-" && !llvm::sys::fs::exists(model))
+    return report("zcc", error("no such file: '" + model + "'"));
   if (report(llvm::sys::path::filename(configFile), readConfig(argc, argv)))
     return 1;
   if (report("zcc", withOrigin(checkValues())))
