@@ -1,5 +1,6 @@
 // --help, --help-ops and --help-passes.
 #include "ir/Op.h"
+#include "ir/Text.h"
 #include "passes/Flags.h"
 #include "passes/PassOptions.h"
 #include "llvm/ADT/StringExtras.h"
