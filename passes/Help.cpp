@@ -87,12 +87,13 @@ static void printPasses() {
 
 /// The options by what they are for, in the order of the help.
 static constexpr std::pair<const char *, const char *> kGroups[] = {
-    {"what is made", "o emit target march threads ranks plan check"},
+    {"what is made", "o bundle emit target march threads ranks plan check"},
     {"the model", "loss dim init batch-norm train freeze tie untie config"},
     {"the optimizer", "optimizer lr weight-decay betas eps momentum nesterov bias-correction cycle-momentum lr-decay "
                       "initial-accumulator-value max-coeff min-coeff param-group"},
     {"batches, gradients and precision", "grad-accum clip-grad-norm dtype loss-scale initial-scale-power "
-                                         "loss-scale-window loss-scale-hysteresis min-loss-scale"},
+                                         "loss-scale-window loss-scale-hysteresis min-loss-scale "
+                                         "check-grad-overflow"},
     {"ZeRO", "zero overlap prefetch reduce-bucket-size allgather-bucket-size param-persistence-threshold "
              "max-live-parameters max-reuse-distance"},
     {"looking inside", "help-ops help-passes print-memory print-ir-before print-ir-after print-ir-after-all "

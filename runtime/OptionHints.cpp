@@ -68,7 +68,7 @@ constexpr Foreign kForeign[] = {
 
 /// zcc's options that no program has; a test compares them with zcc's help.
 constexpr const char *kCompiler[] = {
-    "allgather-bucket-size", "batch-norm", "betas", "bias-correction", "check", "clip-grad-norm", "config",
+    "allgather-bucket-size", "batch-norm", "betas", "bias-correction", "bundle", "check", "check-grad-overflow", "clip-grad-norm", "config",
     "cycle-momentum", "dim", "disable-pass", "dtype", "emit", "eps", "freeze", "grad-accum", "help-ops", "help-passes",
     "init", "initial-accumulator-value", "initial-scale-power", "loss", "loss-scale", "loss-scale-hysteresis",
     "loss-scale-window", "lr-decay", "march", "max-coeff", "max-live-parameters", "max-reuse-distance", "min-coeff",
