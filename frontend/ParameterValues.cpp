@@ -63,8 +63,9 @@ static Decision::Likeness likenessOf(llvm::ArrayRef<double> values, int64_t colu
   return worst <= kRounding ? Decision::Likeness::Exact : Decision::Likeness::Near;
 }
 
-/// Whether each row along the last axis is sines and cosines of the same angles: in turn, one half after the other, or so
-/// in each half (positions along two axes). These are the fixed positions of "Attention Is All You Need", section 3.5.
+/// Whether each row along the last axis is sines and cosines of the same angles: in turn, one half
+/// after the other, or so in each half (positions along two axes). These are the fixed positions of
+/// "Attention Is All You Need", section 3.5.
 Decision::Likeness Decision::sinusoidal(const Initializer &t) const {
   constexpr int64_t kFewestRows = 4, kFewestColumns = 4;
   int64_t columns = t.dims.size() < 2 ? 0 : t.dims.back();

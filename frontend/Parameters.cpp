@@ -245,7 +245,8 @@ void Decision::factFromFile(Fact &f) {
     if (!isWeight && isSchedule(t))
       schedules_.push_back(&t);
   }
-  f.meaning = t.name;
+  if (!StringRef(t.name).starts_with("onnx::")) // TorchScript's exporter made the name up
+    f.meaning = t.name;
 }
 
 /// A training algorithm in the file says what it trains and what else it updates.

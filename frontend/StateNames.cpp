@@ -8,14 +8,24 @@
 using namespace zcc;
 using llvm::StringRef;
 
-/// "net.fc" of "/net/fc/MatMul", as PyTorch's TorchScript exporter names nodes; "" if it is none.
+/// "net.1.fc" of "/net/net.1/fc/MatMul", as PyTorch's TorchScript exporter names nodes; "" if it is
+/// none. What lies in a list or a Sequential has its name, too.
 static std::string modulePath(const onnx_pb::NodeProto &n) {
-  StringRef name = n.name();
-  if (!name.consume_front("/"))
+  llvm::SmallVector<StringRef, 16> parts;
+  StringRef(n.name()).split(parts, '/');
+  if (parts.size() < 3 || !parts[0].empty())
     return "";
-  std::string path = name.rsplit('/').first.str();
-  std::replace(path.begin(), path.end(), '/', '.');
-  return name.contains('/') ? path : "";
+  std::string path;
+  StringRef before;
+  for (StringRef part : llvm::ArrayRef(parts).drop_front().drop_back()) {
+    if (!before.empty() && part.starts_with((before + ".").str()))
+      path.resize(path.size() - before.size());
+    else if (!path.empty())
+      path += ".";
+    path += part;
+    before = part;
+  }
+  return path;
 }
 
 static StringRef parentOf(StringRef path) {
@@ -89,7 +99,7 @@ bool Decision::isInState(const Fact &f) const {
     return stateTargets_.contains(name) ||
            (writtenParameter(f) && writtenParameter(f)->role == Parameter::Trained && !f.isAnonymous);
   if (writtenParameter(f))
-    return !f.isAnonymous;
+    return !f.isAnonymous && !name.starts_with("onnx::");
   // TorchScript's initializers are the state_dict, but for results of its own folding.
   return !evidence_.hasFx && file_.model().producer_name() == "pytorch" && isAttributeName(name) &&
          !name.starts_with("/") && !name.contains("::");

@@ -1,6 +1,6 @@
-// What PyTorch's TorchScript exporter changes by default, that is in evaluation mode and with constants folded: equal
-// initializers are merged, BatchNormalization goes into convolutions, Dropout goes, and what is computed from parameters
-// takes their place under names like "onnx::MatMul_12".
+// What PyTorch's TorchScript exporter changes by default, that is in evaluation mode and with
+// constants folded: equal initializers are merged, BatchNormalization goes into convolutions, Dropout
+// goes, and what is computed from parameters takes their place under names like "onnx::MatMul_12".
 #include "frontend/Decision.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -22,8 +22,9 @@ static bool isTorchScript(const onnx_pb::ModelProto &m) {
          llvm::none_of(m.graph().node(), [](auto &n) { return fxNodeOf(n).has_value(); });
 }
 
-/// Of initializers with equal values the exporter keeps one, and gives the names of the others to Identity nodes. What the
-/// model itself ties has one name only, so that these are parameters of their own.
+/// Of initializers with equal values the exporter keeps one, and gives the names of the others to
+/// Identity nodes. What the model itself ties has one name only, so that these are parameters of
+/// their own.
 void OnnxFile::separateMerged() {
   if (training || !isTorchScript(*model_))
     return;

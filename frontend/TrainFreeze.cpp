@@ -1,5 +1,5 @@
-// What of the parameters is trained: what PyTorch keeps fixed as far as values show it, --train and --freeze. A parameter
-// answers to each of its names.
+// What of the parameters is trained: what PyTorch keeps fixed as far as values show it, --train and
+// --freeze. A parameter answers to each of its names.
 #include "frontend/Decision.h"
 #include "frontend/InputRoles.h"
 #include "ir/Pattern.h"
@@ -184,8 +184,8 @@ void Decision::warnAboutFixed() {
   auto verb = [](auto &names, const char *one, const char *several) {
     return listed(names) + (names.size() == 1 ? one : several);
   };
-  const std::string isFrozen = ", which PyTorch's models keep fixed: not trained; --train=REGEX, which names all that is "
-                               "trained, overrides this";
+  const std::string isFrozen = ", which PyTorch's models keep fixed: not trained; --train=REGEX, "
+                               "which names all that is trained, overrides this";
   if (!schedules.empty())
     warn(verb(schedules, " is", " are") +
          " trained, as the file does not say what is a buffer; --freeze=REGEX if the model does not "
@@ -195,6 +195,8 @@ void Decision::warnAboutFixed() {
   if (!norms.empty())
     warn(verb(norms, " belongs to a frozen BatchNorm", " belong to frozen BatchNorms") + isFrozen);
   if (!near.empty())
-    warn(verb(near, " is nearly a table of sines and cosines and is", " are nearly tables of sines and cosines and are") +
-         " trained, as no file says what requires_grad=False keeps fixed; --freeze=REGEX if the model does");
+    warn(verb(near, " is nearly a table of sines and cosines and is",
+              " are nearly tables of sines and cosines and are") +
+         " trained, as no file says what requires_grad=False keeps fixed; --freeze=REGEX if the "
+         "model does");
 }
