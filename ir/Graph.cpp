@@ -6,6 +6,7 @@
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include <algorithm>
 #include <cstring>
 
 using namespace zcc;
@@ -56,20 +57,21 @@ std::vector<double> Attrs::floats(const std::string &n) const {
 void Value::replaceAllUsesWith(Value *v) {
   if (v == this)
     return;
-  std::vector<Use> old = uses;
+  std::vector<Use> old = std::move(uses); // gone from here, so that setOperand() need not look for each
+  uses.clear();
   for (const Use &u : old)
     u.node->setOperand(u.index, v);
-  Module *m = nullptr;
-  if (def && def->parent())
-    m = def->parent()->module;
-  else if (v->def && v->def->parent())
-    m = v->def->parent()->module;
-  if (!m)
+  auto replaceIn = [&](Function &f) {
+    std::replace(f.results.begin(), f.results.end(), this, v);
+  };
+  if (def && def->parent()) {
+    replaceIn(*def->parent());
     return;
-  for (auto &f : m->functions)
-    for (Value *&r : f->results)
-      if (r == this)
-        r = v;
+  }
+  Module *m = v->def && v->def->parent() ? v->def->parent()->module : nullptr;
+  if (m)
+    for (auto &f : m->functions)
+      replaceIn(*f);
 }
 
 Node::~Node() { dropOperands(); }
@@ -77,11 +79,15 @@ Node::~Node() { dropOperands(); }
 static void dropUse(Value *v, Node *n, unsigned i) {
   if (!v)
     return;
-  for (auto u = v->uses.begin(); u != v->uses.end(); ++u)
-    if (u->node == n && u->index == i) {
-      v->uses.erase(u);
-      return;
-    }
+  // Nodes go in their order or against it: one of the ends is near.
+  auto &uses = v->uses;
+  auto isIt = [&](const Value::Use &u) { return u.node == n && u.index == i; };
+  for (size_t k = 0, end = uses.size(); k < end; ++k)
+    for (size_t at : {k, end - 1 - k})
+      if (isIt(uses[at])) {
+        uses.erase(uses.begin() + at);
+        return;
+      }
 }
 
 void Node::setOperand(unsigned i, Value *v) {
@@ -147,6 +153,11 @@ void Node::eraseResult(unsigned i) {
 // ---- functions
 
 Function::~Function() {
+  for (auto &a : args)
+    a->uses.clear();
+  for (auto &n : nodes)
+    for (auto &r : n->results)
+      r->uses.clear(); // so that no use is looked for
   for (auto &n : nodes)
     n->dropOperands();
 }
@@ -214,9 +225,9 @@ Value *Function::arg(StringRef n) const {
 // ---- modules
 
 Module::~Module() {
-  for (auto &f : functions)
-    for (auto &n : f->nodes)
-      n->dropOperands();
+  for (auto &g : globals)
+    g->uses.clear();
+  functions.clear();
 }
 
 GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init init) {
@@ -257,7 +268,8 @@ Function *Module::addBody(StringRef base) {
 void Module::eraseGlobal(GlobalValue *g) {
   assert(!g->hasUses() && "erasing a global that is used");
   byName_.erase(g->name);
-  llvm::erase_if(globals, [&](auto &x) { return x.get() == g; });
+  auto at = llvm::find_if(llvm::reverse(globals), [&](auto &x) { return x.get() == g; });
+  globals.erase(std::next(at).base());
 }
 
 void Module::eraseFunction(Function *f) {

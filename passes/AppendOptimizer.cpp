@@ -133,13 +133,15 @@ void Appender::measure(Function &f, Optimizer &opt) {
   Builder b(f, nullptr, loc_);
   std::vector<Value *> values;
   std::vector<Node *> before;
+  llvm::DenseMap<const GlobalValue *, Gradient *> of;
+  for (Gradient &g : gradients_)
+    of[g.param] = &g;
   for (auto &p : m_.globals)
-    for (Gradient &g : gradients_)
-      if (g.param == p.get()) {
-        g.before = waits ? nullptr : g.before;
-        values.push_back(g.value);
-        before.push_back(g.before);
-      }
+    if (Gradient *g = of.lookup(p.get())) {
+      g->before = waits ? nullptr : g->before;
+      values.push_back(g->value);
+      before.push_back(g->before);
+    }
   Value *squares = squaredNorms(b, values, before);
   if (o_.isLow())
     b.node(ops::assign, {stepState("grad_squares", squares->type), squares});
@@ -254,7 +256,7 @@ llvm::Error Appender::updateInMicro() {
       opt.update(b, *g.param, g.value);
     }
   }
-  for (Gradient &g : gradients_) {
+  for (Gradient &g : llvm::reverse(gradients_)) { // the newest globals are the last ones
     g.assign->erase();
     m_.eraseGlobal(g.state);
   }

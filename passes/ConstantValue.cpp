@@ -24,7 +24,7 @@ static const Tensor *remember(std::unordered_map<const Value *, Tensor> &known, 
   return &(known[v] = std::move(t));
 }
 
-const Tensor *ConstantValues::value(Value *v) {
+const Tensor *ConstantValues::value(Value *v, int depth) {
   auto i = known_.find(v);
   if (i != known_.end())
     return &i->second;
@@ -41,11 +41,11 @@ const Tensor *ConstantValues::value(Value *v) {
     }
     return remember(known_, v, tensorFromBytes(v->type, *bytes));
   }
-  if (!v->def || !isFoldable(*v->def))
+  if (!v->def || depth == 0 || !isFoldable(*v->def))
     return nullptr;
   std::vector<const Tensor *> in;
   for (Value *o : v->def->operands()) {
-    in.push_back(o ? value(o) : nullptr);
+    in.push_back(o ? value(o, depth - 1) : nullptr);
     if (o && !in.back())
       return nullptr;
   }

@@ -17,7 +17,7 @@ public:
 
   /// The value of `v`, or nullptr if it depends on more than constants or is too large; valid until
   /// forgotten.
-  const Tensor *value(Value *v);
+  const Tensor *value(Value *v) { return value(v, kMostDepth); }
   /// The number that every element of `v` equals, seen without computing: constant nodes and
   /// globals of one value, and views and copies of them.
   std::optional<double> splat(Value *v) const;
@@ -25,8 +25,13 @@ public:
   void forget(const Value *v) { known_.erase(v); }
 
 private:
+  /// What lies behind more operators is not computed here; fold-constants goes forward, an operator at a time.
+  static constexpr int kMostDepth = 100;
+
   const Module &module_;
   std::unordered_map<const Value *, Tensor> known_;
+
+  const Tensor *value(Value *v, int depth);
 };
 
 /// Whether a node has the same results whenever its operands are the same, so that it can be

@@ -79,20 +79,20 @@ bool Folder::settleEmpty() {
       for (auto &r : at->results)
         out.emplace_back(r->type);
     } else {
+      if (llvm::none_of(at->operands(), [&](Value *v) { return v && isEmpty(v); }))
+        continue;
       std::vector<Tensor> made;
       made.reserve(at->numOperands());
       llvm::SmallVector<const Tensor *, 4> in;
-      bool any = false, all = true;
+      bool all = true;
       for (Value *v : at->operands()) {
-        bool empty = v && isEmpty(v);
-        any |= empty;
-        if (empty)
+        if (v && isEmpty(v))
           in.push_back(&made.emplace_back(v->type));
         else
           in.push_back(v ? values_.value(v) : nullptr);
         all &= !v || in.back();
       }
-      if (!any || !all)
+      if (!all)
         continue;
       auto computed = evalNode(*at, in);
       if (!computed) {

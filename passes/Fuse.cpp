@@ -20,7 +20,9 @@
 #include "passes/Liveness.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/raw_ostream.h"
@@ -450,18 +452,19 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
 
 /// Members are dead now, and the views between them, which may stand in any order.
 static void eraseDead(Function &f) {
-  for (bool again = true; again;) {
-    again = false;
-    for (Node *n = f.last(); n;) {
-      Node *at = n;
-      n = n->prev();
-      bool isResult =
-          llvm::any_of(at->results, [&](auto &r) { return llvm::is_contained(f.results, r.get()); });
-      if (!at->op->isPure() || at->hasUses() || isResult)
-        continue;
-      at->erase();
-      again = true;
-    }
+  llvm::DenseSet<const Value *> results(f.results.begin(), f.results.end());
+  llvm::SetVector<Node *> work;
+  for (auto &n : f.nodes)
+    work.insert(n.get());
+  while (!work.empty()) {
+    Node *n = work.pop_back_val();
+    bool isResult = llvm::any_of(n->results, [&](auto &r) { return results.contains(r.get()); });
+    if (!n->op->isPure() || n->hasUses() || isResult)
+      continue;
+    for (Value *v : n->operands())
+      if (v && v->def)
+        work.insert(v->def);
+    n->erase();
   }
 }
 

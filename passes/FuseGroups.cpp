@@ -5,6 +5,7 @@
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/SetVector.h"
 #include <algorithm>
+#include <queue>
 
 using namespace zcc;
 
@@ -72,10 +73,7 @@ std::vector<Value *> FuseGroup::outputs() const {
       if (!inner.count(u.node) || readOutside(u.node->result()))
         return true;
     }
-    for (Value *r : nodes[0]->parent()->results)
-      if (r == v)
-        return true;
-    return false;
+    return llvm::is_contained(nodes[0]->parent()->results, v);
   };
   std::vector<Value *> out;
   for (Node *n : nodes)
@@ -97,13 +95,15 @@ std::vector<Value *> FuseGroup::inputs() const {
 
 // ---- all groups
 
-FuseGroups::FuseGroups(Function &fn) : f(fn) {
+FuseGroups::FuseGroups(Function &fn) : f(fn), results(fn.results.begin(), fn.results.end()) {
   unsigned i = 0;
   for (auto &n : f.nodes) {
     index[n.get()] = i++;
+    byIndex.push_back(n.get());
     single(n.get());
   }
   addMemoryDependences();
+  findTrunks();
 }
 
 FuseGroup *FuseGroups::single(Node *n) {
@@ -113,10 +113,32 @@ FuseGroup *FuseGroups::single(Node *n) {
   g->isKernel = isGenerated(*n) && n->op != &ops::reshape;
   if (g->isKernel)
     g->shape = kernelShape(g->nodes);
-  g->position = sequence.size();
-  sequence.push_back(g);
+  sequence.append(g);
   groupOf[n] = g;
   return g;
+}
+
+void FuseGroups::findTrunks() {
+  std::vector<llvm::SmallVector<unsigned, 3>> before;
+  std::vector<bool> isReshape;
+  for (auto &n : f.nodes) {
+    isReshape.push_back(n->op == &ops::reshape);
+    auto &list = before.emplace_back();
+    for (Value *v : n->operands())
+      if (v && v->def)
+        list.push_back(index.lookup(v->def));
+    if (auto a = after.find(n.get()); a != after.end())
+      for (Node *d : a->second)
+        list.push_back(index.lookup(d));
+  }
+  trunks = std::make_unique<Trunks>(before, isReshape);
+  for (auto &n : f.nodes)
+    groupOf[n.get()]->contact = trunks->contact(index[n.get()]);
+}
+
+void FuseGroups::dependOn(Node *n, Node *earlier) {
+  after[n].push_back(earlier);
+  followers[earlier].push_back(n);
 }
 
 /// What is written in place comes after its earlier readers and before its later ones. Collectives may move, as their
@@ -134,7 +156,7 @@ void FuseGroups::addMemoryDependences() {
       if (!v)
         continue;
       if (Node *w = writer.lookup(v))
-        after[n].push_back(w);
+        dependOn(n, w);
       if (!(n->op->writes >> i & 1)) {
         if (v->isGlobal())
           readers[v].push_back(n);
@@ -144,9 +166,9 @@ void FuseGroups::addMemoryDependences() {
       firstWrite.try_emplace(v, source && source->def ? source->def : n);
       for (Node *r : readers[v]) {
         if (r != n)
-          after[n].push_back(r);
+          dependOn(n, r);
         if (source && source->def && r != source->def && index[r] < index[source->def])
-          after[source->def].push_back(r);
+          dependOn(source->def, r);
       }
       readers[v].clear();
       writer[v] = n;
@@ -154,21 +176,48 @@ void FuseGroups::addMemoryDependences() {
   }
 }
 
-/// Groups that must come before `g`. A reshape between members is inside, also when others read it.
-void FuseGroups::dependences(const FuseGroup &g, llvm::SmallVectorImpl<FuseGroup *> &out) const {
-  for (Node *n : g.nodes) {
+/// Visits the groups that must come after `g`, for each dependence with the group of what is read behind reshapes. A reshape
+/// between members of a group is inside, also when others read it.
+void FuseGroups::forReaders(
+    const FuseGroup &g,
+    llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const {
+  for (const Node *n : g.nodes) {
+    for (auto &r : n->results) {
+      if (r->uses.empty())
+        continue;
+      const Node *rootNode = throughReshapes(r.get())->def;
+      const FuseGroup *root = rootNode ? groupOf.lookup(rootNode) : nullptr;
+      for (auto &u : r->uses) {
+        FuseGroup *reader = groupOf.lookup(u.node);
+        if (reader != &g && !(reader->isKernel && root == reader))
+          visit(reader, root);
+      }
+    }
+    if (auto later = followers.find(n); later != followers.end())
+      for (const Node *by : later->second)
+        if (FuseGroup *reader = groupOf.lookup(by); reader != &g)
+          visit(reader, nullptr);
+  }
+}
+
+/// Visits the groups that must come before `g`, in the same manner.
+void FuseGroups::forSources(
+    const FuseGroup &g,
+    llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const {
+  for (const Node *n : g.nodes) {
     for (Value *v : n->operands()) {
       if (!v || !v->def)
         continue;
-      Value *root = throughReshapes(v);
-      if (g.isKernel && root->def && groupOf.lookup(root->def) == &g)
-        continue;
-      out.push_back(groupOf.lookup(v->def));
+      const Node *rootNode = throughReshapes(v)->def;
+      const FuseGroup *root = rootNode ? groupOf.lookup(rootNode) : nullptr;
+      FuseGroup *source = groupOf.lookup(v->def);
+      if (source != &g && !(g.isKernel && root == &g))
+        visit(source, root);
     }
-    auto a = after.find(n);
-    if (a != after.end())
-      for (Node *d : a->second)
-        out.push_back(groupOf.lookup(d));
+    if (auto earlier = after.find(n); earlier != after.end())
+      for (const Node *d : earlier->second)
+        if (FuseGroup *source = groupOf.lookup(d); source != &g)
+          visit(source, nullptr);
   }
 }
 
@@ -182,14 +231,93 @@ bool FuseGroups::hasForward(const FuseGroup &g) const {
   return llvm::any_of(g.nodes, [&](Node *n) { return loss && index.lookup(n) <= index.lookup(loss); });
 }
 
+/// Whether a trunk shows something that needs `a` and feeds `b`, and is in neither.
+bool FuseGroups::isSeenBetween(const FuseGroup &a, const FuseGroup &b) const {
+  constexpr size_t kSteps = 64; // past members, that lie on the trunk themselves
+  for (unsigned t = 0; t < Trunks::kCount; ++t)
+    for (unsigned n : trunks->between(t, a.contact, b.contact).take_front(kSteps)) {
+      const FuseGroup *g = groupOf.lookup(byIndex[n]);
+      if (g != &a && g != &b)
+        return true;
+    }
+  return false;
+}
+
+namespace {
+/// One end of a search between two groups: what has been met, and of it what has been looked behind.
+struct Front {
+  llvm::SmallPtrSet<FuseGroup *, 16> seen;
+  std::vector<FuseGroup *> met;
+  size_t looked = 0;
+  void meet(FuseGroup *g) {
+    if (seen.insert(g).second)
+      met.push_back(g);
+  }
+  bool isDone() const { return looked == met.size(); }
+};
+} // namespace
+
+/// Makes `a` and `b`, which follows, neighbours in the order; false if what lies between needs `a` and feeds `b`. From both
+/// ends at once, as Pearce and Kelly, "A dynamic topological sort algorithm", 2006: either all that needs `a` moves behind `b`,
+/// or all that feeds `b` moves before `a`, whichever is found first.
+bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
+  constexpr size_t kMostGroups = 1 << 14; // then the search is given up
+  constexpr size_t kFew = 1024;             // moving what needs `a` is preferred: it leaves the rest in its order
+  Front later, earlier;
+  bool feeds = false;
+  auto forward = [&](const FuseGroup &from) {
+    forReaders(from, [&](FuseGroup *reader, const FuseGroup *root) {
+      if (reader == b)
+        feeds |= &from != a && root != a;
+      else if (reader->label < b->label)
+        later.meet(reader);
+    });
+  };
+  auto backward = [&](const FuseGroup &from) {
+    forSources(from, [&](FuseGroup *source, const FuseGroup *root) {
+      if (&from == b && root == a)
+        return;
+      if (source == a)
+        feeds |= &from != b;
+      else if (source->label > a->label)
+        earlier.meet(source);
+    });
+  };
+  forward(*a);
+  while (!feeds && !later.isDone() && later.looked < kFew)
+    forward(*later.met[later.looked++]);
+  if (!later.isDone())
+    backward(*b);
+  while (!feeds && !later.isDone() && !earlier.isDone()) {
+    if (later.looked == kMostGroups)
+      return false;
+    forward(*later.met[later.looked++]);
+    backward(*earlier.met[earlier.looked++]);
+  }
+  if (feeds)
+    return false;
+  auto byLabel = [](FuseGroup *x, FuseGroup *y) { return x->label < y->label; };
+  if (later.isDone()) {
+    llvm::sort(later.met, byLabel);
+    later.met.insert(later.met.begin(), a);
+    sequence.moveBehind(b, later.met);
+  } else {
+    llvm::sort(earlier.met, byLabel);
+    sequence.moveBehind(a->prev, earlier.met);
+  }
+  return true;
+}
+
 /// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
 bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
   if ((readsKept(*a) && hasForward(*b)) || (readsKept(*b) && hasForward(*a)))
     return false;
   if (a == b || !a->isKernel || !b->isKernel || a->nodes.size() + b->nodes.size() > kMostNodes)
     return false;
-  if (a->position > b->position)
+  if (a->label > b->label)
     std::swap(a, b);
+  if (isSeenBetween(*a, *b))
+    return false;
   FuseGroup both;
   both.isKernel = true;
   std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(),
@@ -198,52 +326,51 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
   both.shape = kernelShape(both.withReshapes());
   if (!both.shape || both.inputs().size() > kMostInputs)
     return false;
-
-  // What lies between them in the order either depends on `a`, then it moves behind, or does not.
-  llvm::SmallPtrSet<FuseGroup *, 16> behind;
-  behind.insert(a);
-  std::vector<FuseGroup *> ahead, moved;
-  llvm::SmallVector<FuseGroup *, 16> deps;
-  for (size_t p = a->position + 1; p < b->position; ++p) {
-    FuseGroup *g = sequence[p];
-    deps.clear();
-    dependences(*g, deps);
-    bool depends = llvm::any_of(deps, [&](FuseGroup *d) { return behind.count(d); });
-    if (depends)
-      behind.insert(g);
-    (depends ? moved : ahead).push_back(g);
-  }
-  behind.erase(a);
-  llvm::SmallPtrSet<const Node *, 32> members(both.nodes.begin(), both.nodes.end());
-  for (Node *n : b->nodes) {
-    for (Value *v : n->operands()) {
-      if (!v || !v->def)
-        continue;
-      Value *root = throughReshapes(v);
-      if (!(root->def && members.count(root->def)) && behind.count(groupOf.lookup(v->def)))
-        return false;
-    }
-    auto x = after.find(n);
-    if (x != after.end())
-      for (Node *d : x->second)
-        if (behind.count(groupOf.lookup(d)))
-          return false;
-  }
-
-  size_t p = a->position;
-  for (FuseGroup *g : ahead)
-    sequence[g->position = p++] = g;
+  if (!bringTogether(a, b))
+    return false;
   a->nodes = std::move(both.nodes);
   a->shape = std::move(both.shape);
+  a->contact.merge(b->contact);
   for (Node *n : b->nodes)
     groupOf[n] = a;
   b->nodes.clear();
   b->isKernel = false;
-  sequence[a->position = p++] = a;
-  for (FuseGroup *g : moved)
-    sequence[g->position = p++] = g;
-  sequence[b->position = p] = b; // empty
+  FuseGroup *place = b->place ? b->place : b;
+  if (!a->place || a->place->label < place->label)
+    a->place = place;
   return true;
+}
+
+/// Orders the groups anew: each stands at its place, or as soon behind that as what it depends on.
+void FuseGroups::settle() {
+  std::vector<FuseGroup *> all = sequence.all();
+  auto labelOf = [](FuseGroup *g) { return std::max(g->label, g->place ? g->place->label : 0); };
+  auto isLater = [&](FuseGroup *x, FuseGroup *y) { return labelOf(x) > labelOf(y); };
+  llvm::DenseMap<const FuseGroup *, unsigned> waits;
+  std::priority_queue<FuseGroup *, std::vector<FuseGroup *>, decltype(isLater)> ready(isLater);
+  for (FuseGroup *g : all) {
+    unsigned count = 0;
+    forSources(*g, [&](FuseGroup *, const FuseGroup *) { ++count; });
+    if (count)
+      waits[g] = count;
+    else if (!g->nodes.empty())
+      ready.push(g);
+  }
+  std::vector<FuseGroup *> order;
+  while (!ready.empty()) {
+    FuseGroup *g = ready.top();
+    ready.pop();
+    order.push_back(g);
+    forReaders(*g, [&](FuseGroup *reader, const FuseGroup *) {
+      if (--waits[reader] == 0)
+        ready.push(reader);
+    });
+  }
+  sequence = GroupOrder();
+  for (FuseGroup *g : order) {
+    g->place = nullptr;
+    sequence.append(g);
+  }
 }
 
 void FuseGroups::grow() {
@@ -267,10 +394,11 @@ void FuseGroups::grow() {
       if (p->isKernel)
         join(p, groupOf[n]);
   }
+  settle();
 }
 
 void FuseGroups::joinSiblings() {
-  std::vector<FuseGroup *> all = sequence;
+  std::vector<FuseGroup *> all = sequence.all();
   for (FuseGroup *g : all) {
     if (!g->isKernel || g->shape->form == KernelShape::Pointwise)
       continue;
@@ -287,7 +415,7 @@ void FuseGroups::joinSiblings() {
           if (!o || o == g || !o->isKernel || o->shape->form != g->shape->form ||
               o->shape->count() != g->shape->count())
             continue;
-          if (o->position < g->position ? join(o, g) : join(g, o)) {
+          if (o->label < g->label ? join(o, g) : join(g, o)) {
             g = groupOf.lookup(u.node);
             again = true;
             break;
@@ -298,6 +426,7 @@ void FuseGroups::joinSiblings() {
       }
     }
   }
+  settle();
 }
 
 // ---- recomputation
@@ -342,8 +471,7 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
     while (leaf->def && leaf->def->op->view)
       leaf = leaf->def->operand(0);
     FuseGroup *writer = groupOf.lookup(firstWrite.lookup(leaf));
-    return writer && writer != reader &&
-           llvm::find(sequence, writer) < llvm::find(sequence, reader);
+    return writer && writer != reader && writer->label < reader->label;
   };
   for (FuseGroup *r : readers)
     if (llvm::any_of(leaves, [&](Value *l) { return isOverwritten(l, r); }))
@@ -408,7 +536,7 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
 }
 
 void FuseGroups::recomputeCheap() {
-  for (FuseGroup *g : std::vector<FuseGroup *>(sequence)) {
+  for (FuseGroup *g : sequence.all()) {
     if (!g->isKernel)
       continue;
     for (Value *v : g->outputs()) {
@@ -416,7 +544,7 @@ void FuseGroups::recomputeCheap() {
         continue;
       // Only where every reader outside is a kernel: otherwise it is stored anyway.
       llvm::SetVector<FuseGroup *, std::vector<FuseGroup *>> readers;
-      bool all = !llvm::is_contained(f.results, v);
+      bool all = !results.contains(v);
       for (auto &u : v->uses) {
         FuseGroup *r = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
         all &= r && r->isKernel;
@@ -431,9 +559,7 @@ void FuseGroups::recomputeCheap() {
 
 std::vector<FuseGroup *> FuseGroups::order() {
   std::vector<FuseGroup *> out;
-  for (FuseGroup *g : sequence) {
-    if (g->nodes.empty())
-      continue;
+  for (FuseGroup *g : sequence.all()) {
     for (Node *n : g->nodes)
       n->moveBefore(nullptr);
     out.push_back(g);

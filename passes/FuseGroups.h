@@ -1,9 +1,11 @@
 // The groups that become kernels, and an order of groups and other nodes that keeps every dependence.
 #pragma once
 
+#include "passes/GroupOrder.h"
 #include "passes/KernelShape.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include <memory>
 #include <vector>
 
@@ -14,7 +16,10 @@ struct FuseGroup {
   std::vector<Node *> nodes; ///< in order of definition
   bool isKernel = false;
   std::optional<KernelShape> shape; ///< if isKernel
-  size_t position = 0;              ///< in FuseGroups' order
+  Trunks::Contact contact{};
+  uint64_t label = 0; ///< of GroupOrder, with the neighbours
+  FuseGroup *prev = nullptr, *next = nullptr;
+  FuseGroup *place = nullptr; ///< an empty group of the order, farther down, where it will stand
 
   bool contains(const Node *n) const;
   /// The members, and the reshapes that lead from one member to another.
@@ -40,17 +45,29 @@ public:
 private:
   Function &f;
   std::vector<std::unique_ptr<FuseGroup>> groups;
-  std::vector<FuseGroup *> sequence; ///< a topological order
+  GroupOrder sequence; ///< a topological order
   llvm::DenseMap<const Node *, FuseGroup *> groupOf;
   llvm::DenseMap<const Node *, unsigned> index;
-  llvm::DenseMap<const Node *, std::vector<Node *>> after; ///< dependences through memory
+  std::vector<const Node *> byIndex;
+  /// Dependences through memory, and the same from the other end.
+  llvm::DenseMap<const Node *, std::vector<Node *>> after, followers;
+  llvm::DenseSet<const Value *> results; ///< of the function
+  std::unique_ptr<Trunks> trunks;
   llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
 
   void addMemoryDependences();
+  void dependOn(Node *n, Node *earlier);
+  void findTrunks();
   FuseGroup *single(Node *n);
   bool hasForward(const FuseGroup &g) const;
   bool join(FuseGroup *a, FuseGroup *b);
-  void dependences(const FuseGroup &g, llvm::SmallVectorImpl<FuseGroup *> &out) const;
+  bool isSeenBetween(const FuseGroup &a, const FuseGroup &b) const;
+  void forReaders(const FuseGroup &g,
+                  llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const;
+  void forSources(const FuseGroup &g,
+                  llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const;
+  bool bringTogether(FuseGroup *a, FuseGroup *b);
+  void settle();
   bool recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);
 };
 

@@ -2,6 +2,7 @@
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include <algorithm>
+#include <map>
 
 using namespace zcc;
 
@@ -281,6 +282,43 @@ static llvm::Error collectPlaced(const Function &f, const Liveness &l, std::vect
   return llvm::Error::success();
 }
 
+/// Nothing that is live at once overlaps, but for what is handed over. Goes through time with what is live by offset: of
+/// that only neighbours can overlap, because whatever overlapped others was refused or begins where they do.
+static llvm::Error checkOverlaps(const Liveness &l, llvm::ArrayRef<Placed> values) {
+  std::vector<const Placed *> starts, ends;
+  for (const Placed &p : values)
+    if (p.begin < p.end)
+      starts.push_back(&p);
+  ends = starts;
+  llvm::stable_sort(starts, [](auto *a, auto *b) { return a->life.first < b->life.first; });
+  llvm::stable_sort(ends, [](auto *a, auto *b) { return a->life.last < b->life.last; });
+  std::multimap<int64_t, const Placed *> live; // by offset
+  auto check = [&](const Placed &x, const Placed &y) -> llvm::Error {
+    bool isFirst = std::make_pair(x.begin, &x) < std::make_pair(y.begin, &y);
+    const Placed &p = isFirst ? x : y, &q = isFirst ? y : x;
+    if (p.end <= q.begin || isHandedOver(l, p, q) || isHandedOver(l, q, p))
+      return llvm::Error::success();
+    return errorAt(p.node ? p.node->loc : q.node ? q.node->loc : Loc(),
+                   "[V7] " + p.name() + " and " + q.name() + " are live at once at offset " +
+                       llvm::Twine(q.begin));
+  };
+  size_t ended = 0;
+  for (const Placed *p : starts) {
+    for (; ended < ends.size() && ends[ended]->life.last < p->life.first; ++ended) {
+      auto [i, end] = live.equal_range(ends[ended]->begin);
+      live.erase(std::find_if(i, end, [&](auto &e) { return e.second == ends[ended]; }));
+    }
+    auto i = live.lower_bound(p->begin);
+    if (i != live.begin())
+      i = live.lower_bound(std::prev(i)->first); // all that begins at the nearest offset before
+    for (; i != live.end() && i->first < p->end; ++i)
+      if (auto e = check(*i->second, *p))
+        return e;
+    live.emplace(p->begin, p);
+  }
+  return llvm::Error::success();
+}
+
 static llvm::Error verifyFunction(const Module &m, const Function &f) {
   auto liveness = computeLiveness(f);
   if (!liveness)
@@ -310,27 +348,16 @@ static llvm::Error verifyFunction(const Module &m, const Function &f) {
     begin = caller->attrs.i("scratch");
     end = begin + caller->attrs.i("scratch_bytes");
   }
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Placed &p = values[i];
+  for (const Placed &p : values) {
     if (p.begin < begin || p.end > end)
       return error("[V7] " + p.name() + " lies outside the " +
                    (f.isBody ? "workspace of its body" : "arena"));
-    for (const Placed &g : globals)
-      if (p.begin < g.end && g.begin < p.end)
-        if (auto e = checkInGlobal(l, p, g))
-          return e;
-    for (size_t j = i + 1; j < values.size() && values[j].begin < p.end; ++j) {
-      const Placed &q = values[j];
-      if (!p.life.overlaps(q.life) || isHandedOver(l, p, q) || isHandedOver(l, q, p))
-        continue;
-      return errorAt(p.node   ? p.node->loc
-                     : q.node ? q.node->loc
-                              : Loc(),
-                     "[V7] " + p.name() + " and " + q.name() + " are live at once at offset " +
-                         llvm::Twine(q.begin));
-    }
+    auto g = llvm::partition_point(globals, [&](const Placed &g) { return g.end <= p.begin; });
+    for (; g != globals.end() && g->begin < p.end; ++g)
+      if (auto e = checkInGlobal(l, p, *g))
+        return e;
   }
-  return llvm::Error::success();
+  return checkOverlaps(l, values);
 }
 
 llvm::Error zcc::verifyPlan(const Module &m) {

@@ -13,6 +13,7 @@
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Liveness.h"
+#include "passes/OccupiedMemory.h"
 #include "passes/Pass.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>
@@ -130,26 +131,21 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx,
 // ---- offsets
 
 /// Places the buffers in this order, each at the lowest offset that is free during its life;
-/// returns the end.
-static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigned> order) {
+/// returns the end, or INT64_MAX as soon as it lies behind `most`.
+static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigned> order,
+                            int64_t most) {
   int64_t end = 0;
-  std::vector<unsigned> placed; // by offset
+  int last = 0;
+  for (const Buffer &b : buffers)
+    last = std::max(last, b.life.last);
+  OccupiedMemory occupied(last + 1);
   for (unsigned i : order) {
     Buffer &b = buffers[i];
-    int64_t at = 0;
-    for (unsigned j : placed) {
-      const Buffer &o = buffers[j];
-      if (!o.life.overlaps(b.life))
-        continue;
-      if (o.offset >= at + b.bytes)
-        break;
-      at = std::max(at, o.offset + o.bytes);
-    }
-    b.offset = at;
-    end = std::max(end, at + b.bytes);
-    auto where = std::upper_bound(placed.begin(), placed.end(), at,
-                                  [&](int64_t v, unsigned j) { return v < buffers[j].offset; });
-    placed.insert(where, i);
+    b.offset = occupied.lowestFree(b.life.first, b.life.last, b.bytes);
+    occupied.add(b.life.first, b.life.last, b.offset, b.offset + b.bytes);
+    end = std::max(end, b.offset + b.bytes);
+    if (end >= most)
+      return INT64_MAX;
   }
   return end;
 }
@@ -170,7 +166,7 @@ static int64_t place(std::vector<Buffer> &buffers) {
     llvm::stable_sort(order,
                       [&](unsigned a, unsigned b) { return key(buffers[a]) > key(buffers[b]); });
     std::vector<Buffer> trial = buffers;
-    int64_t end = placeInOrder(trial, order);
+    int64_t end = placeInOrder(trial, order, least);
     if (end < least)
       least = end, best = std::move(trial);
   }

@@ -156,8 +156,13 @@ static llvm::hash_code hashOf(const Node &n) {
           using T = std::decay_t<decltype(x)>;
           if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::string>)
             h = llvm::hash_combine(h, x);
+          else if constexpr (std::is_same_v<T, double>)
+            h = llvm::hash_combine(h, llvm::bit_cast<uint64_t>(x));
           else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
             h = llvm::hash_combine(h, llvm::hash_combine_range(x.begin(), x.end()));
+          else
+            for (double d : x)
+              h = llvm::hash_combine(h, llvm::bit_cast<uint64_t>(d));
         },
         a);
   }
