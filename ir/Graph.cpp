@@ -2,6 +2,7 @@
 #include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "ir/Op.h"
+#include "ir/Steps.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -11,6 +12,8 @@
 
 using namespace zcc;
 using llvm::StringRef;
+
+thread_local uint64_t zcc::steps = 0;
 
 // ---- Attrs
 
@@ -83,11 +86,13 @@ static void dropUse(Value *v, Node *n, unsigned i) {
   auto &uses = v->uses;
   auto isIt = [&](const Value::Use &u) { return u.node == n && u.index == i; };
   for (size_t k = 0, end = uses.size(); k < end; ++k)
-    for (size_t at : {k, end - 1 - k})
+    for (size_t at : {k, end - 1 - k}) {
+      ++steps;
       if (isIt(uses[at])) {
         uses.erase(uses.begin() + at);
         return;
       }
+    }
 }
 
 void Node::setOperand(unsigned i, Value *v) {
@@ -243,9 +248,11 @@ GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init
 GlobalValue *Module::global(StringRef n) const { return byName_.lookup(n); }
 
 Function *Module::function(StringRef n) const {
-  for (auto &f : functions)
+  for (auto &f : functions) {
+    ++steps;
     if (f->name == n)
       return f.get();
+  }
   return nullptr;
 }
 
@@ -269,6 +276,7 @@ void Module::eraseGlobal(GlobalValue *g) {
   assert(!g->hasUses() && "erasing a global that is used");
   byName_.erase(g->name);
   auto at = llvm::find_if(llvm::reverse(globals), [&](auto &x) { return x.get() == g; });
+  steps += at - globals.rbegin();
   globals.erase(std::next(at).base());
 }
 
@@ -277,10 +285,12 @@ void Module::eraseFunction(Function *f) {
 }
 
 GlobalValue *Module::addConst(StringRef n, Type t, StringRef bytes) {
-  for (auto &g : globals)
+  for (auto &g : globals) {
+    ++steps;
     if (g->role == GlobalValue::Const && g->init.kind == Init::File && g->init.file.empty() &&
         g->type == t && StringRef(constData).substr(g->init.offset, g->init.bytes) == bytes)
       return g.get();
+  }
   Init i;
   i.kind = Init::File;
   constData.resize((constData.size() + 63) / 64 * 64); // aligned, so that it can be mapped

@@ -1,5 +1,6 @@
 #include "passes/ConstantValue.h"
 #include "ir/Builder.h"
+#include "ir/Steps.h"
 #include <cstring>
 
 using namespace zcc;
@@ -25,6 +26,7 @@ static const Tensor *remember(std::unordered_map<const Value *, Tensor> &known, 
 }
 
 const Tensor *ConstantValues::value(Value *v, int depth) {
+  ++steps;
   auto i = known_.find(v);
   if (i != known_.end())
     return &i->second;

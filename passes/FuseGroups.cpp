@@ -1,18 +1,18 @@
 #include "passes/FuseGroups.h"
 #include "ir/Op.h"
 #include "ir/Scalar.h"
+#include "ir/Steps.h"
 #include "ir/View.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/SetVector.h"
 #include <algorithm>
-#include <queue>
 
 using namespace zcc;
 
 // A kernel's code should stay within the instruction cache, and its pointers within reason.
 constexpr size_t kMostNodes = 128, kMostInputs = 32;
 
-static Value *throughReshapes(Value *v) {
+Value *zcc::behindReshapes(Value *v) {
   while (v->def && v->def->op == &ops::reshape)
     v = v->def->operand(0);
   return v;
@@ -30,7 +30,7 @@ static llvm::SmallPtrSet<Node *, 8> innerReshapes(const std::vector<Node *> &nod
     for (Value *v : n->operands()) {
       if (!v || !v->def || v->def->op != &ops::reshape)
         continue;
-      Value *root = throughReshapes(v);
+      Value *root = behindReshapes(v);
       if (!root->def || !members.count(root->def))
         continue;
       for (Value *w = v; w != root; w = w->def->operand(0))
@@ -118,24 +118,6 @@ FuseGroup *FuseGroups::single(Node *n) {
   return g;
 }
 
-void FuseGroups::findTrunks() {
-  std::vector<llvm::SmallVector<unsigned, 3>> before;
-  std::vector<bool> isReshape;
-  for (auto &n : f.nodes) {
-    isReshape.push_back(n->op == &ops::reshape);
-    auto &list = before.emplace_back();
-    for (Value *v : n->operands())
-      if (v && v->def)
-        list.push_back(index.lookup(v->def));
-    if (auto a = after.find(n.get()); a != after.end())
-      for (Node *d : a->second)
-        list.push_back(index.lookup(d));
-  }
-  trunks = std::make_unique<Trunks>(before, isReshape);
-  for (auto &n : f.nodes)
-    groupOf[n.get()]->contact = trunks->contact(index[n.get()]);
-}
-
 void FuseGroups::dependOn(Node *n, Node *earlier) {
   after[n].push_back(earlier);
   followers[earlier].push_back(n);
@@ -162,7 +144,7 @@ void FuseGroups::addMemoryDependences() {
           readers[v].push_back(n);
         continue;
       }
-      Value *source = n->op == &ops::assign ? throughReshapes(n->operand(1)) : nullptr;
+      Value *source = n->op == &ops::assign ? behindReshapes(n->operand(1)) : nullptr;
       firstWrite.try_emplace(v, source && source->def ? source->def : n);
       for (Node *r : readers[v]) {
         if (r != n)
@@ -176,51 +158,6 @@ void FuseGroups::addMemoryDependences() {
   }
 }
 
-/// Visits the groups that must come after `g`, for each dependence with the group of what is read behind reshapes. A reshape
-/// between members of a group is inside, also when others read it.
-void FuseGroups::forReaders(
-    const FuseGroup &g,
-    llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const {
-  for (const Node *n : g.nodes) {
-    for (auto &r : n->results) {
-      if (r->uses.empty())
-        continue;
-      const Node *rootNode = throughReshapes(r.get())->def;
-      const FuseGroup *root = rootNode ? groupOf.lookup(rootNode) : nullptr;
-      for (auto &u : r->uses) {
-        FuseGroup *reader = groupOf.lookup(u.node);
-        if (reader != &g && !(reader->isKernel && root == reader))
-          visit(reader, root);
-      }
-    }
-    if (auto later = followers.find(n); later != followers.end())
-      for (const Node *by : later->second)
-        if (FuseGroup *reader = groupOf.lookup(by); reader != &g)
-          visit(reader, nullptr);
-  }
-}
-
-/// Visits the groups that must come before `g`, in the same manner.
-void FuseGroups::forSources(
-    const FuseGroup &g,
-    llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const {
-  for (const Node *n : g.nodes) {
-    for (Value *v : n->operands()) {
-      if (!v || !v->def)
-        continue;
-      const Node *rootNode = throughReshapes(v)->def;
-      const FuseGroup *root = rootNode ? groupOf.lookup(rootNode) : nullptr;
-      FuseGroup *source = groupOf.lookup(v->def);
-      if (source != &g && !(g.isKernel && root == &g))
-        visit(source, root);
-    }
-    if (auto earlier = after.find(n); earlier != after.end())
-      for (const Node *d : earlier->second)
-        if (FuseGroup *source = groupOf.lookup(d); source != &g)
-          visit(source, nullptr);
-  }
-}
-
 /// Whether a group widens 16-bit values that the forward keeps for the backward (save-narrow).
 static bool readsKept(const FuseGroup &g) {
   return llvm::any_of(g.nodes, [](Node *n) { return n->op == &ops::cast && n->attrs.i("kept"); });
@@ -229,83 +166,6 @@ static bool readsKept(const FuseGroup &g) {
 bool FuseGroups::hasForward(const FuseGroup &g) const {
   const Node *loss = f.results.empty() ? nullptr : f.results[0]->def;
   return llvm::any_of(g.nodes, [&](Node *n) { return loss && index.lookup(n) <= index.lookup(loss); });
-}
-
-/// Whether a trunk shows something that needs `a` and feeds `b`, and is in neither.
-bool FuseGroups::isSeenBetween(const FuseGroup &a, const FuseGroup &b) const {
-  constexpr size_t kSteps = 64; // past members, that lie on the trunk themselves
-  for (unsigned t = 0; t < Trunks::kCount; ++t)
-    for (unsigned n : trunks->between(t, a.contact, b.contact).take_front(kSteps)) {
-      const FuseGroup *g = groupOf.lookup(byIndex[n]);
-      if (g != &a && g != &b)
-        return true;
-    }
-  return false;
-}
-
-namespace {
-/// One end of a search between two groups: what has been met, and of it what has been looked behind.
-struct Front {
-  llvm::SmallPtrSet<FuseGroup *, 16> seen;
-  std::vector<FuseGroup *> met;
-  size_t looked = 0;
-  void meet(FuseGroup *g) {
-    if (seen.insert(g).second)
-      met.push_back(g);
-  }
-  bool isDone() const { return looked == met.size(); }
-};
-} // namespace
-
-/// Makes `a` and `b`, which follows, neighbours in the order; false if what lies between needs `a` and feeds `b`. From both
-/// ends at once, as Pearce and Kelly, "A dynamic topological sort algorithm", 2006: either all that needs `a` moves behind `b`,
-/// or all that feeds `b` moves before `a`, whichever is found first.
-bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
-  constexpr size_t kMostGroups = 1 << 14; // then the search is given up
-  constexpr size_t kFew = 1024;             // moving what needs `a` is preferred: it leaves the rest in its order
-  Front later, earlier;
-  bool feeds = false;
-  auto forward = [&](const FuseGroup &from) {
-    forReaders(from, [&](FuseGroup *reader, const FuseGroup *root) {
-      if (reader == b)
-        feeds |= &from != a && root != a;
-      else if (reader->label < b->label)
-        later.meet(reader);
-    });
-  };
-  auto backward = [&](const FuseGroup &from) {
-    forSources(from, [&](FuseGroup *source, const FuseGroup *root) {
-      if (&from == b && root == a)
-        return;
-      if (source == a)
-        feeds |= &from != b;
-      else if (source->label > a->label)
-        earlier.meet(source);
-    });
-  };
-  forward(*a);
-  while (!feeds && !later.isDone() && later.looked < kFew)
-    forward(*later.met[later.looked++]);
-  if (!later.isDone())
-    backward(*b);
-  while (!feeds && !later.isDone() && !earlier.isDone()) {
-    if (later.looked == kMostGroups)
-      return false;
-    forward(*later.met[later.looked++]);
-    backward(*earlier.met[earlier.looked++]);
-  }
-  if (feeds)
-    return false;
-  auto byLabel = [](FuseGroup *x, FuseGroup *y) { return x->label < y->label; };
-  if (later.isDone()) {
-    llvm::sort(later.met, byLabel);
-    later.met.insert(later.met.begin(), a);
-    sequence.moveBehind(b, later.met);
-  } else {
-    llvm::sort(earlier.met, byLabel);
-    sequence.moveBehind(a->prev, earlier.met);
-  }
-  return true;
 }
 
 /// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
@@ -318,6 +178,7 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
     std::swap(a, b);
   if (isSeenBetween(*a, *b))
     return false;
+  steps += a->nodes.size() + b->nodes.size();
   FuseGroup both;
   both.isKernel = true;
   std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(),
@@ -341,38 +202,6 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
   return true;
 }
 
-/// Orders the groups anew: each stands at its place, or as soon behind that as what it depends on.
-void FuseGroups::settle() {
-  std::vector<FuseGroup *> all = sequence.all();
-  auto labelOf = [](FuseGroup *g) { return std::max(g->label, g->place ? g->place->label : 0); };
-  auto isLater = [&](FuseGroup *x, FuseGroup *y) { return labelOf(x) > labelOf(y); };
-  llvm::DenseMap<const FuseGroup *, unsigned> waits;
-  std::priority_queue<FuseGroup *, std::vector<FuseGroup *>, decltype(isLater)> ready(isLater);
-  for (FuseGroup *g : all) {
-    unsigned count = 0;
-    forSources(*g, [&](FuseGroup *, const FuseGroup *) { ++count; });
-    if (count)
-      waits[g] = count;
-    else if (!g->nodes.empty())
-      ready.push(g);
-  }
-  std::vector<FuseGroup *> order;
-  while (!ready.empty()) {
-    FuseGroup *g = ready.top();
-    ready.pop();
-    order.push_back(g);
-    forReaders(*g, [&](FuseGroup *reader, const FuseGroup *) {
-      if (--waits[reader] == 0)
-        ready.push(reader);
-    });
-  }
-  sequence = GroupOrder();
-  for (FuseGroup *g : order) {
-    g->place = nullptr;
-    sequence.append(g);
-  }
-}
-
 void FuseGroups::grow() {
   std::vector<Node *> all;
   for (auto &n : f.nodes)
@@ -383,7 +212,7 @@ void FuseGroups::grow() {
     // Larger producers first: joining them saves the most.
     std::vector<FuseGroup *> producers;
     for (Value *v : n->operands()) {
-      Value *root = v ? throughReshapes(v) : nullptr;
+      Value *root = v ? behindReshapes(v) : nullptr;
       if (root && root->def && groupOf[root->def]->isKernel)
         producers.push_back(groupOf[root->def]);
     }
@@ -397,34 +226,33 @@ void FuseGroups::grow() {
   settle();
 }
 
-void FuseGroups::joinSiblings() {
-  std::vector<FuseGroup *> all = sequence.all();
-  for (FuseGroup *g : all) {
-    if (!g->isKernel || g->shape->form == KernelShape::Pointwise)
+/// Joins `g` with a reduction that reads what it reads; the joint group, or nullptr. `looks`: how many more readers to try.
+FuseGroup *FuseGroups::joinSibling(FuseGroup *g, size_t &looks) {
+  for (Value *v : g->inputs()) {
+    if (v->type.localCount() != g->shape->count())
       continue;
-    bool again = true;
-    while (again) {
-      again = false;
-      for (Value *v : g->inputs()) {
-        if (v->type.localCount() != g->shape->count())
-          continue;
-        for (auto &u : v->uses) {
-          if (u.node->parent() != &f)
-            continue;
-          FuseGroup *o = groupOf.lookup(u.node);
-          if (!o || o == g || !o->isKernel || o->shape->form != g->shape->form ||
-              o->shape->count() != g->shape->count())
-            continue;
-          if (o->label < g->label ? join(o, g) : join(g, o)) {
-            g = groupOf.lookup(u.node);
-            again = true;
-            break;
-          }
-        }
-        if (again)
-          break;
-      }
+    for (auto &u : v->uses) {
+      if (looks-- == 0)
+        return nullptr;
+      ++steps;
+      FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+      if (!o || o == g || !o->isKernel || o->shape->form != g->shape->form ||
+          o->shape->count() != g->shape->count())
+        continue;
+      if (join(o, g))
+        return groupOf.lookup(u.node);
     }
+  }
+  return nullptr;
+}
+
+void FuseGroups::joinSiblings() {
+  constexpr size_t kMostLooks = 256; // many readers of one tensor: those nearest its definition
+  for (FuseGroup *g : sequence.all()) {
+    size_t looks = kMostLooks;
+    if (g->isKernel && g->shape->form != KernelShape::Pointwise)
+      while (g && looks)
+        g = joinSibling(g, looks);
   }
   settle();
 }
@@ -477,12 +305,13 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
     if (llvm::any_of(leaves, [&](Value *l) { return isOverwritten(l, r); }))
       return false;
   for (FuseGroup *r : readers) {
+    steps += r->nodes.size();
     std::vector<Value *> in = r->inputs();
     int extra = 0;
     for (Value *l : leaves) {
       if (isGathered(l))
         return false; // it would have to be kept until then
-      if (l->def && l->def->op == &ops::reshape && groupOf.lookup(throughReshapes(l)->def) == home)
+      if (l->def && l->def->op == &ops::reshape && groupOf.lookup(behindReshapes(l)->def) == home)
         return false; // an inner reshape: its source would have to be stored in its place
       if (l->type.localCount() == home->shape->count() && !llvm::is_contained(in, l))
         ++extra;

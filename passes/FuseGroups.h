@@ -30,6 +30,9 @@ struct FuseGroup {
   std::vector<Value *> inputs() const;
 };
 
+/// What a value is a reshape of.
+Value *behindReshapes(Value *v);
+
 class FuseGroups {
 public:
   explicit FuseGroups(Function &f);
@@ -66,6 +69,7 @@ private:
                   llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const;
   void forSources(const FuseGroup &g,
                   llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const;
+  FuseGroup *joinSibling(FuseGroup *g, size_t &looks);
   bool bringTogether(FuseGroup *a, FuseGroup *b);
   void settle();
   bool recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);

@@ -1,4 +1,5 @@
 #include "passes/GroupOrder.h"
+#include "ir/Steps.h"
 #include "passes/FuseGroups.h"
 #include <algorithm>
 #include <climits>
@@ -44,6 +45,7 @@ void GroupOrder::makeRoom(FuseGroup *at) {
     most *= 4. / 3;
     if (count > most || size / count < 4)
       continue;
+    steps += count;
     uint64_t step = size / count, label = begin + step / 2;
     for (FuseGroup *g = from;; g = g->next, label += step) {
       g->label = label;

@@ -1,6 +1,7 @@
 #include "passes/Liveness.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
+#include "ir/Steps.h"
 #include <algorithm>
 #include <map>
 
@@ -202,6 +203,7 @@ struct Placed {
 bool zcc::isLastReader(const Liveness &l, const Value *v, const Node &n) {
   auto reads = l.reads.find(v);
   int at = l.number.lookup(&n);
+  steps += reads != l.reads.end() ? reads->second.size() : 0;
   return reads != l.reads.end() &&
          llvm::all_of(reads->second, [&](auto &r) { return r.first == &n || r.second < at; });
 }
@@ -311,7 +313,7 @@ static llvm::Error checkOverlaps(const Liveness &l, llvm::ArrayRef<Placed> value
     auto i = live.lower_bound(p->begin);
     if (i != live.begin())
       i = live.lower_bound(std::prev(i)->first); // all that begins at the nearest offset before
-    for (; i != live.end() && i->first < p->end; ++i)
+    for (; i != live.end() && i->first < p->end; ++i, ++steps)
       if (auto e = check(*i->second, *p))
         return e;
     live.emplace(p->begin, p);

@@ -1,4 +1,5 @@
 #include "passes/OccupiedMemory.h"
+#include "ir/Steps.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -27,6 +28,7 @@ void OccupiedMemory::insert(Intervals &set, int64_t begin, int64_t end) {
 
 void OccupiedMemory::add(unsigned segment, int from, int to, int first, int last, int64_t begin,
                          int64_t end) {
+  ++steps;
   if (last < from || to < first)
     return;
   Segment &s = segments_[segment];
@@ -70,6 +72,7 @@ int64_t OccupiedMemory::lowestFree(int first, int last, int64_t bytes) const {
     moved = false;
     for (const Intervals *set : sets)
       for (auto i = set->upper_bound(at);;) {
+        ++steps;
         // The interval that `at` lies in, or the next one.
         if (i != set->begin() && std::prev(i)->second > at)
           --i;

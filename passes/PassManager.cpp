@@ -1,4 +1,5 @@
 #include "passes/PassManager.h"
+#include "ir/Steps.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
 #include "passes/Liveness.h"
@@ -144,16 +145,20 @@ llvm::Error PassManager::run(Module &m) {
   }
   using Clock = std::chrono::steady_clock;
   std::vector<double> ms;
+  std::vector<uint64_t> counted;
   auto table = llvm::make_scope_exit([&] {
     if (!dump.time)
       return;
-    llvm::errs() << "  milliseconds  pass\n";
+    llvm::errs() << "  milliseconds         steps  pass\n";
     for (unsigned i = 0; i < ms.size(); ++i)
-      llvm::errs() << llvm::format("%14.2f  ", ms[i]) << passes[i]->name << '\n';
+      llvm::errs() << llvm::format("%14.2f%14llu  ", ms[i], (unsigned long long)counted[i])
+                   << passes[i]->name << '\n';
   });
   for (unsigned i = 0; i < passes.size(); ++i) {
     auto start = Clock::now();
+    uint64_t before = steps;
     llvm::Error e = runPass(m, *passes[i], i + 1);
+    counted.push_back(steps - before);
     ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
     if (e)
       return e;

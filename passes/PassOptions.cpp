@@ -133,7 +133,7 @@ static cl::opt<std::string> stopAfter("stop-after", cl::desc("stop after the fir
 static cl::list<std::string> disablePass("disable-pass", cl::desc("leave out a pass"),
                                          cl::value_desc("PASS"), cl::CommaSeparated,
                                          cl::cat(category));
-static cl::opt<bool> timePasses("time-passes", cl::desc("print how long each pass took"),
+static cl::opt<bool> timePasses("time-passes", cl::desc("print how long each pass took, and the steps it counted"),
                                 cl::cat(category));
 static cl::opt<bool> verifyEach("verify-each", cl::desc("verify the IR after each pass (default)"),
                                 cl::init(true), cl::cat(category));

@@ -7,6 +7,7 @@
 // becomes
 //   %y = silu %x                                : f32[8x64]
 #include "passes/Simplify.h"
+#include "ir/Steps.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/Hashing.h"
@@ -209,7 +210,7 @@ static bool mergeEqual(Rewriter &r) {
         llvm::any_of(n->operands(), [&](Value *v) { return written.count(v); }))
       continue;
     auto &same = seen[hashOf(*n)];
-    auto i = llvm::find_if(same, [&](Node *o) { return isSame(*o, *n); });
+    auto i = llvm::find_if(same, [&](Node *o) { return ++steps, isSame(*o, *n); });
     if (i == same.end()) {
       same.push_back(n);
       continue;
@@ -256,6 +257,7 @@ static llvm::Expected<bool> rewriteAll(Rewriter &r, int64_t &budget) {
   while (!r.dirty.empty())
     for (Node *n = r.function.first(); n;) {
       Node *next = n->next();
+      ++steps;
       if (!r.dirty.erase(n) || !applyRules(r, *n)) {
         n = next;
         continue;

@@ -1,0 +1,73 @@
+"""Graphs of n layers, and of one layer n operators wide: what the passes look at must grow as n does, not as its square.
+
+    depth.py ZCC-OPT
+
+For each graph two sizes, the second four times the first. A pass may count nine times the steps (--time-passes):
+n log n is 5, n squared 16, and a search that has a bound may not have met it in the smaller one.
+"""
+import re, subprocess, sys, tempfile
+
+
+def module(params, body, loss):
+    lines = [f"  param %{p} : f32[{d}] = normal(0.0, 0.1) {{trained}}" for p, d in params]
+    lines += ["  func @micro(%x : f32[4x8]) -> (f32[]) {"] + ["    " + b for b in body]
+    lines += [f"    %sum = reduce_sum %{loss} {{axes = [0, 1]}} : f32[1x1]", "    %l = reshape %sum {dims = []} : f32[]",
+              "    return %l", "  }"]
+    return "\n".join(["module @m {"] + lines + ["}"])
+
+
+def blocks(n):
+    """Residual blocks of product, tanh, product, sum."""
+    params, body, x = [], [], "x"
+    for i in range(n):
+        params += [(f"a{i}", "8x8"), (f"b{i}", "8x8")]
+        body += [f"%h{i} = matmul %{x}, %a{i} : f32[4x8]", f"%t{i} = tanh %h{i} : f32[4x8]",
+                 f"%o{i} = matmul %t{i}, %b{i} : f32[4x8]", f"%y{i} = add %{x}, %o{i} : f32[4x8]"]
+        x = f"y{i}"
+    return module(params, body, x)
+
+
+def chain(n):
+    """Elementwise operators that do not simplify away."""
+    ops = ["tanh", "sin", "sigmoid", "cos"]
+    body, x = ["%x0 = mul %x, %w : f32[4x8]"], "x0"
+    for i in range(n):
+        body.append(f"%x{i + 1} = {ops[i % 4]} %{x} : f32[4x8]")
+        x = f"x{i + 1}"
+    return module([("w", "8")], body, x)
+
+
+def wide(n):
+    """A sum of many operands, each of which reads one value and a parameter of its own."""
+    body, x = ["%x0 = mul %x, %w : f32[4x8]"], "x0"
+    for i in range(n):
+        body += [f"%p{i} = mul %x0, %w{i} : f32[4x8]", f"%t{i} = tanh %p{i} : f32[4x8]", f"%s{i} = add %{x}, %t{i} : f32[4x8]"]
+        x = f"s{i}"
+    return module([("w", "8")] + [(f"w{i}", "8") for i in range(n)], body, x)
+
+
+def steps(tool, text):
+    """By pass; the same name in several places of the pipeline is told apart by its number."""
+    with tempfile.NamedTemporaryFile("w", suffix=".zir") as f:
+        f.write(text)
+        f.flush()
+        out = subprocess.run([tool, "--pipeline", "--optimizer=sgd", "--time-passes", f.name, "-o", "/dev/null"],
+                             capture_output=True, text=True)
+    if out.returncode:
+        sys.exit(out.stderr)
+    rows = re.findall(r"^ +[0-9.]+ +([0-9]+)  ([a-z-]+)$", out.stderr, re.M)
+    return {f"{i} {name}": int(count) for i, (count, name) in enumerate(rows)}
+
+
+def main():
+    tool, wrong = sys.argv[1], 0
+    for graph, n in (blocks, 100), (chain, 300), (wide, 100):
+        few, many = steps(tool, graph(n)), steps(tool, graph(4 * n))
+        for name, count in many.items():
+            if count > 9 * few[name] + 100 * n:
+                print(f"{graph.__name__}: {name}: {few[name]} steps for {n}, {count} for {4 * n}")
+                wrong += 1
+    print(f"{wrong} passes grow faster than the graph")
+
+
+main()
