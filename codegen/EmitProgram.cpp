@@ -359,6 +359,7 @@ std::string ProgramEmitter::record() const {
     field("batch_why", quoted(m.attrs.s("batch_why")));
   if (m.attrs.has("weight_result"))
     field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
+  number("loss_elem", loss >= 0 ? static_cast<int>(micro->results[0]->type.elem) : 0);
   number("loss", loss);
   for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale",
                              "overflow", "skipped", "grad_squares"})

@@ -5,10 +5,14 @@
 #include "passes/Optimizer.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <unistd.h>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -170,7 +174,15 @@ static bool expectKnown(int argc, const char *const *argv, OptionHint hint) {
   return true;
 }
 
+/// LLVM's last word: standard output or a file could not be written.
+static void onFatalError(void *tool, const char *text, bool) {
+  fprintf(stderr, "%s: error: %s\n", static_cast<const char *>(tool), text);
+  _exit(1);
+}
+
 bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview, OptionHint hint) {
+  const char *slash = strrchr(argv[0], '/');
+  llvm::install_fatal_error_handler(onFatalError, const_cast<char *>(slash ? slash + 1 : argv[0]));
   if (noteHelp(argc, argv, overview))
     return true;
   if (!expectKnown(argc, argv, hint))

@@ -49,9 +49,17 @@ void failErrno(const char *text, ...) {
   throw Failure(out + ": " + strerror(code));
 }
 
-std::string errorText(const std::string &text) {
+volatile int isDrawing = 0;
+
+void endDrawing() {
+  if (isDrawing)
+    [[maybe_unused]] ssize_t n = write(STDOUT_FILENO, "\n", 1);
+  isDrawing = 0;
+}
+
+std::string errorText(const std::string &text, About about) {
   std::string at;
-  if (where.ranks > 1)
+  if (where.ranks > 1 && about == About::ThisRank)
     at = format("rank %d", where.rank);
   if (where.step >= 0)
     at += format("%sstep %lld", at.empty() ? "" : ", ", static_cast<long long>(where.step));
@@ -63,9 +71,9 @@ void endSilently() {
   _exit(1);
 }
 
-void endJob(const std::string &text) {
-  std::string line = errorText(text);
-  fflush(stdout);
+void endJob(const std::string &text, About about) {
+  std::string line = errorText(text, about);
+  endDrawing();
   // One write, so that the ranks' lines do not mix.
   [[maybe_unused]] ssize_t n = write(STDERR_FILENO, line.data(), line.size());
   if (abortRanks)

@@ -23,6 +23,11 @@ struct PeerFailure : Failure {
   using Failure::Failure;
 };
 
+/// Another rank has died, and this one says so.
+struct RankDied : Failure {
+  using Failure::Failure;
+};
+
 /// Every rank knows that one of them failed; it has been printed, and all end in good order.
 struct AgreedFailure : Failure {
   using Failure::Failure;
@@ -42,15 +47,23 @@ struct Where {
 };
 extern Where where;
 
+/// Whom a message is about.
+enum class About { ThisRank, AnotherRank };
+
 /// "gpt2: error: rank 1, step 3: TEXT\n"
-std::string errorText(const std::string &text);
+std::string errorText(const std::string &text, About about = About::ThisRank);
+
+/// Whether a terminal shows a line that is drawn again and again; endDrawing() ends it before another
+/// message. Async-signal-safe.
+extern volatile int isDrawing;
+void endDrawing();
 
 /// Set by joinJob: tells the other ranks and ends the job (MPI_Abort). May be empty.
 extern void (*abortRanks)();
 
 /// Prints the error, removes unfinished output files, ends the job with status 1. Safe on every
 /// thread.
-[[noreturn]] void endJob(const std::string &text);
+[[noreturn]] void endJob(const std::string &text, About about = About::ThisRank);
 /// Ends this rank only, without a message: another one has failed and said so.
 [[noreturn]] void endSilently();
 

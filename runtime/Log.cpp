@@ -1,24 +1,22 @@
 #include "runtime/Log.h"
 #include "runtime/Fail.h"
+#include "runtime/Interrupt.h"
 #include "runtime/OutFile.h"
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <unistd.h>
 
 namespace zccrt {
 
-static double rate(const StepReport &r) { return r.seconds > 0 ? r.samples / r.seconds : 0; }
-
-Log::Log(const zccrt_program &p, const Options &o, int64_t steps)
-    : program(p), steps(steps), path(o.log), quiet(o.quiet), terminal(isatty(STDOUT_FILENO)) {
+Log::Log(const zccrt_program &p, const Options &o, int64_t steps, double stepsPerEpoch)
+    : program(p), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()),
+      progress(o, steps, stepsPerEpoch) {
   if (path.empty())
     return;
-  fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0)
     failErrno("cannot write the log '%s'", path.c_str());
 }
@@ -28,109 +26,128 @@ Log::~Log() {
     close(fd);
 }
 
-void Log::add(const char *text, ...) {
-  va_list list;
-  va_start(list, text);
-  int room = static_cast<int>(sizeof line) - length;
-  int n = vsnprintf(line + length, room, text, list);
-  va_end(list);
-  length += std::clamp(n, 0, room - 1);
-}
-
 void Log::addNumber(const char *key, double x) {
   if (std::isfinite(x))
-    add(", \"%s\": %.9g", key, x);
+    line.add(", \"%s\": %.9g", key, x);
   else
-    add(", \"%s\": %s", key, std::isnan(x) ? "NaN" : x < 0 ? "-Infinity" : "Infinity");
+    line.add(", \"%s\": null", key);
 }
 
-void Log::addDuration(double seconds) {
-  long long s = std::llround(seconds);
-  if (s >= 3600)
-    add("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-  else
-    add("%lld:%02lld", s / 60, s % 60);
-}
-
-bool Log::flush(int to) {
-  line[length++] = '\n';
-  int n = length;
-  length = 0;
-  return writeAll(to, line, n);
+/// With the fewest digits that read back exactly.
+void Log::addExact(const char *key, double x) {
+  if (!std::isfinite(x))
+    return addNumber(key, x);
+  char digits[32];
+  auto [end, error] = std::to_chars(digits, digits + sizeof digits, x);
+  line.add(", \"%s\": %.*s", key, static_cast<int>(end - digits), digits);
 }
 
 void Log::say(const std::string &text) {
-  if (quiet)
-    return;
-  std::string ended = text + "\n";
-  // A reader that went away does not end the training; what counts is in the log.
-  writeAll(STDOUT_FILENO, ended.data(), ended.size());
+  if (!quiet)
+    progress.say(text);
 }
 
-void Log::write(const StepReport &r) {
+bool Log::write(const StepReport &r) {
   if (fd < 0)
-    return;
-  add("{\"step\": %lld", static_cast<long long>(r.step));
+    return true;
+  line.clear();
+  line.add("{\"step\": %lld", static_cast<long long>(r.step));
   addNumber("loss", r.loss);
-  if (r.lr) { // the fewest digits that read back exactly
-    char digits[32];
-    auto [end, error] = std::to_chars(digits, digits + sizeof digits, *r.lr);
-    add(", \"lr\": %.*s", static_cast<int>(end - digits), digits);
-  }
+  if (r.lr)
+    addExact("lr", *r.lr);
   if (r.gradNorm)
     addNumber("grad_norm", *r.gradNorm);
   if (r.lossScale)
-    addNumber("loss_scale", *r.lossScale);
+    addExact("loss_scale", *r.lossScale);
   if (r.skipped)
-    add(", \"skipped\": %s", *r.skipped ? "true" : "false");
-  add(", \"time_s\": %.6f", r.seconds);
-  addNumber("samples_per_s", rate(r));
-  add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
-      static_cast<long long>(program.arena_bytes[0]),
-      static_cast<long long>(program.arena_bytes[1]),
-      static_cast<long long>(program.arena_bytes[2]));
+    line.add(", \"skipped\": %s", *r.skipped ? "true" : "false");
+  line.add(", \"time_s\": %.6f", r.seconds);
+  addNumber("samples_per_s", r.seconds > 0 ? r.samples / r.seconds : 0);
+  line.add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
+           static_cast<long long>(program.arena_bytes[0]),
+           static_cast<long long>(program.arena_bytes[1]),
+           static_cast<long long>(program.arena_bytes[2]));
   if (program.ranks > 1)
-    add(", \"sent_bytes\": {\"all_reduce\": %lld, \"all_gather\": %lld, \"reduce_scatter\": %lld}",
-        static_cast<long long>(r.sent.allReduce), static_cast<long long>(r.sent.allGather),
-        static_cast<long long>(r.sent.reduceScatter));
+    line.add(", \"sent_bytes\": {\"all_reduce\": %lld, \"all_gather\": %lld, "
+             "\"reduce_scatter\": %lld}",
+             static_cast<long long>(r.sent.allReduce), static_cast<long long>(r.sent.allGather),
+             static_cast<long long>(r.sent.reduceScatter));
   if (r.evalLoss)
     addNumber("eval_loss", *r.evalLoss);
-  add("}");
-  if (!flush(fd))
-    failErrno("cannot write the log '%s'", path.c_str());
+  line.add("}\n");
+  if (!writeAll(fd, line.data(), line.size()))
+    return false;
+  wholeLines += line.size();
+  return true;
+}
+
+/// Removes what was written of a line, so that the log goes on where there is room again.
+void Log::dropLine(int64_t step) {
+  int code = errno;
+  // Devices and pipes have no length.
+  [[maybe_unused]] int cut = ftruncate(fd, wholeLines);
+  if (!lostLines++)
+    warn(format("step %lld: cannot write the log '%s': %s; the training goes on",
+                static_cast<long long>(step), path.c_str(), strerror(code)));
 }
 
 void Log::reportEval(const StepReport &r) {
-  write(r);
-  say(format("eval loss %.9g over %lld samples in %.1f s", r.loss,
-             static_cast<long long>(r.samples), r.seconds));
+  if (!write(r))
+    failErrno("cannot write the log '%s'", path.c_str());
+  if (!quiet && !progress.say(format("eval loss %.9g over %lld samples in %.1f s", r.loss,
+                                     static_cast<long long>(r.samples), r.seconds)))
+    failErrno("cannot write to standard output");
 }
 
 void Log::report(const StepReport &r) {
-  write(r);
-  if (quiet)
-    return;
   ++done;
-  secondsSoFar += r.seconds;
-  add("step %lld  loss %.6g", static_cast<long long>(r.step), r.loss);
-  if (r.lr)
-    add("  lr %.4g", *r.lr);
-  if (r.gradNorm)
-    add("  grad norm %.4g", *r.gradNorm);
-  if (r.skipped.value_or(false)) {
-    add("  skipped: gradients %s", r.lossScale ? "overflow" : "are not finite");
-    if (r.lossScale)
-      add(" at loss scale %g", *r.lossScale);
-  }
-  add("  %.4g samples/s", rate(r));
-  if (r.evalLoss)
-    add("  eval loss %.6g", *r.evalLoss);
-  if (terminal) {
-    add("  %lld/%lld, ", static_cast<long long>(r.step + 1), static_cast<long long>(steps));
-    addDuration(secondsSoFar / done * (steps - r.step - 1));
-    add(" left");
-  }
-  flush(STDOUT_FILENO);
+  if (!write(r))
+    dropLine(r.step);
+  if (!quiet)
+    progress.step(r);
+}
+
+void Log::warnNotFinite(int64_t step, const char *what, const std::string &text) {
+  warn(format("step %lld: %s; the training goes on (--stop-on-nan ends it)",
+              static_cast<long long>(step), text.c_str()));
+  notFinite = format("not finite at step %lld: the %s", static_cast<long long>(step), what);
+}
+
+void Log::finish(std::vector<std::string> wrote, int stoppedBy) {
+  if (fd >= 0)
+    wrote.push_back("'" + path + "' (log)");
+  std::string text;
+  auto add = [&](const std::string &part) { text += (text.empty() ? "" : "; ") + part; };
+  line.clear();
+  if (stoppedBy)
+    line.add("stopped by %s after %lld of %lld steps", signalName(stoppedBy),
+             static_cast<long long>(done), static_cast<long long>(steps));
+  else if (done)
+    line.add("%lld step%s", static_cast<long long>(done), done == 1 ? "" : "s");
+  if (done)
+    line.add(" in ");
+  if (done && progress.seconds() < 60)
+    line.add("%.1f s", progress.seconds());
+  else if (done)
+    line.addDuration(progress.seconds());
+  if (line.size())
+    add(std::string(line.data(), line.size()));
+  std::string list;
+  for (const std::string &w : wrote)
+    list += (list.empty() ? "wrote " : ", ") + w;
+  if (!list.empty())
+    add(list);
+  if (stoppedBy && !exports)
+    add("the weights are lost, as there was no --export");
+  if (!notFinite.empty())
+    add(notFinite);
+  if (lostLines)
+    add(format("the log lacks %lld step%s", static_cast<long long>(lostLines),
+               lostLines == 1 ? "" : "s"));
+  if (stoppedBy)
+    progress.tell(text);
+  else if (!text.empty())
+    say(text);
 }
 
 } // namespace zccrt

@@ -1,60 +1,55 @@
-// What a run reports: a JSON object a step in the log file, a line a step on the terminal. Rank 0
-// alone has one.
+// What a run reports: a JSON object a step in the log file, and lines for people. Rank 0 alone has
+// one.
 #pragma once
 
+#include "runtime/Line.h"
 #include "runtime/Options.h"
-#include "runtime/comm/Comm.h"
+#include "runtime/Progress.h"
+#include "runtime/StepReport.h"
 #include "runtime/zccrt.h"
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace zccrt {
 
-struct StepReport {
-  int64_t step = 0;
-  double loss = 0; ///< mean over ranks and micro-batches, before the update
-  std::optional<double> lr, gradNorm, lossScale;
-  std::optional<bool> skipped; ///< in 16 bits: the gradients are not finite
-  double seconds = 0;
-  int64_t samples = 0; ///< over all ranks
-  std::optional<double> evalLoss;
-  Traffic sent; ///< bytes that rank 0 sent in this step
-};
-
-/// A line of the log file is {"step": 0, "loss": 1.23456789, ...}; not-a-number and infinity are
-/// written as Python's json reads them.
+/// A line of the log file is {"step": 0, "loss": 1.23456789, ...}; what is not finite is null.
 class Log {
 public:
   /// Creates the log file. Throws a Failure if it cannot be written.
-  Log(const zccrt_program &p, const Options &o, int64_t steps);
+  Log(const zccrt_program &p, const Options &o, int64_t steps, double stepsPerEpoch);
   ~Log();
   Log(const Log &) = delete;
   Log &operator=(const Log &) = delete;
 
-  /// Throws a Failure if the log cannot be written, for instance when the disk is full.
+  /// A step of the training, which goes on where its log or standard output cannot be written: one
+  /// warning says so.
   void report(const StepReport &r);
-  /// The result of a run that only evaluates.
+  /// The result of a run that only evaluates. Throws a Failure if it cannot be written.
   void reportEval(const StepReport &r);
   /// One line, unless --quiet.
   void say(const std::string &line);
+  /// One line on standard error.
+  void warn(const std::string &text) { progress.warn(text); }
+  /// The one warning of what is not finite, the loss or gradients; finish() repeats it.
+  void warnNotFinite(int64_t step, const char *what, const std::string &text);
+  /// The last line: what was done and what was written where, `wrote` and the log; of a run that a
+  /// signal ended on standard error, --quiet or not.
+  void finish(std::vector<std::string> wrote, int stoppedBy);
 
 private:
-  void write(const StepReport &r);
-  /// printf behind what `line` holds. A step's lines are made here: the step loop allocates
-  /// nothing.
-  __attribute__((format(printf, 2, 3))) void add(const char *text, ...);
+  bool write(const StepReport &r);
+  void dropLine(int64_t step);
   void addNumber(const char *key, double x);
-  void addDuration(double seconds);
-  bool flush(int to);
+  void addExact(const char *key, double x);
 
   const zccrt_program &program;
   int64_t steps, done = 0;
-  double secondsSoFar = 0;
-  std::string path;
+  std::string path, notFinite;
   int fd = -1;
-  bool quiet, terminal;
-  char line[1024];
-  int length = 0;
+  int64_t wholeLines = 0, lostLines = 0; ///< bytes; how many
+  bool quiet, exports;
+  Progress progress;
+  Line line;
 };
 
 } // namespace zccrt

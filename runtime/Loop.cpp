@@ -1,6 +1,7 @@
 // The step loop: K micro-batches, the update, the log; evaluation; what is written at the end.
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/Interrupt.h"
 #include "runtime/Session.h"
 #include <algorithm>
 #include <cmath>
@@ -20,39 +21,76 @@ template <typename T> void Session::setScalar(int64_t offset, T value) {
     std::memcpy(arena->base() + offset, &value, sizeof value);
 }
 
-void Session::run() {
+int Session::run() {
   // Ranks draw different numbers; those of rank 0 are those of a single rank.
   setScalar(p.seed, o.seed + (static_cast<int64_t>(comm.rank) << 32));
   if (data)
     train();
-  if (o.eval || outputs) {
-    StepReport r;
-    double begin = now();
-    r.evalLoss = evaluate(*evalData, outputs.get(), r.samples);
-    r.seconds = now() - begin;
-    if (o.eval && comm.rank == 0 && r.evalLoss) {
-      r.loss = *r.evalLoss;
-      log->reportEval(r);
-    }
-    if (outputs)
-      outputs->finish();
-  }
+  // Before anything else can fail.
   if (!o.exportFile.empty())
     exportWeights(p, exportForm(), arena->base(), comm, exportFile, o.weights);
+  onSignals(OnSignal::EndAtOnce);
+  if (data)
+    agreeOnSignal();
+  if (!stoppedBy && (o.eval || outputs))
+    evaluateAll();
+  if (comm.rank == 0)
+    log->finish(written(), stoppedBy);
+  return stoppedBy ? exitStatusOf(stoppedBy) : 0;
+}
+
+/// One that came after the last step, perhaps to some ranks only.
+void Session::agreeOnSignal() {
+  const StepEnd mine = {0, signalSeen()};
+  comm.exchange(&mine, sizeof mine, ends.data());
+  noteSignal();
+}
+
+/// The first rank's that got one: some may have got SIGINT, others SIGTERM.
+void Session::noteSignal() {
+  for (const StepEnd &end : ends)
+    if (!stoppedBy)
+      stoppedBy = static_cast<int>(end.signal);
+}
+
+std::vector<std::string> Session::written() const {
+  std::vector<std::string> list;
+  if (!o.exportFile.empty())
+    list.push_back("'" + o.exportFile + "' (export)");
+  if (outputs && !stoppedBy)
+    list.push_back("'" + o.outputs + "' (outputs)");
+  return list;
+}
+
+void Session::evaluateAll() {
+  StepReport r;
+  double begin = now();
+  r.evalLoss = evaluate(*evalData, outputs.get(), r.samples);
+  r.seconds = now() - begin;
+  r.loss = r.evalLoss.value_or(0);
+  if (o.eval && comm.rank == 0 && r.evalLoss)
+    log->reportEval(r);
+  if (o.eval && o.stopOnNan)
+    checkLoss(r);
+  if (outputs)
+    outputs->finish();
 }
 
 void Session::train() {
-  for (int64_t s = 0; s < steps; ++s) {
+  onSignals(OnSignal::FinishStep);
+  for (int64_t s = 0; s < steps && !stoppedBy; ++s) {
     where.step = s;
     StepReport r = trainStep(s);
     bool last = s + 1 == steps;
+    r.last = last || stoppedBy;
     bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
-    if (!o.evalData.empty() && p.has_loss && isDue) {
+    if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
       int64_t samples;
       r.evalLoss = evaluate(*evalData, nullptr, samples);
     }
     if (comm.rank == 0)
       log->report(r);
+    checkLoss(r);
   }
   where.step = -1;
 }
@@ -75,14 +113,16 @@ StepReport Session::trainStep(int64_t s) {
     setScalar(p.micro, k);
     data->load(arena->base(), (s * p.grad_accum + k) * comm.ranks + comm.rank);
     p.micro_fn(arena->base());
-    sum += floatAt(arena->base() + p.loss, ZCCRT_F32, 0);
+    sum += floatAt(arena->base() + p.loss, p.loss_elem, 0);
   }
   if (p.update)
     p.update(arena->base());
-  comm.exchange(&sum, sizeof sum, gathered.data());
+  const StepEnd mine = {sum, signalSeen()};
+  comm.exchange(&mine, sizeof mine, ends.data());
+  noteSignal();
   sum = 0;
-  for (double x : gathered)
-    sum += x;
+  for (const StepEnd &end : ends)
+    sum += end.loss;
   r.loss = sum / (double(p.grad_accum) * comm.ranks);
   if (p.grad_norm >= 0)
     r.gradNorm = floatAt(arena->base() + p.grad_norm, ZCCRT_F32, 0);

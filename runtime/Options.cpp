@@ -33,6 +33,8 @@ enum Id {
   LrParam,
   Log,
   Quiet,
+  PrintEvery,
+  StopOnNan,
   Eval,
   EvalData,
   EvalEvery,
@@ -75,7 +77,9 @@ constexpr Spec kSpecs[] = {
     {"lr-param", "NAME=X", LrParam,
      "parameter of a DeepSpeed schedule, by its name there; repeatable"},
     {"log", "FILE.jsonl", Log, "one JSON object a step"},
-    {"quiet", nullptr, Quiet, "print errors only"},
+    {"quiet", nullptr, Quiet, "print warnings and errors only"},
+    {"print-every", "N", PrintEvery, "a line every N steps (default: every few seconds)"},
+    {"stop-on-nan", nullptr, StopOnNan, "end with an error at a loss that is not finite"},
     {"eval", nullptr, Eval, "no training: the loss over the data, once"},
     {"eval-data", "FILE", EvalData,
      "data for evaluation, as --data (or --tokens, for FILE.bin); repeatable"},
@@ -233,6 +237,12 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
     break;
   case Quiet:
     o.quiet = true;
+    break;
+  case PrintEvery:
+    o.printEvery = wholeNumber(s.name, arg, 1);
+    break;
+  case StopOnNan:
+    o.stopOnNan = true;
     break;
   case Eval:
     o.eval = true;

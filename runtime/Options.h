@@ -42,6 +42,8 @@ struct Options {
   bool exportTies = true; ///< every name of a tied parameter
   int64_t seed = 0;
   bool quiet = false;
+  int64_t printEvery = 0; ///< 0: by time
+  bool stopOnNan = false;
   CommKind comm = CommKind::Auto;
 };
 

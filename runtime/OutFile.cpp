@@ -2,7 +2,6 @@
 #include "runtime/Fail.h"
 #include <cerrno>
 #include <climits>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -37,17 +36,6 @@ void removeUnfinishedFiles() {
       unlink(entry);
 }
 
-static void onSignal(int number) {
-  removeUnfinishedFiles();
-  signal(number, SIG_DFL);
-  raise(number);
-}
-
-void removeUnfinishedFilesOnSignals() {
-  for (int number : {SIGINT, SIGTERM, SIGHUP})
-    signal(number, onSignal);
-}
-
 bool writeAll(int fd, const void *data, uint64_t bytes) {
   const char *p = static_cast<const char *>(data);
   while (bytes) {
@@ -77,10 +65,49 @@ OutFile::OutFile(const std::string &path) : name(path) {
   if (access(path.c_str(), F_OK) == 0 && access(path.c_str(), W_OK) != 0)
     failErrno("cannot write '%s'", path.c_str());
   temporary = format("%s.%d.tmp", name.c_str(), static_cast<int>(getpid()));
+  if (!openNameless())
+    openNamed();
+}
+
+/// The descriptor's name in /proc, by which it is linked into its folder.
+static std::string nameInProc(int fd) { return format("/proc/self/fd/%d", fd); }
+
+bool OutFile::openNameless() {
+  size_t slash = name.rfind('/');
+  std::string folder = slash == std::string::npos ? "." : name.substr(0, slash + 1);
+  fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (fd >= 0 && access(nameInProc(fd).c_str(), F_OK) != 0) {
+    close(fd);
+    fd = -1;
+  }
+  isNameless = fd >= 0;
+  return isNameless;
+}
+
+void OutFile::openNamed() {
   fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0)
-    failErrno("cannot write '%s'", path.c_str());
+    failErrno("cannot write '%s'", name.c_str());
   remember(temporary);
+}
+
+/// A link does not replace a file that is there: then it gets the temporary name for a moment.
+void OutFile::giveName() {
+  const std::string from = nameInProc(fd);
+  auto link = [&](const std::string &to) {
+    return linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0;
+  };
+  isNameless = false;
+  if (link(name)) {
+    temporary = name;
+    return;
+  }
+  bool isThere = errno == EEXIST;
+  if (isThere)
+    unlink(temporary.c_str());
+  remember(temporary);
+  if (!isThere || !link(temporary))
+    failErrno("cannot write '%s'", name.c_str());
 }
 
 OutFile::OutFile(OutFile &&o) noexcept { *this = std::move(o); }
@@ -92,6 +119,7 @@ OutFile &OutFile::operator=(OutFile &&o) noexcept {
   name = std::move(o.name);
   temporary = std::move(o.temporary);
   fd = o.fd;
+  isNameless = o.isNameless;
   o.fd = -1;
   return *this;
 }
@@ -103,6 +131,8 @@ void OutFile::drop() {
     return;
   close(fd);
   fd = -1;
+  if (isNameless)
+    return;
   unlink(temporary.c_str());
   forget(temporary);
 }
@@ -125,6 +155,8 @@ void OutFile::expectRoom(uint64_t bytes) const {
 void OutFile::commit() {
   if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
     failErrno("cannot write '%s'", name.c_str());
+  if (isNameless)
+    giveName();
   int closed = close(fd);
   fd = -1;
   if (closed != 0 || rename(temporary.c_str(), name.c_str()) != 0) {

@@ -1,5 +1,6 @@
-// An output file that appears whole or not at all: written under a temporary name beside its place,
-// renamed by commit().
+// An output file that appears whole or not at all: written without a name, where the file system
+// can, so that a process that is killed leaves nothing, or under a temporary name beside its place.
+// commit() gives it its own.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,18 @@ public:
   void commit();
 
 private:
+  bool openNameless();
+  void openNamed();
+  void giveName();
   void drop();
 
   std::string name, temporary;
   int fd = -1;
+  bool isNameless = false;
 };
 
 /// Removes the temporary files of this process; async-signal-safe.
 void removeUnfinishedFiles();
-/// Makes SIGINT, SIGTERM and SIGHUP remove them before they end the process.
-void removeUnfinishedFilesOnSignals();
 
 /// write() until everything is out; false with errno set on an error.
 bool writeAll(int fd, const void *data, uint64_t bytes);

@@ -1,16 +1,20 @@
 #include "runtime/Session.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
+#include "runtime/Interrupt.h"
 #include "runtime/Memory.h"
 #include "runtime/Weights.h"
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
-    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks) {}
+    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks),
+      ends(comm.ranks) {}
 
 /// Runs what may fail on some ranks only, then lets all know.
 void Session::together(const std::function<void()> &phase) {
@@ -105,7 +109,8 @@ void Session::openOutputs() {
     exportFile = OutFile(o.exportFile);
     exportFile.expectRoom(exportBytes(p, exportForm()));
   }
-  log = std::make_unique<Log>(p, o, steps);
+  double perStep = double(p.grad_accum) * p.ranks;
+  log = std::make_unique<Log>(p, o, steps, data ? data->batches() / perStep : 0);
   if (!o.exportFile.empty() && o.exportFile.back() == 's' && p.absent)
     log->say("note: " + o.exportFile + " will lack tensors that the model's file does not hold: " + p.absent);
 }
@@ -168,14 +173,32 @@ static uint64_t commandHash(int argc, char **argv) {
   return hashBytes(text.data(), text.size());
 }
 
+/// A file must not get the number of a standard one that the program was started without: what is
+/// printed would land in it. Opened so that printing still fails.
+static void holdStandardFiles() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+      return;
+}
+
+static void printHelp(const zccrt_program &p, Comm &comm) {
+  std::string text = helpText(p), wrong;
+  if (comm.rank == 0 && !writeAll(STDOUT_FILENO, text.data(), text.size()))
+    wrong = format("cannot write to standard output: %s", strerror(errno));
+  comm.agree(wrong);
+}
+
 int runProgram(const zccrt_program &p, int argc, char **argv) {
   where = Where();
   std::string name = argc > 0 ? argv[0] : p.model;
   where.program = name.substr(name.rfind('/') + 1);
   signal(SIGPIPE, SIG_IGN);
-  removeUnfinishedFilesOnSignals();
+  signal(SIGXFSZ, SIG_IGN); // the write fails instead
+  holdStandardFiles();
+  onSignals(OnSignal::EndAtOnce);
   Launch launch = readLaunch();
   std::unique_ptr<Comm> comm;
+  int status = 0;
   try {
     Options o;
     std::string wrong;
@@ -187,23 +210,24 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     comm = joinJob(launch, o.comm);
     comm->agree(wrong);
     if (o.help) {
-      if (comm->rank == 0)
-        fputs(helpText(p).c_str(), stdout);
+      printHelp(p, *comm);
     } else {
       Session session(p, o, launch, *comm);
       session.start(commandHash(argc, argv));
       startCollectives(*comm, p.slots, p.most_parts, hasSpareCore(p, launch));
-      session.run();
+      status = session.run();
     }
     comm->barrier();
     stopCollectives();
     leaveJob();
-    return 0;
+    return status;
   } catch (const AgreedFailure &) {
     leaveJob();
     return 1;
   } catch (const PeerFailure &) {
     endSilently();
+  } catch (const RankDied &e) {
+    endJob(e.what(), About::AnotherRank);
   } catch (const std::bad_alloc &) {
     endJob("out of memory");
   } catch (const std::exception &e) {

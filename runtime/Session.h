@@ -18,6 +18,12 @@ struct Weighted {
   double sum = 0, weight = 0;
 };
 
+/// What ranks tell each other at the end of a step.
+struct StepEnd {
+  double loss; ///< summed over micro-batches
+  int64_t signal;
+};
+
 class Session {
 public:
   Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm);
@@ -26,9 +32,9 @@ public:
   /// any rank is printed once and ends all of them with AgreedFailure. `command` is the hash of the
   /// command line.
   void start(uint64_t command);
-  /// Trains, evaluates, exports, as the options say. Throws a Failure on the rank where something
-  /// is wrong.
-  void run();
+  /// Trains, exports, evaluates, as the options say; returns the exit status. Throws a Failure on the
+  /// rank where something is wrong.
+  int run();
 
 private:
   void together(const std::function<void()> &phase);
@@ -41,10 +47,17 @@ private:
   void announce();
 
   void train();
+  void evaluateAll();
+  std::vector<std::string> written() const;
+  void agreeOnSignal();
+  void noteSignal();
   StepReport trainStep(int64_t step);
   int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
   const char *firstNotFinite() const;
   void checkGradients(const StepReport &r);
+  const char *firstParameterNotFinite();
+  std::string describeNotFinite(const StepReport &r);
+  void checkLoss(const StepReport &r);
   std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
   Weighted lossOf(int64_t rows) const;
   template <typename T> void setScalar(int64_t offset, T value);
@@ -63,6 +76,9 @@ private:
   int64_t steps = 0;
   std::vector<double> gathered;      // one number from every rank
   std::vector<Weighted> gatheredLosses; // one from every rank
+  std::vector<StepEnd> ends;    // one of every rank
+  int stoppedBy = 0;            // the signal that ends the run; every rank knows the same
+  bool saidNotFinite = false;
 };
 
 /// The whole program; returns its exit status.

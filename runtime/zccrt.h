@@ -209,7 +209,8 @@ typedef struct {
   int64_t rows;  /* arena offset, i64; -1: the program has no loss */
   const char *batch_why;      /* why batch is 0 */
   const zccrt_io *weight;     /* the output by which the losses of batches are weighted; NULL: by their rows */
-  int64_t loss; /* arena offset of @micro's loss (f32), -1: none. Likewise: */
+  int32_t loss_elem; /* its type in @micro: any float */
+  int64_t loss;      /* arena offset of @micro's loss, -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   int64_t loss_scale, overflow, skipped; /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
                                             skipped so far */

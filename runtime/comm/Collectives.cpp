@@ -104,6 +104,8 @@ private:
       }
     } catch (const PeerFailure &) {
       endSilently();
+    } catch (const RankDied &e) {
+      endJob(e.what(), About::AnotherRank);
     } catch (const std::exception &e) {
       endJob(e.what());
     }

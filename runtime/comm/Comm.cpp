@@ -31,6 +31,7 @@ void Comm::agree(const std::string &error) {
     std::string who = everyone ? "" : format("rank %d: ", r);
     if (where.step >= 0)
       who += format("step %lld: ", static_cast<long long>(where.step));
+    endDrawing();
     fprintf(stderr, "%s: error: %s%s\n", where.program.c_str(), who.c_str(), text.c_str());
   }
   if (!distinct.empty())

@@ -84,7 +84,9 @@ void ShmComm::expectAlive(uint32_t generation) {
       return;
     int32_t none = 0;
     if (control->failed.compare_exchange_strong(none, r + 1))
-      fail("rank %d has ended unexpectedly", r);
+      throw RankDied(format("rank %d has ended unexpectedly (process %d); if it said nothing, it "
+                            "was killed, perhaps for want of memory (see dmesg)",
+                            r, pid));
     expectNoFailure();
   }
 }

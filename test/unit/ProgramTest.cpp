@@ -327,8 +327,8 @@ TEST(Program, Errors) {
                   "cannot write the log '/none/x': No such file");
   EXPECT_CONTAINS(error(d.options() + " --steps=1 --export=/none/x.onnx"),
                   "cannot write '/none/x.onnx': No such file");
-  EXPECT_CONTAINS(error(d.options() + " --steps=1 --log=/dev/full"),
-                  "step 0: cannot write the log '/dev/full': No space left");
+  EXPECT_CONTAINS(error(d.options() + " --eval --log=/dev/full"),
+                  "cannot write the log '/dev/full': No space left");
   writeFile(d.folder / "label.npy",
             npyHeader(ZCCRT_I64, {8}) + bytesOf(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 11}));
   std::string text = error(d.options() + " --steps=9 --export=" + d.folder / "w.onnx");

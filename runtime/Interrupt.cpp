@@ -1,0 +1,75 @@
+#include "runtime/Interrupt.h"
+#include "runtime/Fail.h"
+#include "runtime/OutFile.h"
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <initializer_list>
+#include <unistd.h>
+
+namespace zccrt {
+
+static volatile sig_atomic_t finishes = 0, seen = 0;
+static timespec seenAt;
+
+/// timeout(1) sends a signal to the process and again to its group: within this time they are one.
+constexpr double kSameSeconds = 0.1;
+
+static double secondsSinceFirst() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec - seenAt.tv_sec + (t.tv_nsec - seenAt.tv_nsec) * 1e-9;
+}
+
+static void sayStepIsFinished() {
+  constexpr char text[] = "finishing the step; once more ends the run at once\n";
+  if (where.ranks == 1 && isatty(STDERR_FILENO))
+    [[maybe_unused]] ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+static void onSignal(int number) {
+  if (finishes && !seen) {
+    clock_gettime(CLOCK_MONOTONIC, &seenAt);
+    seen = number;
+    endDrawing();
+    return sayStepIsFinished();
+  }
+  if (seen && secondsSinceFirst() < kSameSeconds)
+    return;
+  endDrawing();
+  removeUnfinishedFiles();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+void onSignals(OnSignal what) {
+  finishes = what == OnSignal::FinishStep;
+  for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR2}) {
+    struct sigaction old, action = {};
+    action.sa_handler = onSignal;
+    action.sa_flags = SA_RESTART;
+    // nohup's SIGHUP stays ignored.
+    bool isIgnored = sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN;
+    if (number != SIGHUP || !isIgnored)
+      sigaction(number, &action, nullptr);
+  }
+}
+
+int signalSeen() { return seen; }
+
+const char *signalName(int number) {
+  switch (number) {
+  case SIGINT:
+    return "SIGINT";
+  case SIGTERM:
+    return "SIGTERM";
+  case SIGHUP:
+    return "SIGHUP";
+  default:
+    return "SIGUSR2";
+  }
+}
+
+int exitStatusOf(int number) { return 128 + (number == SIGUSR2 ? SIGTERM : number); }
+
+} // namespace zccrt

@@ -1,0 +1,22 @@
+// What a step tells the log and the terminal.
+#pragma once
+
+#include "runtime/comm/Comm.h"
+#include <cstdint>
+#include <optional>
+
+namespace zccrt {
+
+struct StepReport {
+  int64_t step = 0;
+  double loss = 0; ///< mean over ranks and micro-batches, before the update
+  std::optional<double> lr, gradNorm, lossScale;
+  bool last = false;    ///< of the run
+  std::optional<bool> skipped; ///< in 16 bits: the gradients are not finite
+  double seconds = 0;
+  int64_t samples = 0; ///< over all ranks
+  std::optional<double> evalLoss;
+  Traffic sent; ///< bytes that rank 0 sent in this step
+};
+
+} // namespace zccrt
