@@ -27,22 +27,12 @@ static double flopsOf(const Node &n) {
   return n.results.empty() ? 0 : double(n.result()->type.count());
 }
 
-/// Bytes of the collective that a node is or starts, that one rank sends: (N-1)/N of the tensor,
-/// twice for a sum that all get.
-static double sentBy(const Node &n, llvm::StringRef op, int ranks) {
+/// Bytes that one rank sends of the collective that a node is or starts.
+static double sentBy(const Node &n, int ranks) {
   double bytes = 0;
   for (Value *v : n.operands())
     bytes += double(v->type.count()) * double(elemBytes(v->type.elem));
-  double part = bytes * (ranks - 1) / ranks;
-  return op == ops::all_reduce.name ? 2 * part : part;
-}
-
-/// "all_reduce" if the node is one or starts one; empty if it moves nothing between ranks.
-static std::string collectiveOf(const Node &n) {
-  if (n.op == &ops::start)
-    return n.attrs.s("op");
-  bool is = n.op == &ops::all_reduce || n.op == &ops::all_gather || n.op == &ops::reduce_scatter;
-  return is ? n.op->name : "";
+  return performed(n)->sends * (bytes * (ranks - 1) / ranks);
 }
 
 double NodeCost::seconds(const Machine &m) const {
@@ -52,9 +42,8 @@ double NodeCost::seconds(const Machine &m) const {
 
 NodeCost zcc::costOf(const Node &n, int ranks) {
   NodeCost c;
-  std::string collective = collectiveOf(n);
-  if (!collective.empty()) {
-    c.sent = sentBy(n, collective, ranks);
+  if (movesBetweenRanks(n)) {
+    c.sent = sentBy(n, ranks);
     return c;
   }
   if (!ownsMemory(n))
@@ -107,7 +96,7 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
       step.flops += times * c.flops;
       double t = times * c.seconds(machine);
       if (c.sent > 0) {
-        step.sent[collectiveOf(*n)] += times * c.sent;
+        step.sent[performed(*n)->name] += times * c.sent;
         communication += t;
       } else if (c.flops / machine.flopsPerSecond > c.bytes / machine.bytesPerSecond) {
         compute += t;
@@ -159,13 +148,10 @@ int64_t zcc::libraryBytes(const Module &m, const Options &o) {
   bool usesOneDnn = false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
-      bool isConvolution =
-          n->op == &ops::conv || n->op == &ops::conv_grad_input || n->op == &ops::conv_grad_weight;
-      bool isAttention = n->op == &ops::attention || n->op == &ops::attention_grad;
-      usesOneDnn |= isConvolution || isAttention || n->op == &ops::matmul;
-      if (isConvolution)
+      usesOneDnn |= n->op->library != Library::None;
+      if (n->op->library == Library::Convolution)
         bytes += kConvolution;
-      if (n->op == &ops::matmul)
+      if (n->op->library == Library::Product)
         packing = std::max(packing, packingBytes(*n));
     }
   if (usesOneDnn)

@@ -58,8 +58,7 @@ static int64_t mostGathered(const Function &f, const Liveness &l) {
   std::vector<int64_t> change(f.nodes.size() + 2);
   for (auto &[v, life] : l.values) {
     const Node *n = v->def;
-    bool isGather = n && (n->op == &ops::all_gather ||
-                          (n->op == &ops::start && n->attrs.s("op") == ops::all_gather.name));
+    bool isGather = n && performed(*n)->collective == Collective::Gather;
     if (!isGather || !n->operand(v->index)->isGlobal())
       continue;
     change[life.first] += v->type.localBytes();

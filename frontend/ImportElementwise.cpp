@@ -1,5 +1,5 @@
-// Elementwise operators: those with a counterpart of ours, and the activations that are expressions
-// of them.
+// Elementwise operators without a counterpart of ours: mostly activations, which are expressions of
+// what there is.
 #include "frontend/Importer.h"
 #include "frontend/SourceLoc.h"
 #include <cmath>
@@ -8,11 +8,7 @@ using namespace zcc;
 
 namespace {
 
-// ---- one to one
-
-template <const OpDef &Op> void unary(NodeImport &n) { n.out(n.e(Op, n.in(0))); }
-
-template <const OpDef &Op> void binary(NodeImport &n) { n.out(n.e(Op, n.in(0), n.in(1))); }
+// ---- several of ours, or one of several
 
 /// Folded from the left: Max, Min, Sum of any number of operands.
 template <const OpDef &Op> Val chain(NodeImport &n) {
@@ -53,8 +49,6 @@ void mod(NodeImport &n) {
 void bitShift(NodeImport &n) {
   n.out(n.e(n.s("direction") == "LEFT" ? ops::shift_left : ops::shift_right, n.in(0), n.in(1)));
 }
-
-void where(NodeImport &n) { n.out(n.e.select(n.in(0), n.in(1), n.in(2))); }
 
 void isInf(NodeImport &n) {
   Val x = n.in(0), r = n.e(ops::isinf, x);
@@ -223,59 +217,15 @@ void equal(NodeImport &n) {
 }
 
 const OnnxOp kOps[] = {
-    {"Add", binary<ops::add>},
-    {"Sub", binary<ops::sub>},
-    {"Mul", binary<ops::mul>},
-    {"Div", binary<ops::div>},
     {"Pow", pow},
     {"Mod", mod},
     {"Max", extremum<ops::max, ops::le>},
     {"Min", extremum<ops::min, ops::ge>},
     {"Sum", variadic<ops::add>},
     {"Mean", mean},
-    {"Neg", unary<ops::neg>},
-    {"Abs", unary<ops::abs>},
-    {"Sign", unary<ops::sign>},
-    {"Sqrt", unary<ops::sqrt>},
-    {"Reciprocal", unary<ops::reciprocal>},
-    {"Exp", unary<ops::exp>},
-    {"Log", unary<ops::log>},
-    {"Sin", unary<ops::sin>},
-    {"Cos", unary<ops::cos>},
-    {"Tan", unary<ops::tan>},
-    {"Asin", unary<ops::asin>},
-    {"Acos", unary<ops::acos>},
-    {"Atan", unary<ops::atan>},
-    {"Sinh", unary<ops::sinh>},
-    {"Cosh", unary<ops::cosh>},
-    {"Asinh", unary<ops::asinh>},
-    {"Acosh", unary<ops::acosh>},
-    {"Atanh", unary<ops::atanh>},
-    {"Erf", unary<ops::erf>},
-    {"Tanh", unary<ops::tanh>},
-    {"Sigmoid", unary<ops::sigmoid>},
-    {"Softplus", unary<ops::softplus>},
-    {"Relu", unary<ops::relu>},
-    {"Floor", unary<ops::floor>},
-    {"Ceil", unary<ops::ceil>},
-    {"Round", unary<ops::round>},
-    {"IsNaN", unary<ops::isnan>},
     {"IsInf", isInf},
     {"Equal", equal},
-    {"Less", binary<ops::lt>},
-    {"LessOrEqual", binary<ops::le>},
-    {"Greater", binary<ops::gt>},
-    {"GreaterOrEqual", binary<ops::ge>},
-    {"And", binary<ops::and_>},
-    {"Or", binary<ops::or_>},
-    {"Xor", binary<ops::xor_>},
-    {"Not", unary<ops::not_>},
-    {"BitwiseAnd", binary<ops::bit_and>},
-    {"BitwiseOr", binary<ops::bit_or>},
-    {"BitwiseXor", binary<ops::bit_xor>},
-    {"BitwiseNot", unary<ops::bit_not>},
     {"BitShift", bitShift},
-    {"Where", where},
     {"Cast", cast},
     {"CastLike", castLike},
     {"BitCast", bitCast},

@@ -20,13 +20,30 @@ static Importers tableOf(std::initializer_list<ArrayRef<OnnxOp>> families) {
   return t;
 }
 
-/// The importers of a domain, or nullptr.
-static const Importers *importersOf(StringRef domain) {
-  static const Importers standard =
+/// An operator that a record names: its operands are the node's.
+static void importOneToOne(NodeImport &n) {
+  const OpDef &op = **llvm::find_if(allOps(), [&](auto *o) { return o->onnx && n.op == o->onnx; });
+  std::vector<Val> operands;
+  for (unsigned i = 0; i < op.numOperandDefs(); ++i)
+    operands.push_back(n.in(i));
+  n.out(n.e.emit(op, operands));
+}
+
+static Importers standardOps() {
+  Importers t =
       tableOf({elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(),
                poolOps(), normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(),
                resizeOps(), sampleOps(), regionOps(), searchOps(), signalOps(), sequenceOps(),
                quantizeOps(), controlOps()});
+  for (const OpDef *op : allOps())
+    if (op->onnx)
+      t[op->onnx] = importOneToOne;
+  return t;
+}
+
+/// The importers of a domain, or nullptr.
+static const Importers *importersOf(StringRef domain) {
+  static const Importers standard = standardOps();
   static const Importers microsoft = tableOf({microsoftOps(), microsoftAttentionOps()});
   static const Importers training = tableOf({previewTrainingOps()});
   if (domain.empty() || domain == "ai.onnx" || domain == "ai.onnx.preview")

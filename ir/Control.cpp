@@ -8,7 +8,7 @@ using llvm::Twine;
 using Types = llvm::SmallVector<Type, 2>;
 using Operands = llvm::ArrayRef<const Type *>;
 
-static bool namesBody(const AttrDef &d) { return d.name && StringRef(d.kind) == "body"; }
+static bool namesBody(const AttrDef &d) { return d.name && d.kind == AttrKind::Body; }
 
 bool zcc::callsBodies(const OpDef &op) { return llvm::any_of(op.attrs, namesBody); }
 

@@ -8,11 +8,6 @@ using namespace zcc;
 using llvm::StringRef;
 using llvm::Twine;
 
-/// The operator whose operands and attributes a node has: for `start`, the one that it starts.
-static const OpDef *performed(const Node &n) {
-  return n.op == &ops::start ? findOp(n.attrs.s("op")) : n.op;
-}
-
 static std::string operandName(const OpDef &op, unsigned i) {
   unsigned n = op.numOperandDefs();
   return n ? op.operands[std::min(i, n - 1)].name : "?";
@@ -53,18 +48,23 @@ bool zcc::isDefault(const AttrDef &d, const Attr &a) {
   return llvm::all_of(std::get<std::vector<double>>(a), same);
 }
 
-static bool fits(StringRef kind, const Attr &a) {
+static bool fits(AttrKind kind, const Attr &a) {
   bool isInt = std::holds_alternative<int64_t>(a);
   bool isInts = std::holds_alternative<std::vector<int64_t>>(a);
-  if (kind == "int")
+  switch (kind) {
+  case AttrKind::Int:
     return isInt;
-  if (kind == "float")
+  case AttrKind::Float:
     return isInt || std::holds_alternative<double>(a);
-  if (kind == "str" || kind == "body")
+  case AttrKind::Str:
+  case AttrKind::Body:
     return std::holds_alternative<std::string>(a);
-  if (kind == "ints")
+  case AttrKind::Ints:
     return isInts;
-  return isInts || std::holds_alternative<std::vector<double>>(a);
+  case AttrKind::Floats:
+    return isInts || std::holds_alternative<std::vector<double>>(a);
+  }
+  llvm_unreachable("a kind of attribute without a rule");
 }
 
 /// Whether integers leave room for what type rules add and multiply.
@@ -72,9 +72,9 @@ static bool inRange(const AttrDef &d, const Attr &a) {
   constexpr int64_t kMost = int64_t(1) << 62, kMostListed = int64_t(1) << 55,
                     kMostElements = kMostListed;
   if (auto *i = std::get_if<int64_t>(&a))
-    return StringRef(d.kind) != "int" || (-kMost <= *i && *i <= kMost);
+    return d.kind != AttrKind::Int || (-kMost <= *i && *i <= kMost);
   auto *list = std::get_if<std::vector<int64_t>>(&a);
-  if (!list || StringRef(d.kind) != "ints")
+  if (!list || d.kind != AttrKind::Ints)
     return true;
   std::optional<int64_t> product = 1;
   for (int64_t i : *list) {
@@ -94,7 +94,7 @@ std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
     if (!a && !d.otherwise)
       return ("[V1] '" + name + "' needs the attribute '" + d.name + "'").str();
     if (a && !fits(d.kind, *a))
-      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + d.kind +
+      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + kindName(d.kind) +
               "'")
           .str();
     if (a && !inRange(d, *a))
@@ -104,8 +104,7 @@ std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
 }
 
 static bool canStart(const OpDef *op) {
-  return op && (op->ordered || op == &ops::copy) && op != &ops::start && op != &ops::wait &&
-         op != &ops::release;
+  return op && (op->collective != Collective::None || op == &ops::copy);
 }
 
 std::string zcc::checkForm(const Node &n) {
@@ -129,51 +128,42 @@ std::string zcc::checkForm(const Node &n) {
 
 // ---- placement
 
-static bool isOneOf(const OpDef *op, std::initializer_list<const OpDef *> l) {
-  return llvm::is_contained(l, op);
-}
-
-static bool sumsOverRanks(const OpDef *op) {
-  return isOneOf(op, {&ops::sum_ranks, &ops::all_reduce, &ops::reduce_scatter});
-}
+static bool sumsOverRanks(const OpDef &op) { return op.isReduction() || &op == &ops::sum_ranks; }
 
 /// Moves bytes without looking at them: takes any shard in any space.
-static bool moves(const OpDef *op) {
-  return isOneOf(op, {&ops::copy, &ops::wait, &ops::release, &ops::assign});
+static bool moves(const OpDef &op) {
+  return llvm::is_contained({&ops::copy, &ops::wait, &ops::release, &ops::assign}, &op);
 }
 
 /// Whether an addend may be operand `i`: the result is then the addend of what the operator does to
 /// the sum.
 static bool isLinearIn(const Node &n, unsigned i) {
-  const OpDef *op = n.op;
-  if (op->view || op == &ops::fused || // whose body is checked
-      isOneOf(op, {&ops::add, &ops::sub, &ops::neg, &ops::cast, &ops::concat, &ops::reduce_sum}))
+  if (n.op == &ops::fused) // whose body is checked
     return true;
-  if (op == &ops::select)
-    return i > 0;
-  if (op == &ops::mul)
-    return !n.operand(1 - i)->type.isAddend();
-  return op == &ops::div && i == 0;
+  for (unsigned k = 0; n.op->bilinear && k < n.numOperands(); ++k)
+    if (k != i && n.operand(k)->type.isAddend())
+      return false;
+  return n.op->isLinearIn(i);
 }
 
 static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
-  if (sumsOverRanks(&op) || moves(&op))
+  if (sumsOverRanks(op) || moves(op))
     return "";
   if (!isLinearIn(n, i))
     return "is an addend (" + t.str() + "); sum it over the ranks first";
   // Sums of an addend and a whole tensor would add the latter once a rank.
-  if (isOneOf(&op, {&ops::add, &ops::sub, &ops::concat, &ops::select}))
-    for (unsigned k = &op == &ops::select; k < n.numOperands(); ++k)
-      if (n.operand(k)->type.addends != t.addends)
-        return "is an addend (" + t.str() + "), operand '" + operandName(op, k) + "' is not";
+  for (unsigned k = 0; k < n.numOperands() && !op.bilinear && n.op != &ops::fused; ++k)
+    if (op.isLinearIn(k) && n.operand(k)->type.addends != t.addends)
+      return "is an addend (" + t.str() + "), operand '" + operandName(op, k) + "' is not";
   return "";
 }
 
 static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
   // The whole sum of a shard is an addend.
-  if (moves(&op) || isOneOf(&op, {&ops::all_gather, &ops::fused, &ops::reduce_sum}))
+  if (moves(op) || op.collective == Collective::Gather ||
+      llvm::is_contained({&ops::fused, &ops::reduce_sum}, &op))
     return "";
   if (!op.isElementwise())
     return "is partitioned (" + t.str() + "); it must be gathered first";
@@ -193,7 +183,7 @@ std::string zcc::checkPlacement(const Node &n) {
       continue;
     const Type &t = n.operand(i)->type;
     std::string broken;
-    if (sumsOverRanks(op) && !t.isAddend() && n.parent()->module->ranks > 1)
+    if (sumsOverRanks(*op) && !t.isAddend() && n.parent()->module->ranks > 1)
       broken = "is no addend (" + t.str() + "): every rank would add the whole";
     if (t.isFuture && n.op != &ops::wait)
       broken = "is started (" + t.str() + "); wait for it first";
@@ -201,7 +191,7 @@ std::string zcc::checkPlacement(const Node &n) {
       broken = checkAddends(n, *op, i);
     else if (t.isPartitioned() && !t.isFuture)
       broken = checkShards(n, *op, i);
-    if (broken.empty() && t.space != Space::Device && !moves(op))
+    if (broken.empty() && t.space != Space::Device && !moves(*op))
       broken =
           "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
     if (!broken.empty())

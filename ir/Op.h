@@ -17,15 +17,33 @@ struct OperandDef {
   enum Flags { None = 0, Optional = 1, Variadic = 2, AnyElem = 4 } flags = None;
 };
 
-/// An attribute: kind is one of "int", "float", "str", "ints", "floats", "body" (the name of one); `otherwise` is
-/// printed nowhere.
+enum class AttrKind { Int, Float, Str, Ints, Floats, Body /*the name of one*/ };
+llvm::StringRef kindName(AttrKind k);
+
 struct AttrDef {
   const char *name;
-  const char *kind;
-  const char *otherwise; ///< default as text; nullptr: required
+  AttrKind kind;
+  const char *otherwise; ///< default as text, which the printer leaves out; nullptr: required
 };
 
 enum class Precision { Follow, Compute, F32 };
+
+/// Element of an elementwise result.
+enum class ResultElem {
+  Operands,     ///< theirs, which are all equal
+  Second,       ///< the second operand's
+  Bool,
+  To,           ///< attribute "to"
+  ToOfEqualSize ///< attribute "to", which takes as many bytes
+};
+
+/// What an operator does between ranks.
+enum class Collective { None, Gather, Reduce };
+
+/// Which library's kernel runs it; what that costs in memory is the target's to know.
+enum class Library { None, Product, Convolution, Attention };
+
+constexpr uint32_t kAllOperands = ~0u; ///< of a mask of operands
 
 /// Types of the results from the operands' types (nullptr for an operand left out) and attributes.
 using InferFn = llvm::Expected<llvm::SmallVector<Type, 2>> (*)(llvm::ArrayRef<const Type *>,
@@ -43,7 +61,7 @@ using FlopsFn = double (*)(const Node &);
 struct OpDef {
   const char *name = nullptr;    ///< mnemonic in .zir
   const char *summary = nullptr; ///< one line, for --help-ops
-  const char *onnx = nullptr;    ///< ONNX operator imported one-to-one (same operands, no attributes but ours)
+  const char *onnx = nullptr;    ///< ONNX operator that the importer takes for it: same operands, no attributes
   std::array<OperandDef, 8> operands{};
   std::array<AttrDef, 12> attrs{};
   int results = 1;               ///< number of results; -1 if it depends on attributes or types
@@ -67,16 +85,27 @@ struct OpDef {
   GradFn gradFn = nullptr;
   const char *noGrad = nullptr;  ///< the reason there is none
 
-  /// Element of an elementwise result: 0 the operands' (all equal), 'b' bool, 't' attribute "to", 's' the same of the operand's size, '1' the second operand's
-  char resultElem = 0;
+  ResultElem resultElem = ResultElem::Operands;
   EvalFn eval = nullptr;         ///< required unless `scalar`
   uint32_t writes = 0;           ///< bit i: operand i is updated in place
+  uint32_t inPlace = 0;          ///< bit i: result i may lie where operand i does, if nothing reads that later
+  bool forwards = false;         ///< result i is operand i: it lies where that lies
+  /// Bit i: the result is linear in operand i, where the other operands of the mask vary along; with `bilinear` where they
+  /// are fixed.
+  uint32_t linear = 0;
+  bool bilinear = false;
+  Collective collective = Collective::None;
+  int sends = 0;                 ///< bytes that a rank sends, in (N-1)/N of the whole operands
+  Library library = Library::None;
+  bool stopsGradient = false;    ///< only until the gradients are there
   bool ordered = false;          ///< collectives, start and wait: neither dropped nor reordered against each other
   bool random = false;           ///< draws from Philox
   Precision precision = Precision::Follow;
   FlopsFn flops = nullptr;       ///< default: one per element of the result
 
   bool isElementwise() const { return scalar != nullptr; }
+  bool isLinearIn(unsigned i) const { return linear == kAllOperands || (i < 32 && linear >> i & 1); }
+  bool isReduction() const { return collective == Collective::Reduce; } ///< over ranks
   bool isPure() const { return !writes && !ordered; }
   unsigned numOperandDefs() const;
 };
@@ -104,6 +133,13 @@ namespace ops {
 /// All records, in the order of Ops.def.
 llvm::ArrayRef<const OpDef *> allOps();
 const OpDef *findOp(llvm::StringRef name);
+/// What a node performs: the operator that a `start` begins (nullptr if there is none of that name), else its own.
+const OpDef *performed(const Node &n);
+/// Whether a node is a collective or starts one.
+inline bool movesBetweenRanks(const Node &n) {
+  const OpDef *op = performed(n);
+  return op && op->collective != Collective::None;
+}
 /// An elementwise operator's expression, parsed.
 const Scalar &scalarOf(const OpDef &op);
 /// Result types by the record: `infer`, or broadcasting for elementwise operators.

@@ -18,6 +18,15 @@ static const OpDef *const kOps[] = {
 
 llvm::ArrayRef<const OpDef *> zcc::allOps() { return kOps; }
 
+const OpDef *zcc::performed(const Node &n) {
+  return n.op == &ops::start ? findOp(n.attrs.s("op")) : n.op;
+}
+
+StringRef zcc::kindName(AttrKind k) {
+  constexpr StringRef kNames[] = {"int", "float", "str", "ints", "floats", "body"};
+  return kNames[unsigned(k)];
+}
+
 const OpDef *zcc::findOp(StringRef name) {
   static const llvm::StringMap<const OpDef *> byName = [] {
     llvm::StringMap<const OpDef *> m;
@@ -93,16 +102,17 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
     return error(Twine("not defined for ") + all);
   }
   Type result(first->elem, dims);
-  if (op.resultElem == 'b')
+  if (op.resultElem == ResultElem::Bool)
     result.elem = Elem::Bool;
-  if (op.resultElem == '1')
+  if (op.resultElem == ResultElem::Second)
     result.elem = t[1]->elem;
-  if (op.resultElem == 't' || op.resultElem == 's') {
+  bool isSameSize = op.resultElem == ResultElem::ToOfEqualSize;
+  if (op.resultElem == ResultElem::To || isSameSize) {
     auto e = elemFromName(attrs.s("to"));
     if (!e)
       return error(Twine("'") + attrs.s("to") + "' is no element type");
     int64_t bytes = elemBytes(*e);
-    if (op.resultElem == 's' && (bytes != elemBytes(first->elem) || bytes < 4))
+    if (isSameSize && (bytes != elemBytes(first->elem) || bytes < 4))
       return error(Twine("no element of 4 or 8 bytes both: ") + first->str() + " and " + elemName(*e));
     result.elem = *e;
   }

@@ -30,12 +30,13 @@ struct Report {
 static std::string quoted(const Value *v) { return "'%" + v->name + "'"; }
 static bool isUpdate(const Node &n) { return n.op == &ops::assign; }
 
-/// Whether a node is this collective or starts it.
-static bool performs(const Node &n, const OpDef &op) {
-  return n.op == &op || (n.op == &ops::start && n.attrs.s("op") == op.name);
-}
 static bool sumsOverRanks(const Node &n) {
-  return performs(n, ops::all_reduce) || performs(n, ops::reduce_scatter);
+  const OpDef *op = performed(n);
+  return op && op->isReduction();
+}
+static bool gathers(const Node &n) {
+  const OpDef *op = performed(n);
+  return op && op->collective == Collective::Gather;
 }
 
 // ---- V1: definitions before uses, types by the record
@@ -229,9 +230,11 @@ static void checkV4(const Function &f, Report &r) {
       r.at(*last, "[V4] " + quoted(&v) + " is read after its release");
   };
   for (auto &n : f.nodes) {
+    if (n->op == &ops::start)
+      continue; // what is waited for counts
     bool isWait = n->op == &ops::wait && n->operand(0)->def;
     for (auto &res : n->results)
-      if (n->op == &ops::all_gather || (isWait && performs(*n->operand(0)->def, ops::all_gather)))
+      if (gathers(isWait ? *n->operand(0)->def : *n))
         check(*n, *res);
   }
 }

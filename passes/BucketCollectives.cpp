@@ -20,8 +20,7 @@ struct Bucket {
 } // namespace
 
 static bool isBucketed(const Node &n) {
-  return n.numOperands() == 1 && (n.op == &ops::all_reduce || n.op == &ops::reduce_scatter ||
-                                  n.op == &ops::all_gather);
+  return n.numOperands() == 1 && n.op->collective != Collective::None;
 }
 
 static bool readsGlobal(const Node &n) { return n.operand(0)->isGlobal(); }
@@ -120,8 +119,9 @@ static bool bucket(Function &f, const ZeroLimits &limits) {
   std::vector<Bucket> open;
   bool changed = false;
   for (Node *n : nodes) {
-    int64_t limit = n->op == &ops::all_gather ? limits.gatherBucket : limits.reduceBucket;
-    if (n->op == &ops::all_gather && readsGlobal(*n)) // all of the bucket is alive at once
+    bool isGather = n->op->collective == Collective::Gather;
+    int64_t limit = isGather ? limits.gatherBucket : limits.reduceBucket;
+    if (isGather && readsGlobal(*n)) // all of the bucket is alive at once
       limit = std::min(limit, limits.maxLive / 2);
     int64_t elements = n->operand(0)->type.count();
     auto b = llvm::find_if(open, [&](const Bucket &x) { return !x.members.empty() && areAlike(*x.members[0], *n); });

@@ -133,7 +133,7 @@ llvm::Error Differentiation::run() {
 static void dropStops(Module &m) {
   for (auto &f : m.functions)
     for (Node *n : nodesOf(*f))
-      if (n->op == &ops::stop_gradient) {
+      if (n->op->stopsGradient) {
         n->result()->replaceAllUsesWith(n->operand(0));
         n->erase();
       }

@@ -189,9 +189,10 @@ bool ScanGradient::isProduct(const Value *v) const {
 
 /// Operators that are linear in all their operands: they may follow the sum.
 static bool isLinear(const Node &n) {
-  return n.op == &ops::add || n.op == &ops::transpose || n.op == &ops::reshape ||
-         n.op == &ops::concat || (n.op == &ops::pad && n.attrs.f("value") == 0 &&
-                                  n.attrs.s("mode", "constant") == "constant");
+  bool padsZeros = n.op == &ops::pad && n.attrs.f("value") == 0 &&
+                   n.attrs.s("mode", "constant") == "constant";
+  bool rounds = n.result()->type.elem != n.operand(0)->type.elem; // better before the sum
+  return padsZeros || (n.op->linear == kAllOperands && !n.op->bilinear && !rounds);
 }
 
 bool ScanGradient::holdsProduct(const Value *v) const {

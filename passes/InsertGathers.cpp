@@ -53,7 +53,7 @@ private:
 } // namespace
 
 static bool isAtHead(const Node &n) {
-  return n.op == &ops::all_gather && n.operand(0)->isGlobal() &&
+  return n.op->collective == Collective::Gather && n.operand(0)->isGlobal() &&
          static_cast<GlobalValue *>(n.operand(0))->role == GlobalValue::Param;
 }
 

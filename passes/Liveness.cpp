@@ -10,15 +10,12 @@ using namespace zcc;
 // ---- where values lie
 
 bool zcc::ownsMemory(const Node &n) {
-  const OpDef *op = n.op;
-  return !op->view && op != &ops::wait && op != &ops::addend && op != &ops::constant &&
-         op != &ops::assign && op != &ops::release;
+  return !n.op->view && !n.op->forwards && n.op != &ops::constant && !n.results.empty();
 }
 
 std::optional<View> zcc::storageOf(Value *v) {
   std::optional<View> view = viewOf(v);
-  while (view && view->base->def &&
-         (view->base->def->op == &ops::wait || view->base->def->op == &ops::addend)) {
+  while (view && view->base->def && view->base->def->op->forwards) {
     std::optional<View> below = viewOf(view->base->def->operand(view->base->index));
     if (!below || below->strides != denseStrides(below->dims))
       return std::nullopt;
@@ -33,16 +30,11 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
   std::vector<int64_t> flat = n.attrs.ints("inplace");
   for (size_t i = 0; i + 1 < flat.size(); i += 2)
     pairs.push_back({unsigned(flat[i]), unsigned(flat[i + 1])});
-  bool isScatter =
-      n.op == &ops::scatter_add || n.op == &ops::scatter_elements || n.op == &ops::scatter_nd;
-  bool isAllReduce =
-      n.op == &ops::all_reduce || (n.op == &ops::start && n.attrs.s("op") == ops::all_reduce.name);
-  if (isScatter)
-    pairs.push_back({0, 0});
-  for (unsigned i = 0; isAllReduce && i < n.numOperands(); ++i)
-    pairs.push_back({i, i});
-  for (unsigned i = 0; n.op == &ops::scan && i < ScanForm(n).carried; ++i)
-    pairs.push_back({i, i});
+  uint32_t mask = performed(n)->inPlace;
+  unsigned count = n.op == &ops::scan ? ScanForm(n).carried : mask ? n.results.size() : 0;
+  for (unsigned i = 0; i < count; ++i)
+    if (n.op == &ops::scan || mask == kAllOperands || mask >> i & 1)
+      pairs.push_back({i, i});
   return pairs;
 }
 

@@ -18,10 +18,10 @@ using namespace zcc;
 // How many gathers of updated parameters are under way at once: each keeps its piece alive.
 constexpr size_t kUpdatesUnderWay = 2;
 
-static bool isReduction(const Node &n) { return n.op == &ops::all_reduce || n.op == &ops::reduce_scatter; }
-
 /// A parameter's gather for compute; the others gather what is assigned to a parameter.
-static bool isForCompute(const Node &n) { return n.op == &ops::all_gather && n.operand(0)->isGlobal(); }
+static bool isForCompute(const Node &n) {
+  return n.op->collective == Collective::Gather && n.operand(0)->isGlobal();
+}
 
 /// Views stand right before what reads them, so that a wait can stand behind their old place.
 static void sinkViews(Function &f) {
@@ -152,7 +152,7 @@ static void overlapReductions(Function &f) {
   auto at = positions(f);
   std::vector<Node *> reductions;
   for (auto &n : f.nodes)
-    if (isReduction(*n))
+    if (n->op->isReduction())
       reductions.push_back(n.get());
   for (Node *n : reductions)
     startAt(f, *n, n, at);
@@ -163,7 +163,7 @@ static void overlapUpdates(Function &f) {
   auto at = positions(f);
   std::vector<Node *> gathers;
   for (auto &n : f.nodes) {
-    bool isUpdate = n->op == &ops::all_gather && !isForCompute(*n);
+    bool isUpdate = n->op->collective == Collective::Gather && !isForCompute(*n);
     for (auto &r : n->results)
       isUpdate &= r->uses.size() == 1 && r->uses[0].node->op == &ops::assign;
     if (isUpdate)

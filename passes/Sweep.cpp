@@ -11,7 +11,7 @@ static Loc locOf(const Value *v) { return v->def ? v->def->loc : nullptr; }
 
 void Sweep::spread() {
   for (auto &n : fn.nodes)
-    if (n->op != &ops::stop_gradient &&
+    if (!n->op->stopsGradient &&
         llvm::any_of(n->operands(), [&](Value *v) { return v && active.count(v); }))
       for (auto &r : n->results)
         if (isFloat(r->type.elem))

@@ -93,39 +93,50 @@ static consteval OpDef betweenRanks(const char *name, const char *summary, Infer
 
 /// Of one type, or of several as one bucket: a result for each operand.
 static consteval OpDef collective(const char *name, const char *summary, InferFn infer,
-                                  AttrDef attr = {}) {
+                                  Collective kind, int sends) {
   OpDef d = betweenRanks(name, summary, infer);
   d.operands = {{{"x", OperandDef::Variadic}}};
-  d.attrs = {{attr}};
+  if (kind == Collective::Reduce)
+    d.attrs = {{{"mean", AttrKind::Int, "1"}}};
   d.results = -1;
+  d.collective = kind;
+  d.sends = sends;
   d.ordered = true;
   return defineOp(d);
 }
 
 static consteval OpDef splitting(const char *name, const char *summary, InferFn infer) {
   OpDef d = betweenRanks(name, summary, infer);
-  d.attrs = {{{"ranks", "int", nullptr}}};
+  d.attrs = {{{"ranks", AttrKind::Int, nullptr}}};
   return defineOp(d);
 }
 
 static consteval OpDef sum(const char *name, const char *summary, InferFn infer) {
   OpDef d = betweenRanks(name, summary, infer);
-  d.attrs = {{{"mean", "int", "1"}, {"scatter", "int", "0"}}};
+  d.attrs = {{{"mean", AttrKind::Int, "1"}, {"scatter", AttrKind::Int, "0"}}};
   return defineOp(d);
 }
 
-constexpr OpDef ops::addend =
-    splitting("addend", "the same tensor as this rank's addend of a sum over all ranks", inferAddend);
+constexpr OpDef ops::addend = [] {
+  OpDef d = splitting("addend", "the same tensor as this rank's addend of a sum over all ranks",
+                      inferAddend);
+  d.forwards = true;
+  return d;
+}();
 constexpr OpDef ops::shard =
     splitting("shard", "this rank's piece of a tensor that every rank holds", inferShard);
 constexpr OpDef ops::sum_ranks =
     sum("sum_ranks", "the sum of an addend over the ranks, or the mean; with `scatter` a piece of it",
         inferSumRanks);
-constexpr OpDef ops::all_reduce =
-    collective("all_reduce", "the sum of an addend over the ranks, or the mean, on every rank",
-               inferAllReduce, {"mean", "int", "1"});
+constexpr OpDef ops::all_reduce = [] {
+  OpDef d = collective("all_reduce", "the sum of an addend over the ranks, or the mean, on every rank",
+                       inferAllReduce, Collective::Reduce, /*sends=*/2);
+  d.inPlace = kAllOperands;
+  return d;
+}();
 constexpr OpDef ops::all_gather =
-    collective("all_gather", "the whole tensor from every rank's piece", inferGather);
+    collective("all_gather", "the whole tensor from every rank's piece", inferGather,
+               Collective::Gather, /*sends=*/1);
 constexpr OpDef ops::reduce_scatter =
     collective("reduce_scatter", "this rank's piece of the sum of an addend, or of the mean",
-               inferReduceScatter, {"mean", "int", "1"});
+               inferReduceScatter, Collective::Reduce, /*sends=*/1);

@@ -47,7 +47,7 @@ static double noFlops(const Node &) { return 0; }
 constexpr OpDef ops::constant = defineOp({
     .name = "constant",
     .summary = "one value everywhere, or up to 8 values",
-    .attrs = {{{"value", "floats", nullptr}, {"elem", "str", "f32"}, {"dims", "ints", nullptr}}},
+    .attrs = {{{"value", AttrKind::Floats, nullptr}, {"elem", AttrKind::Str, "f32"}, {"dims", AttrKind::Ints, nullptr}}},
     .infer = inferConstant,
     .leaf = true,
     .noGrad = "a constant has no operands",
@@ -81,7 +81,7 @@ static llvm::Error evalIota(Node &n, ArrayRef<const Tensor *>, ArrayRef<Tensor *
 constexpr OpDef ops::iota = defineOp({
     .name = "iota",
     .summary = "the index along an axis",
-    .attrs = {{{"dims", "ints", nullptr}, {"axis", "int", nullptr}, {"elem", "str", "i64"}}},
+    .attrs = {{{"dims", AttrKind::Ints, nullptr}, {"axis", AttrKind::Int, nullptr}, {"elem", AttrKind::Str, "i64"}}},
     .infer = inferIota,
     .leaf = true,
     .noGrad = "a counter has no operands",

@@ -33,11 +33,16 @@ static consteval OpDef binary(const char *name, const char *onnx, const char *sc
   return defineOp(d);
 }
 
+static consteval OpDef linear(OpDef d, uint32_t operands) {
+  d.linear = operands;
+  return d;
+}
+
 /// Results that nothing can be derived from.
 static consteval OpDef test(OpDef d) {
   d.grad = nullptr;
   d.noGrad = "a truth value has no gradient";
-  d.resultElem = 'b';
+  d.resultElem = ResultElem::Bool;
   return defineOp(d);
 }
 static consteval OpDef ofIntegers(OpDef d) {
@@ -48,11 +53,17 @@ static consteval OpDef ofIntegers(OpDef d) {
 
 // ---- arithmetic
 
-constexpr OpDef ops::add = binary("add", "Add", "a + b", "dy; dy", "sum");
-constexpr OpDef ops::sub = binary("sub", "Sub", "a - b", "dy; -dy", "difference");
-constexpr OpDef ops::mul = binary("mul", "Mul", "a * b", "dy * b; dy * a", "product");
-constexpr OpDef ops::div =
-    binary("div", "Div", "a / b", "dy / b; -dy * (y / b)", "quotient; of integers, truncated");
+constexpr OpDef ops::add =
+    linear(binary("add", "Add", "a + b", "dy; dy", "sum"), kAllOperands);
+constexpr OpDef ops::sub =
+    linear(binary("sub", "Sub", "a - b", "dy; -dy", "difference"), kAllOperands);
+constexpr OpDef ops::mul = [] {
+  OpDef d = linear(binary("mul", "Mul", "a * b", "dy * b; dy * a", "product"), kAllOperands);
+  d.bilinear = true;
+  return d;
+}();
+constexpr OpDef ops::div = linear(
+    binary("div", "Div", "a / b", "dy / b; -dy * (y / b)", "quotient; of integers, truncated"), 1);
 constexpr OpDef ops::pow = [] {
   OpDef d =
       binary("pow", nullptr, "pow(a, b)",
@@ -75,7 +86,8 @@ constexpr OpDef ops::fmod =
     binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0 ? -dy * ceil(a / b) : -dy * floor(a / b)",
            "remainder with the sign of a, as C's");
 
-constexpr OpDef ops::neg = unary("neg", "Neg", "-x", "-dy", "negative");
+constexpr OpDef ops::neg =
+    linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands);
 constexpr OpDef ops::abs = unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value");
 constexpr OpDef ops::sign = unary("sign", "Sign", "sign(x)", "0", "-1, 0 or 1");
 constexpr OpDef ops::sqrt = unary("sqrt", "Sqrt", "sqrt(x)", "dy / (2 * y)", "square root", Precision::F32);
@@ -147,6 +159,7 @@ constexpr OpDef ops::stop_gradient = defineOp({
     .operands = {{{"x"}}},
     .scalar = "x",
     .noGrad = "gradients stop at it",
+    .stopsGradient = true,
 });
 
 // ---- rounding and tests
@@ -160,7 +173,7 @@ constexpr OpDef ops::isnan =
 constexpr OpDef ops::isinf =
     test(unary("isinf", nullptr, "isinf(x)", "0", "whether x is infinite"));
 
-constexpr OpDef ops::eq = test(binary("eq", "Equal", "a == b", "0", "whether equal"));
+constexpr OpDef ops::eq = test(binary("eq", nullptr, "a == b", "0", "whether equal"));
 constexpr OpDef ops::ne = test(binary("ne", nullptr, "a != b", "0", "whether different"));
 constexpr OpDef ops::lt = test(binary("lt", "Less", "a < b", "0", "whether a is less"));
 constexpr OpDef ops::le =
@@ -198,7 +211,8 @@ constexpr OpDef ops::select = defineOp({
     .operands = {{{"cond", OperandDef::AnyElem}, {"a"}, {"b"}}},
     .scalar = "cond ? a : b",
     .grad = "0; cond ? dy : 0; cond ? 0 : dy",
-    .resultElem = '1',
+    .resultElem = ResultElem::Second,
+    .linear = 0b110,
 });
 
 /// Between floating-point elements the gradient is cast back; others have none.
@@ -211,19 +225,20 @@ constexpr OpDef ops::cast = defineOp({
     .name = "cast",
     .summary = "converts: floats to integers are truncated, to bool is != 0",
     .operands = {{{"x"}}},
-    .attrs = {{{"to", "str", nullptr}}},
+    .attrs = {{{"to", AttrKind::Str, nullptr}}},
     .scalar = "x",
     .gradFn = gradCast,
-    .resultElem = 't',
+    .resultElem = ResultElem::To,
+    .linear = kAllOperands,
 });
 
 constexpr OpDef ops::bit_cast = defineOp({
     .name = "bit_cast",
     .summary = "the same bits as elements of another type of 4 or 8 bytes",
     .operands = {{{"x"}}},
-    .attrs = {{{"to", "str", nullptr}}},
+    .attrs = {{{"to", AttrKind::Str, nullptr}}},
     .scalar = "x",
     .noGrad = "bits have no gradient",
-    .resultElem = 's',
+    .resultElem = ResultElem::ToOfEqualSize,
     .precision = Precision::F32,
 });

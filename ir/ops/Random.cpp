@@ -40,7 +40,7 @@ static consteval OpDef random(const char *name, const char *summary, EvalFn eval
   d.name = name;
   d.summary = summary;
   d.operands = {{{"seed"}, {"step"}, {"micro"}}};
-  d.attrs = {{{"dims", "ints", nullptr}, {"elem", "str", "f32"}, {"id", "int", nullptr}}};
+  d.attrs = {{{"dims", AttrKind::Ints, nullptr}, {"elem", AttrKind::Str, "f32"}, {"id", AttrKind::Int, nullptr}}};
   d.infer = inferRandom;
   d.kernel = name;
   d.noGrad = "random numbers depend on no parameter";

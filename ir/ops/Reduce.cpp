@@ -134,7 +134,7 @@ static consteval OpDef reduction(const char *name, const char *summary, EvalFn e
   d.name = name;
   d.summary = summary;
   d.operands = {{{"x"}}};
-  d.attrs = {{{"axes", "ints", nullptr}}};
+  d.attrs = {{{"axes", AttrKind::Ints, nullptr}}};
   d.infer = inferReduce;
   d.reduction = true;
   d.gradFn = grad;
@@ -144,8 +144,11 @@ static consteval OpDef reduction(const char *name, const char *summary, EvalFn e
   return defineOp(d);
 }
 
-constexpr OpDef ops::reduce_sum =
-    reduction("reduce_sum", "sum over axes", evalSum, gradSum, Precision::F32);
+constexpr OpDef ops::reduce_sum = [] {
+  OpDef d = reduction("reduce_sum", "sum over axes", evalSum, gradSum, Precision::F32);
+  d.linear = kAllOperands;
+  return d;
+}();
 constexpr OpDef ops::reduce_max = reduction("reduce_max", "maximum over axes; NaN if there is one",
                                             evalMax, gradExtreme, Precision::Follow);
 constexpr OpDef ops::reduce_min = reduction("reduce_min", "minimum over axes; NaN if there is one",
@@ -213,7 +216,7 @@ static consteval OpDef indexOf(const char *name, const char *summary, EvalFn eva
   d.name = name;
   d.summary = summary;
   d.operands = {{{"x"}}};
-  d.attrs = {{{"axis", "int", nullptr}, {"last", "int", "0"}}};
+  d.attrs = {{{"axis", AttrKind::Int, nullptr}, {"last", AttrKind::Int, "0"}}};
   d.infer = inferArg;
   d.kernel = name;
   d.noGrad = "an index has no gradient";
@@ -271,7 +274,7 @@ constexpr OpDef ops::topk = defineOp({
     .name = "topk",
     .summary = "the k largest or smallest elements along an axis in order, and their indices",
     .operands = {{{"x"}}},
-    .attrs = {{{"axis", "int", nullptr}, {"k", "int", nullptr}, {"largest", "int", "1"}}},
+    .attrs = {{{"axis", AttrKind::Int, nullptr}, {"k", AttrKind::Int, nullptr}, {"largest", AttrKind::Int, "1"}}},
     .results = 2,
     .infer = inferTopk,
     .kernel = "topk",
@@ -321,7 +324,7 @@ constexpr OpDef ops::cumsum = defineOp({
     .name = "cumsum",
     .summary = "sum of the elements up to each one along an axis, or from it if `reverse`",
     .operands = {{{"x"}}},
-    .attrs = {{{"axis", "int", nullptr}, {"exclusive", "int", "0"}, {"reverse", "int", "0"}}},
+    .attrs = {{{"axis", AttrKind::Int, nullptr}, {"exclusive", AttrKind::Int, "0"}, {"reverse", AttrKind::Int, "0"}}},
     .infer = inferCumsum,
     .kernel = "cumsum",
     .gradFn = gradCumsum,

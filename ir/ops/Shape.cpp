@@ -41,11 +41,12 @@ constexpr OpDef ops::reshape = defineOp({
     .name = "reshape",
     .summary = "the same elements in row-major order with other dims",
     .operands = {{{"x"}}},
-    .attrs = {{{"dims", "ints", nullptr}}},
+    .attrs = {{{"dims", AttrKind::Ints, nullptr}}},
     .infer = inferReshape,
     .view = true,
     .gradFn = gradReshape,
     .eval = evalView,
+    .linear = kAllOperands,
     .flops = noFlops,
 });
 
@@ -76,11 +77,12 @@ constexpr OpDef ops::transpose = defineOp({
     .name = "transpose",
     .summary = "axis i of the result is axis perm[i] of the operand",
     .operands = {{{"x"}}},
-    .attrs = {{{"perm", "ints", nullptr}}},
+    .attrs = {{{"perm", AttrKind::Ints, nullptr}}},
     .infer = inferTranspose,
     .view = true,
     .gradFn = gradTranspose,
     .eval = evalView,
+    .linear = kAllOperands,
     .flops = noFlops,
 });
 
@@ -151,11 +153,12 @@ constexpr OpDef ops::slice = defineOp({
     .summary =
         "elements start, start + step, ... before end along each axis; a step may be negative",
     .operands = {{{"x"}}},
-    .attrs = {{{"starts", "ints", nullptr}, {"ends", "ints", nullptr}, {"steps", "ints", nullptr}}},
+    .attrs = {{{"starts", AttrKind::Ints, nullptr}, {"ends", AttrKind::Ints, nullptr}, {"steps", AttrKind::Ints, nullptr}}},
     .infer = inferSlice,
     .view = true,
     .gradFn = gradSlice,
     .eval = evalView,
+    .linear = kAllOperands,
     .flops = noFlops,
 });
 
@@ -177,11 +180,12 @@ constexpr OpDef ops::broadcast = defineOp({
     .name = "broadcast",
     .summary = "repeats along axes of 1 and new leading axes, as numpy",
     .operands = {{{"x"}}},
-    .attrs = {{{"dims", "ints", nullptr}}},
+    .attrs = {{{"dims", AttrKind::Ints, nullptr}}},
     .infer = inferBroadcast,
     .view = true,
     .gradFn = gradBroadcast,
     .eval = evalView,
+    .linear = kAllOperands,
     .flops = noFlops,
 });
 
@@ -235,11 +239,12 @@ constexpr OpDef ops::concat = defineOp({
     .name = "concat",
     .summary = "the operands one behind the other along an axis",
     .operands = {{{"x", OperandDef::Variadic}}},
-    .attrs = {{{"axis", "int", nullptr}}},
+    .attrs = {{{"axis", AttrKind::Int, nullptr}}},
     .infer = inferConcat,
     .kernel = "concat",
     .gradFn = gradConcat,
     .eval = evalConcat,
+    .linear = kAllOperands,
     .flops = noFlops,
 });
 
@@ -366,10 +371,10 @@ constexpr OpDef ops::pad = defineOp({
     .summary = "lo elements before and hi behind each axis: a value, or copies of the operand's; "
                "negative ones crop",
     .operands = {{{"x"}}},
-    .attrs = {{{"lo", "ints", nullptr},
-               {"hi", "ints", nullptr},
-               {"value", "float", "0.0"},
-               {"mode", "str", "constant"}}},
+    .attrs = {{{"lo", AttrKind::Ints, nullptr},
+               {"hi", AttrKind::Ints, nullptr},
+               {"value", AttrKind::Float, "0.0"},
+               {"mode", AttrKind::Str, "constant"}}},
     .infer = inferPad,
     .kernel = "pad",
     .gradFn = gradPad,
