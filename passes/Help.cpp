@@ -55,7 +55,7 @@ static void printOps() {
     llvm::outs() << '\n';
     for (const AttrDef &a : op->attrs)
       if (a.name) {
-        llvm::outs() << "    " << a.name << " : " << a.kind;
+        llvm::outs() << "    " << a.name << " : " << kindName(a.kind);
         if (a.otherwise)
           llvm::outs() << " = " << (*a.otherwise ? a.otherwise : "\"\"");
         llvm::outs() << '\n';
