@@ -357,6 +357,12 @@ std::string ProgramEmitter::record() const {
   number("rows", globalOffset(m, "eval_rows"));
   if (m.attrs.has("batch_why"))
     field("batch_why", quoted(m.attrs.s("batch_why")));
+  if (m.attrs.has("logits_result")) {
+    field("tokens", "inputs + tokensInput");
+    field("logits", "outputs + " + llvm::Twine(m.attrs.i("logits_result")));
+  }
+  if (m.attrs.has("generate_why"))
+    field("generate_why", quoted(m.attrs.s("generate_why")));
   if (m.attrs.has("weight_result"))
     field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
   number("loss_elem", loss >= 0 ? static_cast<int>(micro->results[0]->type.elem) : 0);
@@ -417,7 +423,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
      << "#include \"runtime/zccrt.h\"\n#include <string.h>\n\n"
      << "// ---- generated kernels\n\n"
      << kernels.declarations() << '\n';
-  if (auto e = printGlobals(m, info, os, out.weights))
+  if (auto e = printGlobals(m, info, os, out))
     return e;
   if (auto e = printInputsAndOutputs(m, os))
     return e;

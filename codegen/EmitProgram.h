@@ -32,11 +32,18 @@ struct ProgramInfo {
   std::string planJson;
   int64_t libraryBytes = 0;
   std::string outputFolder; ///< weights files below it are named relative to it
+  bool isBundle = false;    ///< they are named as in the model's folder, to be copied to the program's
   std::vector<ExportPart> onnx, onnxTrain;
   std::vector<ExportWeight> weights;
   std::string absent; ///< what of the model's state_dict they lack
   std::string schedule = "constant"; ///< default of the program's --lr-schedule, and its parameters
   std::vector<std::pair<std::string, std::string>> scheduleParams;
+};
+
+/// A file of the model.
+struct WeightsFile {
+  std::string name; ///< by which the program finds it: absolute, or relative to its folder
+  std::string path; ///< where it is now
 };
 
 /// The sources of a program, and the data beside them.
@@ -45,6 +52,7 @@ struct EmittedProgram {
   std::vector<std::string> kernels; ///< generated kernels, for -O3; one translation unit each
   std::string literals;
   std::string weights; ///< contents of OUT.weights; empty: there is none
+  std::vector<WeightsFile> files; ///< of the model
 };
 
 /// Errors: what a kernel cannot take, a weights file that cannot be read.

@@ -164,27 +164,30 @@ struct Source {
 };
 } // namespace
 
-/// The name under which the program finds a file: relative if it lies below the program's folder.
-static std::string fileName(const Module &m, const ProgramInfo &info, StringRef file) {
-  llvm::SmallString<256> path(file);
-  if (llvm::sys::path::is_relative(path) && !m.folder.empty()) {
+/// Where a file of the model is, and the name under which the program finds it: relative if it lies below the program's
+/// folder or will be copied there.
+static WeightsFile weightsFile(const Module &m, const ProgramInfo &info, StringRef file) {
+  llvm::SmallString<256> path(file), real, folder;
+  if (llvm::sys::path::is_relative(file) && !m.folder.empty()) {
     path = m.folder;
     llvm::sys::path::append(path, file);
   }
-  llvm::SmallString<256> real, folder;
+  std::string here = path.str().str();
+  if (info.isBundle)
+    return {(llvm::sys::path::is_relative(file) ? file : llvm::sys::path::filename(file)).str(), here};
   if (llvm::sys::fs::real_path(path, real))
-    return path.str().str(); // not there: the error comes with the hash
+    return {here, here}; // not there: the error comes with the hash
   if (llvm::sys::fs::real_path(info.outputFolder.empty() ? "." : info.outputFolder, folder))
-    return real.str().str();
+    return {real.str().str(), here};
   StringRef r = real;
   if (r.consume_front(folder) && r.consume_front("/"))
-    return r.str();
-  return real.str().str();
+    return {r.str(), here};
+  return {real.str().str(), here};
 }
 
 static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info,
-                                       const GlobalValue &g, std::vector<std::string> &files,
-                                       std::string &weights) {
+                                       const GlobalValue &g, EmittedProgram &out) {
+  std::string &weights = out.weights;
   Source s;
   s.bytes = g.init.bytes;
   if (g.init.file.empty()) {
@@ -197,20 +200,15 @@ static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info,
     s.hash = zccrt::hashBytes(data.data(), data.size());
     return s;
   }
-  std::string name = fileName(m, info, g.init.file);
-  auto known = llvm::find(files, name);
-  s.file = int(known - files.begin());
-  if (known == files.end())
-    files.push_back(name);
+  WeightsFile file = weightsFile(m, info, g.init.file);
+  auto known = llvm::find_if(out.files, [&](auto &f) { return f.name == file.name; });
+  s.file = int(known - out.files.begin());
+  if (known == out.files.end())
+    out.files.push_back(file);
   s.offset = g.init.offset;
-  llvm::SmallString<256> path(name);
-  if (llvm::sys::path::is_relative(path)) {
-    path = info.outputFolder;
-    llvm::sys::path::append(path, name);
-  }
-  auto data = llvm::MemoryBuffer::getFileSlice(path, g.init.bytes, g.init.offset);
+  auto data = llvm::MemoryBuffer::getFileSlice(file.path, g.init.bytes, g.init.offset);
   if (!data || int64_t((*data)->getBufferSize()) != g.init.bytes)
-    return error("cannot read the weights of '" + g.name + "' in '" + path +
+    return error("cannot read the weights of '" + g.name + "' in '" + file.path +
                  "': " + (data ? "the file is too short" : data.getError().message()));
   s.hash = zccrt::hashBytes((*data)->getBufferStart(), (*data)->getBufferSize());
   return s;
@@ -235,8 +233,7 @@ static const char *initText(Init::Kind k) {
 }
 
 llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os,
-                              std::string &weights) {
-  std::vector<std::string> files;
+                              EmittedProgram &out) {
   llvm::StringMap<int> number;
   for (auto &g : m.globals)
     number[g->name] = number.size() - 1;
@@ -248,7 +245,7 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
                                  llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
     Source s;
     if (g->init.kind == Init::File) {
-      auto source = sourceOf(m, info, *g, files, weights);
+      auto source = sourceOf(m, info, *g, out);
       if (!source)
         return source.takeError();
       s = *source;
@@ -266,9 +263,9 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
         int(g->trained), s.hash);
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
-  for (const std::string &name : files)
-    os << quoted(name) << ", ";
-  os << "0};\nenum { nfiles = " << files.size() << ", nglobals = " << m.globals.size() << " };\n"
+  for (const WeightsFile &f : out.files)
+    os << quoted(f.name) << ", ";
+  os << "0};\nenum { nfiles = " << out.files.size() << ", nglobals = " << m.globals.size() << " };\n"
      << "static const zccrt_global globals[] = {\n"
      << (m.globals.empty() ? "  {}\n" : rows) << "};\n\n";
   return llvm::Error::success();
@@ -294,7 +291,7 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
 llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
   std::string inputs, outputs;
   llvm::StringMap<bool> seen;
-  unsigned ninputs = 0, noutputs = 0;
+  unsigned ninputs = 0, noutputs = 0, tokens = 0;
   for (auto &f : m.functions) {
     if (!f->isEntry())
       continue;
@@ -304,6 +301,8 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
       if (a->type.ndim() > ZCCRT_MAX_DIMS)
         return error("input '" + a->name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
                      " axes");
+      if (a->name == m.attrs.s("tokens"))
+        tokens = ninputs;
       inputs += ioText(m, a->name, denseTensor(a->type, plannedOffset(*f, a.get())));
       ++ninputs;
     }
@@ -312,7 +311,7 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
     for (unsigned i = 0; i < eval->results.size(); ++i) {
       Value *v = eval->results[i];
       std::string name = i < eval->resultNames.size() ? eval->resultNames[i] : v->name;
-      if (m.attrs.i("weight_result", -1) == i) // the runtime's own
+      if (llvm::is_contained(m.attrs.ints("unnamed_results"), int64_t(i))) // the runtime's own
         name.clear();
       if (v->type.ndim() > ZCCRT_MAX_DIMS)
         return error("output '" + name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
@@ -326,7 +325,8 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
     }
   os << "// ---- inputs and outputs: tensor, allowed range, allowed besides, the node that asks "
         "for it\n\n"
-     << "enum { ninputs = " << ninputs << ", noutputs = " << noutputs << " };\n"
+     << "enum { ninputs = " << ninputs << ", noutputs = " << noutputs << ", tokensInput = " << tokens
+     << " };\n"
      << "static const zccrt_io inputs[] = {\n"
      << (ninputs ? inputs : "  {}\n") << "};\n"
      << "static const zccrt_io outputs[] = {\n"

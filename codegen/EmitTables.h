@@ -39,9 +39,9 @@ private:
   std::string intsText(llvm::ArrayRef<int64_t> v);
 };
 
-/// `files` and `globals`; appends to `weights` what no file of the model holds raw.
+/// `files` and `globals`; adds the model's files to `out`, and to its weights what none of them holds raw.
 llvm::Error printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os,
-                         std::string &weights);
+                         EmittedProgram &out);
 /// `inputs`: by name, of all functions. `outputs`: what @eval returns.
 llvm::Error printInputsAndOutputs(const Module &m, llvm::raw_ostream &os);
 /// A zccrt_piece table; the literal bytes are appended to `literals`.

@@ -119,9 +119,11 @@ std::error_code zcc::writeFile(StringRef path, StringRef bytes) {
   return ec;
 }
 
-llvm::Error zcc::checkWritable(StringRef out) {
-  if (fs::is_directory(out))
+llvm::Error zcc::checkWritable(StringRef out, Output kind) {
+  if (kind == Output::File && fs::is_directory(out))
     return error("'" + out + "' is a folder");
+  if (kind == Output::Folder && fs::exists(out) && !fs::is_directory(out))
+    return error("--bundle makes a folder, and '" + out + "' is a file");
   StringRef folder = path::parent_path(out);
   if (folder.empty())
     folder = ".";
@@ -133,7 +135,7 @@ llvm::Error zcc::checkWritable(StringRef out) {
 }
 
 /// Writes beside `out`, on the same file system, and renames.
-static llvm::Error install(StringRef from, const std::string *bytes, StringRef out) {
+static llvm::Error install(StringRef from, const std::string *bytes, StringRef out, unsigned mode = 0666) {
   llvm::SmallString<128> temp;
   int fd;
   if (auto ec = fs::createUniqueFile(out + ".%%%%%%", fd, temp))
@@ -146,7 +148,7 @@ static llvm::Error install(StringRef from, const std::string *bytes, StringRef o
   else
     ec = fs::copy_file(from, temp);
   if (!ec)
-    ec = fs::setPermissions(temp, fs::perms((bytes ? 0666 : 0777) & ~fs::getUmask()));
+    ec = fs::setPermissions(temp, fs::perms(mode & ~fs::getUmask()));
   if (!ec)
     ec = fs::rename(temp, out);
   if (ec)
@@ -230,5 +232,28 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   if (!program.weights.empty())
     if (auto e = install("", &program.weights, (out + ".weights").str()))
       return e;
-  return install(work.file("program"), nullptr, out);
+  return install(work.file("program"), nullptr, out, 0777);
+}
+
+llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRef out) {
+  auto inside = [&](StringRef name) {
+    llvm::SmallString<256> p(out);
+    path::append(p, name);
+    return p.str().str();
+  };
+  StringRef name = path::filename(out);
+  if (auto ec = fs::create_directory(out))
+    return error("cannot make the folder '" + out + "': " + ec.message());
+  for (const WeightsFile &f : program.files) {
+    if (f.name == name || f.name == (name + ".weights").str())
+      return error("the model's file '" + f.path + "' is called like the program; choose another name with -o");
+    std::string to = inside(f.name);
+    if (auto ec = fs::create_directories(path::parent_path(to)))
+      return error("cannot make the folder '" + path::parent_path(to) + "': " + ec.message());
+    if (fs::equivalent(f.path, to))
+      continue; // the model lies in the bundle's folder
+    if (auto e = install(f.path, nullptr, to))
+      return e;
+  }
+  return link(program, march, inside(name));
 }

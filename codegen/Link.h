@@ -13,11 +13,15 @@ llvm::Expected<std::string> isaOf(llvm::StringRef march);
 /// Writes a file; what keeps it from being whole.
 std::error_code writeFile(llvm::StringRef path, llvm::StringRef bytes);
 /// An error if `path` (and its .weights) cannot be written; creates nothing.
-llvm::Error checkWritable(llvm::StringRef path);
+enum class Output { File, Folder };
+llvm::Error checkWritable(llvm::StringRef path, Output kind = Output::File);
 
 /// Writes the executable `path`, and `path`.weights if the program has one: first beside them, then
 /// renamed, so that no half-written file is left. What the compiler says is an internal error of
 /// ours; its folder is then kept and named.
 llvm::Error link(const EmittedProgram &program, llvm::StringRef march, llvm::StringRef path);
+
+/// Makes the folder `path` with the program, called like it, and all files that it needs; the program comes last.
+llvm::Error bundle(const EmittedProgram &program, llvm::StringRef march, llvm::StringRef path);
 
 } // namespace zcc

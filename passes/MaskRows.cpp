@@ -12,7 +12,7 @@
 // A loss that is a sum divided by another, the mean over what is not ignored, gets its divisor as a further result, the
 // weight of the batch. Where rows are mixed, nothing is changed, and the module says why. Module attributes: `batch`, the
 // rows; `batch_why`, why there is no `batch`; `rows_results`, the results of @eval whose rows come of one row each;
-// `weight_result`.
+// `weight_result`; `unnamed_results`, those that are no outputs of the model.
 #include "ir/Builder.h"
 #include "ir/Op.h"
 #include "passes/BatchRows.h"
@@ -96,6 +96,7 @@ llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
       mask(*sum, count, rows);
     if (kind.kind == RowKind::Ratio) {
       m.attrs.set("weight_result", int64_t(f->results.size()));
+      m.attrs.set("unnamed_results", std::vector<int64_t>{int64_t(f->results.size())});
       Value *weight = Builder(*f, nullptr, kind.weight->def->loc).reshape(kind.weight, {});
       f->results.push_back(weight);
     }

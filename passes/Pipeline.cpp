@@ -9,6 +9,7 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   pm.add("simplify");
   pm.add("eliminate-dead");
   pm.add("mask-rows"); // while every operator is still whole
+  pm.add("expose-logits");
   if (o.isLow()) {
     pm.add("lower-precision");
     pm.add("fold-constants"); // constants that have become 16 bit

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <unistd.h>
 
 namespace zccrt {
 
@@ -34,6 +35,8 @@ int Session::run() {
     agreeOnSignal();
   if (!stoppedBy && (o.eval || outputs))
     evaluateAll();
+  if (!stoppedBy && generator)
+    generate();
   if (comm.rank == 0)
     log->finish(written(), stoppedBy);
   return stoppedBy ? exitStatusOf(stoppedBy) : 0;
@@ -74,6 +77,17 @@ void Session::evaluateAll() {
     checkLoss(r);
   if (outputs)
     outputs->finish();
+}
+
+void Session::generate() {
+  if (comm.rank == 0)
+    log->say(format("%lld tokens at temperature %g:", static_cast<long long>(o.generate), o.temperature));
+  together([&] {
+    generator->run(arena->base(), [&](const std::string &text) {
+      if (comm.rank == 0)
+        writeAll(STDOUT_FILENO, text.data(), text.size());
+    });
+  });
 }
 
 void Session::train() {

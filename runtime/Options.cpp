@@ -42,6 +42,9 @@ enum Id {
   Export,
   ExportForm,
   ExportTies,
+  Generate,
+  Prompt,
+  Temperature,
   CommOption,
   NotYet
 };
@@ -92,6 +95,9 @@ constexpr Spec kSpecs[] = {
     {"export-form", "inference|train", ExportForm, "form of the exported ONNX graph"},
     {"export-ties", "all|first", ExportTies,
      "names of a tied parameter in a safetensors file: every one (default), or the first"},
+    {"generate", "N", Generate, "at the end, continue the prompt by N tokens (token models)"},
+    {"prompt", "TEXT|TOKENS", Prompt, "what --generate continues: a text where tokens are bytes, else their numbers: 15,3,7"},
+    {"temperature", "X", Temperature, "of --generate: 0 takes the likeliest token (default 0.8); drawn by --seed"},
     {"comm", "auto|mpi", CommOption, "between ranks: shared memory on one node, or MPI throughout (default: auto)"},
     {"help", nullptr, Help, "this text"},
     {"save", "DIR", NotYet, nullptr},
@@ -265,6 +271,15 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
   case ExportTies:
     o.exportTies = oneOf(s.name, arg, s.argument) == 0;
     break;
+  case Generate:
+    o.generate = wholeNumber(s.name, arg, 1);
+    break;
+  case Prompt:
+    o.prompt = arg;
+    break;
+  case Temperature:
+    o.temperature = number(s.name, arg);
+    break;
   case CommOption:
     o.comm = static_cast<CommKind>(oneOf(s.name, arg, s.argument));
     break;
@@ -284,6 +299,8 @@ void check(const zccrt_program &p, const Options &o) {
     fail("--eval-every needs --eval-data=FILE");
   if (o.evalEvery && !p.has_loss)
     fail("--eval-every: this program computes no loss");
+  if (!o.generate && !o.prompt.empty())
+    fail("--prompt needs --generate=N");
   if (!o.data.tokens.empty() && (o.data.npz.size()))
     fail("--tokens and --data=FILE.npz exclude each other");
   if (!o.exportFile.empty() && !endsWith(o.exportFile, ".onnx") &&
@@ -359,7 +376,8 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
     return o;
   check(p, o);
   bool saysHowLong = o.steps >= 0 || o.epochs >= 0;
-  if (!saysHowLong && (!p.micro_fn || !o.outputs.empty()))
+  bool onlyGenerates = o.generate && o.data.empty() && o.evalData.empty();
+  if (!saysHowLong && (!p.micro_fn || !o.outputs.empty()) && !onlyGenerates)
     o.eval = true;
   return o;
 }

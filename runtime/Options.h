@@ -41,6 +41,9 @@ struct Options {
   bool exportTrainForm = false;
   bool exportTies = true; ///< every name of a tied parameter
   int64_t seed = 0;
+  int64_t generate = 0; ///< tokens
+  std::string prompt;
+  double temperature = 0.8;
   bool quiet = false;
   int64_t printEvery = 0; ///< 0: by time
   bool stopOnNan = false;

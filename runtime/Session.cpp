@@ -47,6 +47,8 @@ void Session::start(uint64_t command) {
         (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
     checkMemory(p.arena_bytes[0] + p.library_bytes + inflated, launch.ranksOnNode);
     openOutputs();
+    if (o.generate)
+      generator = std::make_unique<Generator>(p, o);
   });
   expectSame(command);
   std::vector<uint64_t> hashes;
@@ -63,7 +65,7 @@ void Session::start(uint64_t command) {
 }
 
 void Session::openData() {
-  bool onlyWrites = o.steps < 0 && o.epochs < 0 && o.data.empty() && !o.exportFile.empty();
+  bool onlyWrites = o.steps < 0 && o.epochs < 0 && o.data.empty() && (!o.exportFile.empty() || o.generate);
   if (!o.eval && o.steps != 0 && !onlyWrites)
     data = std::make_unique<DataSet>(p, o.data, o);
   if (!o.eval && o.outputs.empty() && o.evalData.empty())

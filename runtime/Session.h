@@ -4,6 +4,7 @@
 #include "runtime/Arena.h"
 #include "runtime/Data.h"
 #include "runtime/Export.h"
+#include "runtime/Generate.h"
 #include "runtime/Log.h"
 #include "runtime/Options.h"
 #include "runtime/Outputs.h"
@@ -51,6 +52,7 @@ private:
   std::vector<std::string> written() const;
   void agreeOnSignal();
   void noteSignal();
+  void generate();
   StepReport trainStep(int64_t step);
   int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
   const char *firstNotFinite() const;
@@ -71,6 +73,7 @@ private:
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
+  std::unique_ptr<Generator> generator;
   OutFile exportFile; // of rank 0
   Schedule schedule;
   int64_t steps = 0;

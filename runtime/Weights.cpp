@@ -88,13 +88,8 @@ public:
 private:
   const File &file(int index) {
     auto &f = files[index];
-    if (f)
-      return *f;
-    std::string path = weightsPath(program, index, dir);
-    if (access(path.c_str(), R_OK) != 0)
-      fail("cannot read the weights '%s': %s; put the model's files there or give --weights=DIR",
-           path.c_str(), strerror(errno));
-    f = std::make_unique<File>(path);
+    if (!f)
+      f = std::make_unique<File>(weightsPath(program, index, dir));
     return *f;
   }
 
@@ -229,8 +224,21 @@ private:
 
 } // namespace
 
+/// All files that the program needs must be there: one message names those that are not.
+static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
+  std::string missing;
+  for (int i = p.weights_bytes ? -1 : 0; i < p.nfiles; ++i) {
+    std::string path = weightsPath(p, i, weightsDir);
+    if (access(path.c_str(), R_OK) != 0)
+      missing += format("%s'%s': %s", missing.empty() ? "" : ", ", path.c_str(), strerror(errno));
+  }
+  if (!missing.empty())
+    fail("cannot read the weights %s; put the files there, or all into one folder, and give --weights=DIR", missing.c_str());
+}
+
 std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm,
                                   const std::string &weightsDir, int64_t seed) {
+  expectFiles(p, weightsDir);
   Loader loader(p, arena, comm, weightsDir, seed);
   loader.load();
   return loader.hash();

@@ -208,6 +208,8 @@ typedef struct {
   int32_t batch; /* rows of a batch, where the first `rows` of them can be evaluated alone; 0: they cannot */
   int64_t rows;  /* arena offset, i64; -1: the program has no loss */
   const char *batch_why;      /* why batch is 0 */
+  const zccrt_io *tokens, *logits; /* of a token model: an input, and the output with a row of scores for each; or NULL */
+  const char *generate_why;   /* why there are no logits */
   const zccrt_io *weight;     /* the output by which the losses of batches are weighted; NULL: by their rows */
   int32_t loss_elem; /* its type in @micro: any float */
   int64_t loss;      /* arena offset of @micro's loss, -1: none. Likewise: */

@@ -41,6 +41,9 @@ static cl::opt<std::string> model(cl::Positional, cl::desc("model.onnx"),
                                   cl::cat(optionCategory()));
 static cl::opt<std::string> output("o", cl::desc("the program"), cl::value_desc("OUT"),
                                    cl::cat(optionCategory()));
+static cl::opt<bool> bundled("bundle", cl::desc("OUT becomes a folder that can be moved: the program and copies of "
+                                                "the model's files that it reads"),
+                             cl::cat(optionCategory()));
 static cl::opt<std::string> target("target", cl::desc("what computes: cpu"), cl::init("cpu"),
                                    cl::value_desc("cpu|cuda"), cl::cat(optionCategory()));
 static cl::opt<std::string> march("march", cl::desc("the CPU that code is generated for"),
@@ -432,13 +435,14 @@ static llvm::Error compile(int argc, char **argv) {
   DumpOptions dump = dumpOptions();
   bool showsPlan = plan.getNumOccurrences() > 0;
   bool isExe = emit == "exe" && dump.stopAfter.empty() && !showsPlan && !check && !memoryTable;
+  bool isBundle = bundled && isExe;
   if (isExe && output.empty())
     if (auto e = nameProgram())
       return e;
   if (!output.empty() && output != "-" && !showsPlan) {
     if (llvm::sys::fs::equivalent(output, model))
       return error("-o would overwrite the model");
-    if (auto e = checkWritable(output))
+    if (auto e = checkWritable(output, isBundle ? Output::Folder : Output::File))
       return e;
   }
   auto isa = isaOf(march);
@@ -497,6 +501,7 @@ static llvm::Error compile(int argc, char **argv) {
     return llvm::Error::success();
 
   ProgramInfo info;
+  info.isBundle = isBundle;
   info.options = &options;
   info.compileLine = compileLine(argc, argv);
   info.isa = *isa;
@@ -530,7 +535,7 @@ static llvm::Error compile(int argc, char **argv) {
   }
   if (emit == "cpp")
     return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n"));
-  return link(*program, march, output);
+  return isBundle ? bundle(*program, march, output) : link(*program, march, output);
 }
 
 static int run(int argc, char **argv) {
