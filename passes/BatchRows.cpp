@@ -1,5 +1,6 @@
 #include "passes/BatchRows.h"
 #include "ir/Op.h"
+#include "passes/ConstantValue.h"
 #include "llvm/ADT/DenseSet.h"
 
 using namespace zcc;
@@ -92,6 +93,8 @@ RowKind BatchRows::kindOf(const Node &n) const {
     return matmul(n);
   if (n.op == &ops::gather)
     return gather(n);
+  if (n.op == &ops::gather_nd && n.attrs.i("batch") == 0)
+    return gatherNd(n);
   RowKind k = alongAxes(n);
   return k.kind == RowKind::Mixed ? samplewise(n) : k;
 }
@@ -188,6 +191,23 @@ RowKind BatchRows::gather(const Node &n) const {
   return rowsAt(n.result(), *at < axis ? *at : *at - 1 + unsigned(index->type.ndim()));
 }
 
+/// Entries of each row in its own place, such as those of a mask that are looked up by the numbers of rows and columns.
+RowKind BatchRows::gatherNd(const Node &n) const {
+  const Value *x = n.operand(0);
+  Value *index = n.operand(1);
+  bool mayBe = of(index).kind == RowKind::Same && isConstantLeaf(index) && axisOf(x) == 0u &&
+               x->type.dims[0] == batch_ && index->type.dims[0] == batch_ && index->type.ndim() > 1;
+  ConstantValues values(*n.parent()->module);
+  const Tensor *numbers = mayBe ? values.value(index) : nullptr;
+  if (!numbers)
+    return kMixed;
+  int64_t each = index->type.count() / batch_, tuple = index->type.dims.back();
+  for (int64_t i = 0; tuple && i < index->type.count(); i += tuple)
+    if (numbers->i[i] != i / each)
+      return kMixed;
+  return tuple ? rowsAt(n.result(), 0) : kMixed;
+}
+
 /// Operators that work along axes other than the batch's and keep the order of axes, or say how they change it.
 RowKind BatchRows::alongAxes(const Node &n) const {
   std::optional<unsigned> at;
@@ -226,7 +246,7 @@ RowKind BatchRows::alongAxes(const Node &n) const {
 RowKind BatchRows::samplewise(const Node &n) const {
   bool isKnown = n.op == &ops::conv || n.op == &ops::max_pool || n.op == &ops::avg_pool ||
                  n.op == &ops::cross_entropy || n.op == &ops::attention ||
-                 (n.op == &ops::gather_nd && n.attrs.i("batch") > 0);
+                 n.op == &ops::gather_nd;
   int64_t extent = 0;
   for (unsigned i = 0; isKnown && i < n.numOperands(); ++i) {
     const Value *v = n.operand(i);

@@ -38,6 +38,7 @@ private:
   RowKind rowsAt(const Value *result, unsigned axis) const;
   RowKind matmul(const Node &n) const;
   RowKind gather(const Node &n) const;
+  RowKind gatherNd(const Node &n) const;
   RowKind reduction(const Node &n) const;
   RowKind alongAxes(const Node &n) const;
   RowKind samplewise(const Node &n) const;
