@@ -365,6 +365,8 @@ std::string ProgramEmitter::record() const {
     field("generate_why", quoted(m.attrs.s("generate_why")));
   if (m.attrs.has("weight_result"))
     field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
+  if (m.attrs.has("weight_floor"))
+    field("weight_floor", formatv("{0:e17}", m.attrs.f("weight_floor")).str());
   number("loss_elem", loss >= 0 ? static_cast<int>(micro->results[0]->type.elem) : 0);
   number("loss", loss);
   for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale",

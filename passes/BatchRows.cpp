@@ -1,7 +1,7 @@
 #include "passes/BatchRows.h"
 #include "ir/Op.h"
-#include "passes/ConstantValue.h"
 #include "llvm/ADT/DenseSet.h"
+#include <cmath>
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -15,14 +15,22 @@ static int64_t product(ArrayRef<int64_t> dims) {
   return n;
 }
 
-BatchRows::BatchRows(const Function &f) {
+BatchRows::BatchRows(const Function &f) : constants(*f.module) {
   for (auto &a : f.args)
     if (!batch_ && a->type.ndim())
       batch_ = a->type.dims[0];
   for (auto &a : f.args)
     if (batch_ && a->type.ndim() && a->type.dims[0] == batch_)
       kinds[a.get()] = {RowKind::Rows};
+  addNodes(f);
+}
+
+void BatchRows::addNodes(const Function &f) {
   for (auto &n : f.nodes) {
+    if (n->op == &ops::scan) {
+      addScan(*n);
+      continue;
+    }
     RowKind k = kindOf(*n);
     for (auto &r : n->results)
       kinds[r.get()] = k;
@@ -75,7 +83,7 @@ RowKind BatchRows::kindOf(const Node &n) const {
     if (k == RowKind::Mixed)
       return kMixed;
     hasRows |= k == RowKind::Rows;
-    hasSums |= k == RowKind::Sum || k == RowKind::Ratio;
+    hasSums |= k == RowKind::Sum || k == RowKind::Floor || k == RowKind::Ratio;
   }
   if (n.op->random || !n.op->isPure() || (hasRows && hasSums))
     return kMixed;
@@ -93,32 +101,77 @@ RowKind BatchRows::kindOf(const Node &n) const {
     return matmul(n);
   if (n.op == &ops::gather)
     return gather(n);
-  if (n.op == &ops::gather_nd && n.attrs.i("batch") == 0)
+  if (n.op == &ops::gather_nd && !n.attrs.i("batch"))
     return gatherNd(n);
+  if (n.op == &ops::scatter_nd)
+    return scatterNd(n);
   RowKind k = alongAxes(n);
   return k.kind == RowKind::Mixed ? samplewise(n) : k;
 }
 
-/// What is linear in a sum is one.
+/// Whether two values are computed alike; at most `depth` operators are looked at.
+static bool areAlike(const Value *a, const Value *b, int depth) {
+  if (a == b)
+    return true;
+  if (!a || !b || !a->def || !b->def || depth == 0)
+    return false;
+  const Node &m = *a->def, &n = *b->def;
+  return m.op == n.op && m.attrs == n.attrs && m.results.size() == 1 && isFoldable(m) && isFoldable(n) &&
+         m.numOperands() == n.numOperands() && llvm::all_of(llvm::zip(m.operands(), n.operands()), [&](auto pair) {
+           return areAlike(std::get<0>(pair), std::get<1>(pair), depth - 1);
+         });
+}
+
+/// What is linear in a sum is one; means of one weight add up to another of that weight, and so does a mean and what is the
+/// same for all batches.
 RowKind BatchRows::ofSums(const Node &n) const {
-  auto isSame = [&](unsigned i) { return of(n.operand(i)).kind == RowKind::Same; };
-  auto isSum = [&](unsigned i) { return of(n.operand(i)).kind == RowKind::Sum; };
+  auto isKind = [&](unsigned i, RowKind::Kind k) { return of(n.operand(i)).kind == k; };
   const OpDef *op = n.op;
   RowKind first = of(n.operand(0));
-  bool isOnly = op == &ops::neg || op == &ops::reshape || op == &ops::copy || op == &ops::stop_gradient ||
-                (op == &ops::cast && isFloat(n.result()->type.elem)) ||
-                (op == &ops::reduce_sum && first.kind == RowKind::Sum);
-  bool isScaled = (op == &ops::mul || op == &ops::div) && isSame(1);
-  if (isOnly || isScaled)
+  bool isKept = op == &ops::reshape || op == &ops::copy || op == &ops::stop_gradient ||
+                (op == &ops::cast && isFloat(n.result()->type.elem));
+  if (isKept)
     return first;
-  if (op == &ops::mul && isSame(0))
+  if (op == &ops::max)
+    return atLeast(n);
+  if (op == &ops::div && isKind(0, RowKind::Sum) && n.result()->type.count() == 1) {
+    if (isKind(1, RowKind::Sum))
+      return {RowKind::Ratio, 1, n.operand(1)};
+    if (RowKind by = of(n.operand(1)); by.kind == RowKind::Floor)
+      return {RowKind::Ratio, 1, by.weight, by.floor};
+  }
+  if (llvm::any_of(n.operands(), [&](const Value *v) { return of(v).kind == RowKind::Floor; }))
+    return kMixed;
+  if (op == &ops::neg || (op == &ops::reduce_sum && first.kind == RowKind::Sum))
+    return first;
+  if ((op == &ops::mul || op == &ops::div) && isKind(1, RowKind::Same))
+    return first;
+  if (op == &ops::mul && isKind(0, RowKind::Same))
     return of(n.operand(1));
-  bool areSums = n.numOperands() == 2 && isSum(0) && isSum(1);
-  if (areSums && (op == &ops::add || op == &ops::sub))
-    return first;
-  if (areSums && op == &ops::div && n.result()->type.count() == 1)
-    return {RowKind::Ratio, 1, n.operand(1)};
-  return kMixed;
+  return op == &ops::add || op == &ops::sub ? total(n) : kMixed;
+}
+
+RowKind BatchRows::total(const Node &n) const {
+  RowKind a = of(n.operand(0)), b = of(n.operand(1));
+  if (a.kind == b.kind) {
+    constexpr int kDepth = 8; // from a cross entropy's labels to the count of those that are not ignored
+    bool isMean = a.kind == RowKind::Ratio && a.floor == b.floor && areAlike(a.weight, b.weight, kDepth);
+    return a.kind == RowKind::Sum || isMean ? a : kMixed;
+  }
+  RowKind mean = a.kind == RowKind::Same ? b : a, other = a.kind == RowKind::Same ? a : b;
+  // The same for all batches, so for their mean. A floor weighs batches by another number than their mean's.
+  return mean.kind == RowKind::Ratio && other.kind == RowKind::Same && !mean.floor ? mean : kMixed;
+}
+
+/// A count that is to be divided by, at least 1.
+RowKind BatchRows::atLeast(const Node &n) const {
+  unsigned sum = of(n.operand(0)).kind == RowKind::Sum ? 0 : 1;
+  Value *other = n.operand(1 - sum);
+  const Tensor *floor = of(other).kind == RowKind::Same ? constants.value(other) : nullptr;
+  if (of(n.operand(sum)).kind != RowKind::Sum || n.result()->type.count() != 1 || !floor || floor->count() != 1)
+    return kMixed;
+  double least = floor->isFloat() ? floor->f[0] : double(floor->i[0]);
+  return least > 0 && std::isfinite(least) ? RowKind{RowKind::Floor, 1, n.operand(sum), least} : kMixed;
 }
 
 /// Operands are aligned at their last axes; the batch must be in the same one of all.
@@ -159,7 +212,12 @@ RowKind BatchRows::reduction(const Node &n) const {
 }
 
 RowKind BatchRows::matmul(const Node &n) const {
-  const Value *y = n.result();
+  const Value *y = n.result(), *x = n.operand(0);
+  // A matrix's row by what is the same for all comes of that row alone, wherever the batch's lie.
+  int64_t inRow = of(x).kind == RowKind::Rows && of(x).outer ? x->type.count() / (of(x).outer * batch_) : 0;
+  if (inRow && of(n.operand(1)).kind == RowKind::Same && inRow % x->type.dims.back() == 0 &&
+      ArrayRef(y->type.dims).drop_back() == ArrayRef(x->type.dims).drop_back())
+    return of(x);
   std::optional<unsigned> axis;
   for (unsigned i = 0; i < 2; ++i) {
     const Value *v = n.operand(i);
@@ -178,36 +236,6 @@ RowKind BatchRows::matmul(const Node &n) const {
   return rowsAt(y, *axis);
 }
 
-/// Rows of a table, or the same entries of each row.
-RowKind BatchRows::gather(const Node &n) const {
-  const Value *x = n.operand(0), *index = n.operand(1);
-  auto axis = unsigned(n.attrs.i("axis"));
-  bool tableHasRows = of(x).kind == RowKind::Rows, indexHasRows = of(index).kind == RowKind::Rows;
-  auto at = axisOf(tableHasRows ? x : index);
-  if (!at || (tableHasRows && (indexHasRows || *at == axis)))
-    return kMixed;
-  if (indexHasRows)
-    return rowsAt(n.result(), axis + *at);
-  return rowsAt(n.result(), *at < axis ? *at : *at - 1 + unsigned(index->type.ndim()));
-}
-
-/// Entries of each row in its own place, such as those of a mask that are looked up by the numbers of rows and columns.
-RowKind BatchRows::gatherNd(const Node &n) const {
-  const Value *x = n.operand(0);
-  Value *index = n.operand(1);
-  bool mayBe = of(index).kind == RowKind::Same && isConstantLeaf(index) && axisOf(x) == 0u &&
-               x->type.dims[0] == batch_ && index->type.dims[0] == batch_ && index->type.ndim() > 1;
-  ConstantValues values(*n.parent()->module);
-  const Tensor *numbers = mayBe ? values.value(index) : nullptr;
-  if (!numbers)
-    return kMixed;
-  int64_t each = index->type.count() / batch_, tuple = index->type.dims.back();
-  for (int64_t i = 0; tuple && i < index->type.count(); i += tuple)
-    if (numbers->i[i] != i / each)
-      return kMixed;
-  return tuple ? rowsAt(n.result(), 0) : kMixed;
-}
-
 /// Operators that work along axes other than the batch's and keep the order of axes, or say how they change it.
 RowKind BatchRows::alongAxes(const Node &n) const {
   std::optional<unsigned> at;
@@ -215,12 +243,10 @@ RowKind BatchRows::alongAxes(const Node &n) const {
     if (!v || of(v).kind != RowKind::Rows)
       continue;
     auto a = axisOf(v);
-    bool isFirst = !at;
-    if (!a || (at && *at != *a) || v->type.dims[*a] % batch_)
+    const Type &first = n.operand(0)->type;
+    if (!a || (at && *at != *a) || *a >= first.ndim() || v->type.dims[*a] != first.dims[*a])
       return kMixed;
     at = a;
-    if (!isFirst && v->type.dims[*a] != n.operand(0)->type.dims[*a])
-      return kMixed;
   }
   const Value *x = n.operand(0), *y = n.result();
   auto axis = int64_t(*at);
@@ -235,7 +261,7 @@ RowKind BatchRows::alongAxes(const Node &n) const {
                : kMixed;
   bool hasAxis = n.op == &ops::softmax || n.op == &ops::log_softmax || n.op == &ops::cumsum ||
                  n.op == &ops::topk || n.op == &ops::argmax || n.op == &ops::argmin ||
-                 n.op == &ops::concat || n.op == &ops::gather_elements;
+                 n.op == &ops::concat || n.op == &ops::gather_elements || n.op == &ops::scatter_elements;
   if (hasAxis && isWhole && n.attrs.i("axis") != axis)
     return rowsAt(y, *at);
   bool isNorm = n.op == &ops::layer_norm || n.op == &ops::rms_norm; // over `axis` and all behind it
@@ -244,16 +270,16 @@ RowKind BatchRows::alongAxes(const Node &n) const {
 
 /// Operators whose first axis is that of samples.
 RowKind BatchRows::samplewise(const Node &n) const {
-  bool isKnown = n.op == &ops::conv || n.op == &ops::max_pool || n.op == &ops::avg_pool ||
-                 n.op == &ops::cross_entropy || n.op == &ops::attention ||
-                 n.op == &ops::gather_nd;
+  bool isConv = n.op == &ops::conv || n.op == &ops::conv_grad_input; // the latter also the transposed one
+  bool isKnown = isConv || n.op == &ops::max_pool || n.op == &ops::avg_pool ||
+                 n.op == &ops::cross_entropy || n.op == &ops::attention || n.op == &ops::gather_nd;
   int64_t extent = 0;
   for (unsigned i = 0; isKnown && i < n.numOperands(); ++i) {
     const Value *v = n.operand(i);
     bool isRows = v && of(v).kind == RowKind::Rows;
     // What is the same for all samples: weights, masks.
     bool mayBeSame = n.op == &ops::attention ? i == 3 : i > 0 && n.op != &ops::gather_nd;
-    bool mayBeRows = (n.op != &ops::conv || i == 0) && (n.op != &ops::cross_entropy || i < 2);
+    bool mayBeRows = (!isConv || i == 0) && (n.op != &ops::cross_entropy || i < 2);
     if (!v || (!isRows && mayBeSame))
       continue;
     if (!isRows || !mayBeRows || axisOf(v) != 0u || (extent && extent != v->type.dims[0]))

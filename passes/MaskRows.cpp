@@ -10,9 +10,10 @@
 //     %s = reduce_sum %m {axes = [0, 1]}        : f32[1x1]
 //
 // A loss that is a sum divided by another, the mean over what is not ignored, gets its divisor as a further result, the
-// weight of the batch. Where rows are mixed, nothing is changed, and the module says why. Module attributes: `batch`, the
-// rows; `batch_why`, why there is no `batch`; `rows_results`, the results of @eval whose rows come of one row each;
-// `weight_result`; `unnamed_results`, those that are no outputs of the model.
+// weight of the batch; where it is divided by max(weight, c), c is noted too. Where rows are mixed, nothing is changed, and
+// the module says why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`; `rows_results`, the
+// results of @eval whose rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those that are no
+// outputs of the model.
 #include "ir/Builder.h"
 #include "ir/Op.h"
 #include "passes/BatchRows.h"
@@ -97,8 +98,11 @@ llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
     if (kind.kind == RowKind::Ratio) {
       m.attrs.set("weight_result", int64_t(f->results.size()));
       m.attrs.set("unnamed_results", std::vector<int64_t>{int64_t(f->results.size())});
-      Value *weight = Builder(*f, nullptr, kind.weight->def->loc).reshape(kind.weight, {});
-      f->results.push_back(weight);
+      if (kind.floor)
+        m.attrs.set("weight_floor", kind.floor);
+      Builder b(*f, nullptr, kind.weight->def->loc);
+      Value *weight = b.reshape(kind.weight, {});
+      f->results.push_back(isFloat(weight->type.elem) ? weight : b.cast(weight, Elem::F32));
     }
   }
   m.attrs.set("batch", rows.batch());

@@ -179,6 +179,11 @@ void Session::checkGradients(const StepReport &r) {
   });
 }
 
+/// What a sum of that weight is divided by.
+double Session::divisorOf(double weight) const {
+  return p.weight_floor > 0 ? std::max(weight, p.weight_floor) : weight;
+}
+
 /// This rank's part of the loss over all samples, of a batch of which so many rows count.
 Weighted Session::lossOf(int64_t rows) const {
   const zccrt_tensor &t = p.outputs[0].t;
@@ -187,7 +192,8 @@ Weighted Session::lossOf(int64_t rows) const {
     return {};
   if (p.weight) {
     double weight = floatAt(arena->base() + p.weight->t.offset, p.weight->t.elem, 0);
-    return weight == 0 ? Weighted() : Weighted{loss * weight, weight}; // nothing counts: 0 / 0
+    double divisor = divisorOf(weight);
+    return divisor == 0 ? Weighted() : Weighted{loss * divisor, weight}; // nothing counts: 0 / 0
   }
   // @eval divides by the whole batch's rows.
   double weight = static_cast<double>(rows);
@@ -212,8 +218,8 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
     p.eval(arena->base());
     if (p.has_loss) {
       Weighted mine = lossOf(rows);
-      if (to && mine.weight != 0) {
-        double mean = mine.sum / mine.weight; // of the rows that count
+      if (double divisor = divisorOf(mine.weight); to && divisor != 0) {
+        double mean = mine.sum / divisor; // of the rows that count
         convert(&mean, ZCCRT_F64, arena->base() + p.outputs[0].t.offset, p.outputs[0].t.elem, 1);
       }
       comm.exchange(&mine, sizeof mine, gatheredLosses.data());
@@ -230,7 +236,7 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
   }
   if (!p.has_loss || !samples)
     return std::nullopt;
-  return total.sum / total.weight;
+  return total.sum / divisorOf(total.weight);
 }
 
 } // namespace zccrt

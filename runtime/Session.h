@@ -61,6 +61,7 @@ private:
   std::string describeNotFinite(const StepReport &r);
   void checkLoss(const StepReport &r);
   std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
+  double divisorOf(double weight) const;
   Weighted lossOf(int64_t rows) const;
   template <typename T> void setScalar(int64_t offset, T value);
   ExportForm exportForm() const;

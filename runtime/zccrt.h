@@ -211,6 +211,7 @@ typedef struct {
   const zccrt_io *tokens, *logits; /* of a token model: an input, and the output with a row of scores for each; or NULL */
   const char *generate_why;   /* why there are no logits */
   const zccrt_io *weight;     /* the output by which the losses of batches are weighted; NULL: by their rows */
+  double weight_floor;        /* the loss is divided by at least so much; 0: by the weight */
   int32_t loss_elem; /* its type in @micro: any float */
   int64_t loss;      /* arena offset of @micro's loss, -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
