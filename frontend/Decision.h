@@ -32,8 +32,8 @@ private:
     Parameter::Role role = Parameter::Constant;
     std::string evidence;
     bool named = false;                ///< by --train: never tied by value or split
-    std::vector<std::string> meanings; ///< per use: the parameter's name, or ""
-    std::string meaning;               ///< of the first use that has one, or its own name
+    std::vector<std::string> meanings; ///< per use: the parameter's or buffer's name, or ""
+    std::string meaning;               ///< of the first use that has a parameter, or its own name
     bool isAnonymous = false;          ///< has no parameter name of its own
     bool isOpen = false;               ///< may stand for a parameter that the file lacks
     int64_t pieces = 1;                ///< as Parameter::pieces
@@ -54,6 +54,7 @@ private:
   void findFact(Fact &f);
   void factFromMetadata(Fact &f);
   void factFromFile(Fact &f);
+  std::string bufferMergedInto(const Fact &f, const InitializerUse &use) const;
   void standsFor(Fact &f, const std::string &what, const std::string &evidence);
   void claimLost();
   void partByModule(Fact &f);
@@ -97,6 +98,7 @@ private:
   Layout layoutOf(const Fact &f, const InitializerUse &use) const;
   Parameter *writtenParameter(const Fact &f) const;
   bool isInState(const Fact &f) const;
+  bool isBuffer(llvm::StringRef name) const { return evidence_.kindOf(name) == Placeholder::Buffer; }
   void remember();
 
   bool unties(const Fact &f) const;

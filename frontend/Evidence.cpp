@@ -162,8 +162,9 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t,
   if (!fx)
     return std::nullopt;
   std::vector<std::string> parameters = parametersOf(*fx);
+  std::optional<std::string> own;
   if (llvm::is_contained(parameters, t.name))
-    return t.name;
+    own = t.name;
   auto argument = [&](int i) -> std::optional<std::string> {
     if (i < 0 || size_t(i) >= fx->args.size() || !StringRef(fx->args[i]).starts_with("%"))
       return std::nullopt;
@@ -171,14 +172,23 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t,
     return !p.empty() && couldBe(file, t, p) ? std::optional(p) : std::nullopt;
   };
   StringRef op = use.node->op_type();
+  if (op == "BatchNormalization" && use.index >= 3)
+    return std::nullopt; // statistics, whatever was merged with them
+  bool isData = use.index == 0 && op != "Mul" && op != "Add" && op != "Transpose" && op != "Gather";
   for (const Signature &s : kSignatures) {
     if (!StringRef(fx->target).starts_with(s.target))
       continue;
+    if (own && isData)
+      return own;
+    // The place comes before the name: of a weight and a bias that began equal the file has one.
     bool isBias = isAmong(s.biasOps, op) && (use.index == 2 || !isAmong(s.weightOps, op));
-    if (isBias)
-      return argument(s.bias);
-    return isAmong(s.weightOps, op) ? argument(s.weight) : std::nullopt;
+    auto p = isBias                     ? argument(s.bias)
+             : isAmong(s.weightOps, op) ? argument(s.weight)
+                                        : std::nullopt;
+    return own && (!p || file.initializer(*p)) ? own : p;
   }
+  if (own)
+    return own;
   // Another operator: if it reads one parameter, that one, unless it is only a number.
   bool reads = op == "GatherND" || op == "Gather" || op == "MatMul" || op == "Mul" || op == "Add" ||
                op == "Sub" || op == "Div" || op == "Reshape" || op == "Transpose" ||
@@ -188,9 +198,20 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t,
   return std::nullopt;
 }
 
+/// The buffer that is argument `i`; "" if it is none.
+std::string Evidence::bufferAt(const FxNode &fx, size_t i) const {
+  StringRef argument = i < fx.args.size() ? StringRef(fx.args[i]) : StringRef();
+  if (!argument.consume_front("%"))
+    return "";
+  auto p = placeholders_.find(argument);
+  return p != placeholders_.end() && p->second.kind == Placeholder::Buffer ? p->second.target : "";
+}
+
 std::string Evidence::bufferOf(const InitializerUse &use) const {
   auto fx = fxNodeOf(*use.node);
   StringRef op = use.node->op_type();
+  if (fx && op == "BatchNormalization")
+    return use.index >= 3 && StringRef(fx->target).contains("batch_norm") ? bufferAt(*fx, use.index) : "";
   bool readsRows = use.index == 0 && (op == "Gather" || op == "GatherND");
   if (!fx || !(readsRows || op == "Mul" || op == "Add" || op == "Sub" || op == "Div"))
     return "";

@@ -48,6 +48,7 @@ public:
 
 private:
   std::string targetOf(llvm::StringRef placeholder) const;
+  std::string bufferAt(const FxNode &fx, size_t i) const;
   void collect(const onnx_pb::GraphProto &g, const llvm::StringSet<> &hidden,
                llvm::StringSet<> &aliases);
   void collectBody(const onnx_pb::NodeProto &owner, const onnx_pb::GraphProto &g,

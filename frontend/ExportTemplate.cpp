@@ -110,6 +110,18 @@ static const onnx_pb::TensorProto *protoOf(const OnnxFile &file, StringRef name)
   return i == file.initializerIndex.end() ? nullptr : &file.graph().initializer(int(i->second));
 }
 
+static void writeAsInFile(Writer &out, const Initializer &t) {
+  if (t.place == Initializer::InFile)
+    out.range(t.file, t.offset, t.bytes);
+  else
+    out.bytes(t.data);
+}
+
+/// Whether what was merged with others gets an initializer of its own.
+static bool isSeparate(const Parameter &p) {
+  return p.role == Parameter::Constant ? p.source->place != Initializer::Missing : p.global != nullptr;
+}
+
 static void writeInitializers(Writer &out, const OnnxFile &file, const Parameters &parameters,
                               std::string &refused) {
   for (const Initializer &t : file.initializers) {
@@ -131,20 +143,21 @@ static void writeInitializers(Writer &out, const OnnxFile &file, const Parameter
       if (written)
         for (int64_t k = 0; k < use.parameter->pieces; ++k)
           w.tensor(g->name, use.transposed, t.bytes / use.parameter->pieces);
-      else if (t.place == Initializer::InFile)
-        w.range(t.file, t.offset, t.bytes);
       else
-        w.bytes(t.data);
+        writeAsInFile(w, t);
     });
   }
   std::vector<Parameter *> done; // what the exporter had merged comes apart again
   for (auto &s : parameters.splits()) {
-    if (llvm::is_contained(done, s.parameter) || !s.parameter->global)
+    if (llvm::is_contained(done, s.parameter) || !isSeparate(*s.parameter))
       continue;
     done.push_back(s.parameter);
     const Initializer &t = *s.parameter->source;
     writeTensor(out, *protoOf(file, t.name), s.parameter->name, t.bytes, [&](Writer &w) {
-      w.tensor(s.parameter->global->name, /*transposed=*/false, t.bytes);
+      if (s.parameter->role == Parameter::Constant)
+        writeAsInFile(w, t);
+      else
+        w.tensor(s.parameter->global->name, /*transposed=*/false, t.bytes);
     });
   }
 }
@@ -162,7 +175,7 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
   if (form == ExportForm::Inference)
     model.clear_training_info();
   for (auto &s : parameters.splits())
-    if (s.parameter->global)
+    if (isSeparate(*s.parameter))
       for (int i = 0; i < graph->node_size(); ++i)
         if (&file.graph().node(i) == s.node)
           graph->mutable_node(i)->set_input(int(s.index), s.parameter->name);

@@ -91,6 +91,9 @@ void Decision::findFact(Fact &f) {
   if (llvm::all_of(uses, [&](auto &u) { return roleOf(u) == InputRole::Statistic; })) {
     f.role = Parameter::Statistic;
     f.evidence = "running statistics of BatchNormalization";
+    f.meaning = f.isAnonymous ? "" : t.name;
+    for (auto &u : uses)
+      f.meanings.push_back(bufferMergedInto(f, u));
     return;
   }
   if (llvm::any_of(uses, [&](auto &u) { return mustBeConstant(u); })) {
@@ -101,6 +104,12 @@ void Decision::findFact(Fact &f) {
     factFromMetadata(f);
   else
     factFromFile(f);
+}
+
+/// The buffer that began with the values of a named initializer, and whose place it has in this use; "" if it is none.
+std::string Decision::bufferMergedInto(const Fact &f, const InitializerUse &use) const {
+  std::string buffer = f.isAnonymous ? "" : evidence_.bufferOf(use);
+  return file_.initializer(buffer) ? "" : buffer;
 }
 
 void Decision::factFromMetadata(Fact &f) {
@@ -115,6 +124,8 @@ void Decision::factFromMetadata(Fact &f) {
     f.meanings.push_back(evidence_.parameterOf(t, u).value_or(""));
     if (f.meaning.empty())
       f.meaning = f.meanings.back();
+    if (f.meanings.back().empty())
+      f.meanings.back() = bufferMergedInto(f, u);
   }
   bool own = kind == Placeholder::Parameter || (!evidence_.hasSignature() && !f.isAnonymous);
   if (!f.meaning.empty()) {
@@ -292,12 +303,13 @@ void Decision::makeParameters() {
     bool recovered = f.isAnonymous && !f.meaning.empty() && !factIndex_.count(f.meaning);
     Parameter *p = add(f, recovered ? f.meaning : f.source->name);
     out_.uses_[f.source->name] = {p, false};
-    if (p->role != Parameter::Constant && !f.named && !unties(f))
+    if (p->role != Parameter::Constant)
       split(f);
   }
 }
 
-/// One initializer, several parameters: the exporter merged equal values.
+/// One initializer, several parameters or buffers: the exporter merged equal values. Options that call the initializer
+/// by name mean all of its parameters.
 void Decision::split(Fact &f) {
   auto &uses = evidence_.uses(f.source->name);
   llvm::StringMap<Parameter *> byMeaning;
@@ -306,20 +318,25 @@ void Decision::split(Fact &f) {
   std::vector<std::string> names{f.meaning.empty() ? f.source->name : f.meaning};
   for (size_t i = 0; i < f.meanings.size(); ++i) {
     const std::string &m = f.meanings[i];
-    if (m.empty() || m == f.meaning)
+    if (m.empty() || m == f.meaning || (!isBuffer(m) && (f.named || unties(f))))
       continue;
     Parameter *&p = byMeaning[m];
     if (!p) {
       p = add(f, m);
       p->evidence = "its use means " + m;
       names.push_back(m);
+      if (isBuffer(m))
+        p->role = Parameter::Constant;
     }
+    if (isBuffer(m) && roleOf(uses[i]) == InputRole::Statistic)
+      p->role = Parameter::Statistic;
     out_.splitIndex_[{uses[i].node, uses[i].index}] = p;
     out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, p});
   }
   if (names.size() > 1)
     remark("'" + f.source->name + "' is " + std::to_string(names.size()) +
-           " parameters that had one value: " + llvm::join(names, ", "));
+           (llvm::any_of(names, [&](auto &n) { return isBuffer(n); }) ? " tensors" : " parameters") +
+           " that had one value: " + llvm::join(names, ", "));
 }
 
 /// Whether a reader of the model expects it: a parameter trained under its own name, statistics, buffers and numbers.

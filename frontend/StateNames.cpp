@@ -112,9 +112,11 @@ void Decision::nameByUses(Fact &f) {
   auto &uses = evidence_.uses(f.source->name);
   for (size_t i = 0; i < f.meanings.size() && i < uses.size(); ++i) {
     const std::string &m = f.meanings[i];
-    if (!m.empty())
-      addName(m, f, out_.use(f.source->name, uses[i].node, uses[i].index).parameter,
-              m == f.source->name ? Layout::Same : layoutOf(f, uses[i]));
+    if (m.empty() || (isBuffer(m) && !stateTargets_.contains(m)))
+      continue;
+    Parameter *p = out_.use(f.source->name, uses[i].node, uses[i].index).parameter;
+    addName(m, f, p->role == Parameter::Constant ? nullptr : p,
+            m == f.source->name ? Layout::Same : layoutOf(f, uses[i]));
   }
   if (f.meanings.empty() && !f.meaning.empty() && !uses.empty()) // what its module lacks
     addName(f.meaning, f, out_.use(f.source->name).parameter, layoutOf(f, uses[0]));
@@ -133,7 +135,8 @@ void Decision::nameByModules(Fact &f) {
 }
 
 void Decision::nameBuffer(Fact &f) {
-  if (writtenParameter(f) || !f.isAnonymous || f.source->dims.size() > 1 || !f.source->elem)
+  bool mayBeTurned = f.isAnonymous && f.source->dims.size() > 1;
+  if (writtenParameter(f) || mayBeTurned || !f.source->elem)
     return;
   for (auto &u : evidence_.uses(f.source->name)) {
     std::string buffer = evidence_.bufferOf(u);

@@ -138,6 +138,8 @@ bool Decision::isSame(const Initializer &a, const Initializer &b) const {
 void Decision::splitByUse(Fact &f) {
   auto &uses = evidence_.uses(f.source->name);
   for (size_t i = 1; i < uses.size(); ++i) {
+    if (out_.splitIndex_.count({uses[i].node, uses[i].index}))
+      continue; // a buffer
     Parameter *p = add(f, f.source->name + "." + std::to_string(i));
     p->evidence = "--untie";
     out_.splitIndex_[{uses[i].node, uses[i].index}] = p;
