@@ -56,6 +56,7 @@ private:
   void factFromFile(Fact &f);
   std::string bufferMergedInto(const Fact &f, const InitializerUse &use) const;
   void standsFor(Fact &f, const std::string &what, const std::string &evidence);
+  Evidence::Near whereLost(const Fact &f, Evidence::Near near) const;
   void claimLost();
   void partByModule(Fact &f);
   bool isAliasOf(llvm::StringRef parameter) const;
@@ -67,6 +68,7 @@ private:
   bool isSchedule(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
   bool repeatsRows(const Initializer &t) const;
+  bool isPartOf(const Initializer &part, const Initializer &whole) const;
   bool isOfFrozenNorm(llvm::StringRef name) const;
   void freezeFixed();
   llvm::Error readPatterns();
@@ -84,6 +86,9 @@ private:
   void splitByUse(Fact &f);
   llvm::Error applyTies();
   void warnAboutDetach();
+  void findParts();
+  void warnAboutParts();
+  bool isFoldedNumber(const Fact &f) const;
   void warnAboutFixed();
   void warnAboutFolded(llvm::ArrayRef<std::string> convolutions, const std::string &more = "");
   void warnAboutTorchScript();
@@ -115,6 +120,7 @@ private:
   std::vector<Fact> facts_;
   std::vector<std::string>
       computed_; ///< "'expand' from model.cls_token": results that stand for parameters
+  std::vector<std::pair<const Initializer *, const Initializer *>> parts_; ///< of parameters: the part, the whole
   std::vector<const Initializer *> schedules_; ///< trained, though they look like buffers
   /// What PyTorch keeps fixed, as far as values show it.
   struct Fixed {

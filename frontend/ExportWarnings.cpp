@@ -54,6 +54,46 @@ void Decision::warnAboutDetach() {
          "torch.onnx.export(..., dynamo=True, optimize=False)");
 }
 
+/// Slices of parameters that the exporter's optimizer folded, though it uses the whole elsewhere.
+void Decision::findParts() {
+  for (Fact &f : facts_) {
+    if (!f.isOpen || f.role != Parameter::Constant)
+      continue;
+    auto whole = llvm::find_if(facts_, [&](const Fact &g) {
+      return g.role == Parameter::Trained && !g.isAnonymous && isPartOf(*f.source, *g.source);
+    });
+    if (whole == facts_.end())
+      continue;
+    f.isOpen = false; // stands for nothing else
+    f.evidence = "a part of " + whole->source->name;
+    parts_.push_back({f.source, whole->source});
+  }
+}
+
+void Decision::warnAboutParts() {
+  for (auto [part, whole] : parts_)
+    if (out_.use(part->name).parameter->role == Parameter::Constant &&
+        out_.use(whole->name).parameter->role == Parameter::Trained)
+      warn("'" + part->name + "' " + part->type().str() + " has the values of a part of '" + whole->name +
+           "', and stays as it is while that is trained; " + exportHint());
+}
+
+/// Whether the exporter computed the number from a parameter of the module that uses it: exp(logit_scale).
+bool Decision::isFoldedNumber(const Fact &f) const {
+  StringRef base = StringRef(f.source->name).rtrim("0123456789");
+  base.consume_back("_");
+  static const llvm::StringSet<> made{"zeros", "ones", "full", "arange", "scalar_tensor", "empty", "zeros_like", "ones_like",
+                                      "full_like"};
+  if (f.role != Parameter::Constant || !f.isAnonymous || f.source->count() != 1 || !f.source->elem ||
+      !isFloat(*f.source->elem) || made.contains(base))
+    return false;
+  return llvm::any_of(evidence_.uses(f.source->name), [&](auto &u) {
+    auto fx = fxNodeOf(*u.node);
+    return fx && llvm::is_contained(fx->names, f.source->name) && // a result of the program's
+           !evidence_.lostNear(u, Evidence::Near::SameModule).empty();
+  });
+}
+
 /// "'node_conv2d_3' in 'layer1.0.conv1'".
 static std::string quoted(const onnx_pb::NodeProto &n) {
   auto scope = scopeOf(n);
@@ -73,6 +113,7 @@ void Decision::warnAboutLosses() {
   if (!evidence_.hasFx)
     return;
   warnAboutDetach();
+  warnAboutParts();
   if (!computed_.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " +
          listed(computed_) + "; " + exportHint());
@@ -104,10 +145,11 @@ void Decision::warnAboutLosses() {
   for (const std::string &p : evidence_.lost())
     if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
       merged.push_back(p);
-  bool mergesEqual = !out_.splits_.empty() || !dropped.empty();
-  if (!merged.empty() && mergesEqual)
+  bool mayBeMissed = !out_.splits_.empty() || !dropped.empty() ||
+                     llvm::any_of(facts_, [&](const Fact &f) { return isFoldedNumber(f); });
+  if (!merged.empty() && mayBeMissed)
     warn(parametersAre(merged.size()) +
-         " not in the file, unused or merged with "
+         " not in the file, unused, folded into a constant or merged with "
          "equal ones: " +
          listed(merged) + "; " + exportHint());
   else if (!merged.empty())

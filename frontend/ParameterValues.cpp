@@ -126,3 +126,42 @@ bool Decision::repeatsRows(const Initializer &t) const {
   return StringRef(*bytes).drop_front(row) ==
          StringRef(*bytes).drop_back(row); // each row equals the next
 }
+
+/// Whether it is what a slice or an index of constants along one axis takes of another, axes of 1 aside.
+bool Decision::isPartOf(const Initializer &part, const Initializer &whole) const {
+  if (part.elem != whole.elem || part.count() >= whole.count() || part.bytes > kMostBytes || whole.bytes > kMostBytes ||
+      part.place == Initializer::Missing || whole.place == Initializer::Missing)
+    return false;
+  auto withoutOnes = [](Dims d) {
+    llvm::erase_if(d, [](int64_t n) { return n == 1; });
+    return d;
+  };
+  std::optional<std::string> p, w; // read where shapes fit
+  int64_t inner = elemBytes(*whole.elem);
+  for (size_t axis = whole.dims.size(); axis-- > 0; inner *= whole.dims[axis]) {
+    Dims d = whole.dims;
+    int64_t extent = d[axis], taken = part.count() * extent / whole.count();
+    d[axis] = taken;
+    if (taken < 1 || taken == extent || withoutOnes(d) != withoutOnes(part.dims))
+      continue;
+    if (!p) {
+      auto a = file_.read(part), b = file_.read(whole);
+      if (!a || !b) {
+        llvm::consumeError(a.takeError());
+        llvm::consumeError(b.takeError());
+        return false;
+      }
+      p = std::move(*a);
+      w = std::move(*b);
+    }
+    int64_t outer = int64_t(w->size()) / (extent * inner), piece = taken * inner;
+    for (int64_t first = 0; first + taken <= extent; ++first) {
+      bool isEqual = true;
+      for (int64_t o = 0; isEqual && o < outer; ++o)
+        isEqual = !memcmp(&(*p)[size_t(o * piece)], &(*w)[size_t((o * extent + first) * inner)], size_t(piece));
+      if (isEqual)
+        return true;
+    }
+  }
+  return false;
+}

@@ -39,6 +39,7 @@ llvm::Error Decision::run() {
   }
   for (Fact &f : facts_)
     findFact(f);
+  findParts();
   claimLost();
   freezeFixed();
   applyAlgorithm();
@@ -189,6 +190,16 @@ void Decision::partByModule(Fact &f) {
   }
 }
 
+/// Where to look for what an initializer was made from. The result of a table that was looked up is called "embedding",
+/// and the table belongs to a child of the module that uses it.
+Evidence::Near Decision::whereLost(const Fact &f, Evidence::Near near) const {
+  bool isLookup = StringRef(f.source->name).starts_with("embedding") &&
+                  llvm::any_of(evidence_.uses(f.source->name), [&](auto &u) {
+                    return !evidence_.lostNear(u, Evidence::Near::Parent).empty();
+                  });
+  return isLookup ? Evidence::Near::Parent : near;
+}
+
 /// Anonymous initializers stand for parameters that the model had and the file lacks: first those
 /// that the very module of a parameter uses, then those that its parent uses.
 void Decision::claimLost() {
@@ -199,8 +210,9 @@ void Decision::claimLost() {
       if (!isNameless && (!f.isOpen || f.role == Parameter::Trained))
         continue;
       std::vector<std::string> lost;
+      Evidence::Near where = whereLost(f, near);
       for (auto &u : evidence_.uses(f.source->name))
-        for (const std::string &p : evidence_.lostNear(u, near))
+        for (const std::string &p : evidence_.lostNear(u, where))
           if (!llvm::is_contained(lost, p) && !claimed_.contains(p))
             lost.push_back(p);
       if (lost.empty())
@@ -208,13 +220,13 @@ void Decision::claimLost() {
       now.insert(now.end(), lost.begin(), lost.end());
       if (isNameless)
         continue; // a weight already, whatever its name
-      if (lost.size() == 1 && near == Evidence::Near::SameModule && isRearranged(f.source->name)) {
+      if (lost.size() == 1 && where == Evidence::Near::SameModule && isRearranged(f.source->name)) {
         f.role = Parameter::Trained;
         f.meaning = lost[0];
         f.evidence = "its module lacks " + lost[0];
       } else {
         standsFor(f, listed(lost), "the module that uses it lacks " + llvm::join(lost, ", "));
-        if (near == Evidence::Near::SameModule)
+        if (where == Evidence::Near::SameModule)
           partByModule(f);
       }
     }

@@ -210,10 +210,10 @@ def digits(zcc, seeds, report):
                 flags = [] if how == "TorchScript" else ["--batch-norm=train"]
                 try:
                     _, out, said = train_zcc(zcc, path, data, size, folder, flags, seed)
-                    loaded[how] = load_back(model, out, said)
+                    loaded.setdefault(how, load_back(model, out, said))
                     got[how].append(accuracy(model))
-                except RuntimeError as e:
-                    loaded[how] = str(e)
+                except Exception as e:
+                    loaded[how] = f"seed {seed}: {type(e).__name__}: {e}".split("\n")[0][:200]
     for how in EXPORTERS:
         close = len(got[how]) == seeds and abs(np.mean(got[how]) - np.mean(wanted)) <= 0.5
         shown = f"{np.mean(got[how]):.2f} %" if got[how] else "-"
