@@ -35,10 +35,10 @@ int Session::run() {
     agreeOnSignal();
   if (!stoppedBy && (o.eval || outputs))
     evaluateAll();
-  if (!stoppedBy && generator)
-    generate();
   if (comm.rank == 0)
     log->finish(written(), stoppedBy);
+  if (!stoppedBy && generator)
+    generate();
   return stoppedBy ? exitStatusOf(stoppedBy) : 0;
 }
 

@@ -436,6 +436,8 @@ static llvm::Error compile(int argc, char **argv) {
   bool showsPlan = plan.getNumOccurrences() > 0;
   bool isExe = emit == "exe" && dump.stopAfter.empty() && !showsPlan && !check && !memoryTable;
   bool isBundle = bundled && isExe;
+  if (bundled && emit != "exe")
+    return error("--bundle makes a program, and --emit=" + emit + " does not");
   if (isExe && output.empty())
     if (auto e = nameProgram())
       return e;
