@@ -48,7 +48,7 @@ struct WeightsFile {
 
 /// The sources of a program, and the data beside them.
 struct EmittedProgram {
-  std::string program; ///< tables and schedule, for -O1; reads "literals.bin" from its folder
+  std::string program; ///< tables and schedule, for -O0; reads "literals.bin" from its folder
   std::vector<std::string> kernels; ///< generated kernels, for -O3; one translation unit each
   std::string literals;
   std::string weights; ///< contents of OUT.weights; empty: there is none

@@ -216,7 +216,9 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   WorkFolder work;
   if (auto e = work.make())
     return e;
-  std::vector<Part> parts = {{"program", program.program, {"-O1"}}};
+  // The schedule is straight calls: registers for them would cost a compiler's seconds and save a
+  // step nothing.
+  std::vector<Part> parts = {{"program", program.program, {"-O0"}}};
   for (size_t i = 0; i < program.kernels.size(); ++i)
     parts.push_back({"kernels" + std::to_string(i), program.kernels[i], {"-O3", "-fopenmp"}});
   for (const Part &p : parts)
