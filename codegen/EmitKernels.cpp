@@ -99,8 +99,7 @@ int64_t KernelEmitter::scratchBytes(const Node &fused) {
 std::string KernelEmitter::sourceHead() const {
   return "// Kernels of " + module.name +
          ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
-         "#include \"runtime/cpu/KernelMath.h\"\n\n" +
-         heads + "\n";
+         "#include \"runtime/cpu/KernelMath.h\"\n\n";
 }
 
 std::string KernelEmitter::source() const { return sourceHead() + llvm::join(functions, ""); }

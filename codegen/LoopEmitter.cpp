@@ -132,14 +132,24 @@ int64_t LoopEmitter::lanes(size_t axis) const {
 
 void LoopEmitter::declareSums(const Work &w, int64_t n) {
   for (const Sum &x : w.sums) {
-    out.line("alignas(64) " + computeType(x.node->result()->type.elem) + " " + x.acc + "[" + num(n) + "];");
+    std::string array =
+        "alignas(64) " + computeType(x.node->result()->type.elem) + " " + x.acc + "[" + num(n) + "]";
+    if (x.node->op == &ops::reduce_sum) {
+      out.line(array + " = {};");
+      continue;
+    }
+    out.line(array + ";");
     out.line("for (int l = 0; l < " + num(n) + "; ++l) " + x.acc + "[l] = " + identityCode(*x.node) + ";");
   }
 }
 
 void LoopEmitter::combineLanes(const Work &w, int64_t n) {
+  if (n == 1)
+    return;
   for (const Sum &x : w.sums)
-    if (n > 1)
+    if (x.node->op == &ops::reduce_sum && x.node->result()->type.elem != Elem::Bool)
+      out.line("z_sum_lanes<" + num(n) + ">(" + x.acc + ");");
+    else
       out.line("for (int w = " + num(n / 2) + "; w; w >>= 1) for (int l = 0; l < w; ++l) " + x.acc +
                "[l] = " + combineCode(*x.node, x.acc + "[l]", x.acc + "[l + w]") + ";");
 }
