@@ -375,6 +375,8 @@ std::string ProgramEmitter::record() const {
   table("gradients", "ngradients", std::to_string(gradients));
   field("base_lr", formatv("{0:e17}", baseLr(o)).str());
   table("onnx", "npieces", std::to_string(info.onnx.size()));
+  if (!info.onnxIndex.empty())
+    field("onnx_index", "onnx_index");
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
   table("weights", "nweights", std::to_string(info.weights.size()));
   if (!info.absent.empty())
@@ -436,6 +438,8 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
         "extern \"C\" const char zcc_literals[];\n";
   printPieces("onnx", info.onnx, m, os, out.literals);
   printPieces("onnx_train", info.onnxTrain, m, os, out.literals);
+  os << "static const char *const onnx_index = zcc_literals + " << out.literals.size() << ";\n";
+  out.literals += info.onnxIndex;
   printWeights(info.weights, m, os, out.literals);
   os << '\n';
   if (!calls.empty())

@@ -34,6 +34,7 @@ struct ProgramInfo {
   std::string outputFolder; ///< weights files below it are named relative to it
   bool isBundle = false;    ///< they are named as in the model's folder, to be copied to the program's
   std::vector<ExportPart> onnx, onnxTrain;
+  std::string onnxIndex; ///< zccrt_program::onnx_index of onnx; empty: none
   std::vector<ExportWeight> weights;
   std::string absent; ///< what of the model's state_dict they lack
   std::string schedule = "constant"; ///< default of the program's --lr-schedule, and its parameters

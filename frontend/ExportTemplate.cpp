@@ -1,7 +1,8 @@
 // Writes the skeleton of the exported file: everything but tensor data as bytes, each tensor as a
 // hole or a file range. Protocol Buffers' messages concatenate, so the graph's other fields come
 // first and then one initializer after another.
-#include "frontend/ExportTemplate.h"
+#include "frontend/ExportIndex.h"
+#include "frontend/OnnxFile.h"
 #include "frontend/Parameters.h"
 #include "frontend/Wire.h"
 #include "onnx.pb.h"
@@ -17,6 +18,7 @@ constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
 class Writer {
 public:
   std::vector<ExportPiece> pieces;
+  std::vector<std::pair<std::string, int64_t>> initializers; ///< names, bytes
 
   void bytes(std::string s) {
     size_ += int64_t(s.size());
@@ -99,8 +101,10 @@ void writeTensor(Writer &out, const onnx_pb::TensorProto &like, StringRef name, 
   t.clear_external_data();
   t.clear_data_location();
   std::string head = t.SerializeAsString() + fieldHeader(kTensorRawData, dataBytes);
+  int64_t begin = out.size();
   out.bytes(fieldHeader(kGraphInitializer, int64_t(head.size()) + dataBytes) + head);
   data(out);
+  out.initializers.push_back({name.str(), out.size() - begin});
 }
 
 } // namespace
@@ -133,8 +137,10 @@ static void writeInitializers(Writer &out, const OnnxFile &file, const Parameter
     bool written = g && use.parameter->role != Parameter::Constant;
     if (!t.elem &&
         t.place == Initializer::Inline) { // a type zcc has not: its data is in the message's fields
+      int64_t begin = out.size();
       out.bytes(fieldHeader(kGraphInitializer, int64_t(proto.ByteSizeLong())) +
                 proto.SerializeAsString());
+      out.initializers.push_back({t.name, out.size() - begin});
       continue;
     }
     if (!written && t.place == Initializer::Missing)
@@ -162,8 +168,20 @@ static void writeInitializers(Writer &out, const OnnxFile &file, const Parameter
   }
 }
 
+/// What is trained, by the names in the exported graph.
+static llvm::StringSet<> trainedNames(const OnnxFile &file, const Parameters &parameters) {
+  llvm::StringSet<> names;
+  for (const Initializer &t : file.initializers)
+    if (const Parameter *p = parameters.use(t.name).parameter; p && p->role == Parameter::Trained)
+      names.insert(t.name);
+  for (auto &s : parameters.splits())
+    if (s.parameter->role == Parameter::Trained)
+      names.insert(s.parameter->name);
+  return names;
+}
+
 ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &parameters,
-                                       const Module &module, ExportForm form) {
+                                       const GraphValues &values, ExportForm form) {
   ExportTemplate result;
   onnx_pb::ModelProto model = file.model();
   auto *graph = model.mutable_graph();
@@ -189,13 +207,18 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
     }
   graph->clear_initializer();
   std::string graphFields = graph->SerializeAsString();
-  model.clear_graph();
+  std::unique_ptr<onnx_pb::GraphProto> exported(model.release_graph());
 
   Writer tensors;
   writeInitializers(tensors, file, parameters, result.refused);
   Writer out;
   int64_t graphBytes = int64_t(graphFields.size()) + tensors.size();
-  out.bytes(model.SerializeAsString() + fieldHeader(kModelGraph, graphBytes) + graphFields);
+  std::string modelFields = model.SerializeAsString(), header = fieldHeader(kModelGraph, graphBytes);
+  if (form == ExportForm::Inference) {
+    ExportLayout layout{int64_t(modelFields.size()), int64_t(header.size()), graphFields, tensors.initializers};
+    result.index = makeExportIndex(*exported, layout, values, trainedNames(file, parameters));
+  }
+  out.bytes(modelFields + header + graphFields);
   out.append(std::move(tensors));
   if (out.size() > INT_MAX)
     result.refused = "the exported ONNX file would be 2 GiB or more, which no ONNX file can be; "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/Graph.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace zcc {
 
@@ -26,6 +27,7 @@ struct ExportPiece {
 
 struct ExportTemplate {
   std::vector<ExportPiece> pieces; ///< the file is their concatenation
+  std::string index; ///< of the inference form: which of its bytes compute which value
   std::string
       refused; ///< why there is no such file (2 GiB or more, data missing); empty: there is one
 };
@@ -45,8 +47,16 @@ llvm::Expected<std::vector<ExportTensor>> exportedState(const OnnxFile &file,
 /// Inference: Dropout and BatchNormalization as in model.eval(). Training: the model as it was.
 enum class ExportForm { Inference, Training };
 
+/// What the import found out about the values of the main graph.
+struct GraphValues {
+  llvm::StringMap<Type> types;
+  bool hasOpenDims = false; ///< the file leaves dimensions open, of which `types` know one size
+  std::string loss;         ///< the output that is minimised; empty: none
+  std::string lossOf;       ///< or the output that an added loss is of
+};
+
 /// The input model with new weights under its own names, shapes and types.
 ExportTemplate makeExportTemplate(const OnnxFile &file, const Parameters &parameters,
-                                  const Module &module, ExportForm form);
+                                  const GraphValues &values, ExportForm form);
 
 } // namespace zcc

@@ -136,6 +136,19 @@ static void buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) 
   }
 }
 
+/// For the exported graph.
+static GraphValues valuesOf(const GraphImporter &g, const LossSpec &spec, const std::string &loss) {
+  GraphValues v;
+  for (auto &entry : g.main.values)
+    if (!entry.second.list)
+      v.types[entry.first()] = entry.second.type;
+  for (auto &input : g.file.graph().input())
+    for (auto &d : input.type().tensor_type().shape().dim())
+      v.hasOpenDims |= !d.has_dim_value();
+  (spec.isAdded() ? v.lossOf : v.loss) = spec.isAdded() ? spec.output : loss;
+  return v;
+}
+
 /// Drops what no result needs. What writes a state stays.
 static void dropDead(Function &f) {
   llvm::SmallPtrSet<Value *, 4> results(f.results.begin(), f.results.end());
@@ -295,6 +308,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   module->name = llvm::sys::path::stem(path).str();
   module->folder = (*file)->folder;
   Built built;
+  GraphValues values;
   for (Mode mode : {Mode::Training, Mode::Eval}) {
     if (mode == Mode::Training && options.inference)
       continue;
@@ -302,6 +316,8 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     GraphImporter g(**file, options, **parameters, *module, *f, mode, problems, report);
     buildFunction(g, *spec, built);
     dropDead(*f);
+    if (mode == Mode::Eval)
+      values = valuesOf(g, *spec, built.lossName);
   }
   if (runsAlgorithm && !problems.any())
     problems.add(addAlgorithm(**file, options, **parameters, *module, problems, report));
@@ -324,7 +340,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     return state.takeError();
   report.state = std::move(*state);
   report.absent = listed((*parameters)->absent());
-  report.inferenceForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Inference);
-  report.trainingForm = makeExportTemplate(**file, **parameters, *module, ExportForm::Training);
+  report.inferenceForm = makeExportTemplate(**file, **parameters, values, ExportForm::Inference);
+  report.trainingForm = makeExportTemplate(**file, **parameters, values, ExportForm::Training);
   return module;
 }

@@ -59,7 +59,7 @@ bool zcc::mergeMessage(google::protobuf::Message &m, StringRef bytes) {
   return m.MergeFromCodedStream(&in) && in.ConsumedEntireMessage();
 }
 
-static std::string varint(uint64_t v) {
+std::string zcc::varint(uint64_t v) {
   std::string s;
   for (; v >= 0x80; v >>= 7)
     s += char(v | 0x80);

@@ -26,6 +26,9 @@ bool forEachField(llvm::StringRef bytes, llvm::function_ref<bool(const WireField
 /// Adds what `bytes` hold to a message (messages concatenate); false if they are not valid.
 bool mergeMessage(google::protobuf::Message &m, llvm::StringRef bytes);
 
+/// A number, 7 bits a byte, the least first.
+std::string varint(uint64_t v);
+
 /// Tag and length in front of a length-delimited field of `bytes` bytes.
 std::string fieldHeader(int field, int64_t bytes);
 

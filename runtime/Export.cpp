@@ -45,6 +45,11 @@ static int64_t weightBytes(const zccrt_program &p, const zccrt_weight &w) {
 
 namespace {
 
+struct Pieces {
+  const zccrt_piece *list;
+  int count;
+};
+
 class Writer {
 public:
   Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file,
@@ -79,6 +84,32 @@ public:
     bytes(p.bytes, p.nbytes);
     if (p.global >= 0)
       tensor(program.globals[p.global], p.transposed);
+  }
+
+  /// The whole file, or a part of it.
+  void pieces(const Pieces &all, const GraphPart *part) {
+    if (!part) {
+      for (int i = 0; i < all.count; ++i)
+        piece(all.list[i]);
+      return;
+    }
+    bytes(all.list[0].bytes, part->modelBytes);
+    bytes(part->header.data(), part->header.size());
+    int64_t at = 0; // in the whole file
+    for (int i = 0; i < all.count; ++i) {
+      const zccrt_piece &p = all.list[i];
+      for (auto [begin, end] : part->ranges)
+        if (int64_t from = std::max(begin, at), to = std::min(end, at + p.nbytes); from < to)
+          bytes(p.bytes + (from - at), to - from);
+      at += p.nbytes;
+      if (p.global < 0)
+        continue;
+      const zccrt_global &g = program.globals[p.global];
+      if (part->keeps(at))
+        tensor(g, p.transposed);
+      at += globalBytes(g);
+    }
+    bytes(part->output.data(), part->output.size());
   }
 
 private:
@@ -123,11 +154,6 @@ private:
   std::vector<char> gathered, buffer;
 };
 
-struct Pieces {
-  const zccrt_piece *list;
-  int count;
-};
-
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
   return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces}
                                   : Pieces{p.onnx_train, p.npieces_train};
@@ -168,7 +194,9 @@ std::string safetensorsHeader(const zccrt_program &p, ExportForm form) {
   return std::string(reinterpret_cast<const char *>(&length), 8) + s;
 }
 
-int64_t exportBytes(const zccrt_program &p, ExportForm form) {
+int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *part) {
+  if (part)
+    return part->bytes();
   int64_t total = 0;
   if (isSafetensors(form)) {
     total = safetensorsHeader(p, form).size();
@@ -185,7 +213,7 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form) {
 }
 
 void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm,
-                   OutFile &file, const std::string &weightsDir) {
+                   OutFile &file, const std::string &weightsDir, const GraphPart *part) {
   Writer writer(p, arena, comm, file, weightsDir);
   if (isSafetensors(form)) {
     std::string header = safetensorsHeader(p, form);
@@ -195,9 +223,7 @@ void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, C
     if (comm.rank == 0)
       checkSafetensors(file.descriptor(), file.path());
   } else {
-    Pieces pieces = piecesOf(p, form);
-    for (int i = 0; i < pieces.count; ++i)
-      writer.piece(pieces.list[i]);
+    writer.pieces(piecesOf(p, form), part);
   }
   if (comm.rank == 0)
     file.commit();

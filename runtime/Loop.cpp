@@ -29,7 +29,7 @@ int Session::run() {
     train();
   // Before anything else can fail.
   if (!o.exportFile.empty())
-    exportWeights(p, exportForm(), arena->base(), comm, exportFile, o.weights);
+    exportWeights(p, exportForm(), arena->base(), comm, exportFile, o.weights, partToExport());
   onSignals(OnSignal::EndAtOnce);
   if (data)
     agreeOnSignal();

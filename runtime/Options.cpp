@@ -1,6 +1,7 @@
 #include "runtime/Options.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/GraphPart.h"
 #include "runtime/OptionHints.h"
 #include <algorithm>
 #include <array>
@@ -42,6 +43,7 @@ enum Id {
   Export,
   ExportForm,
   ExportTies,
+  OutputsOf,
   Generate,
   Prompt,
   Temperature,
@@ -95,6 +97,8 @@ constexpr Spec kSpecs[] = {
     {"export-form", "inference|train", ExportForm, "form of the exported ONNX graph"},
     {"export-ties", "all|first", ExportTies,
      "names of a tied parameter in a safetensors file: every one (default), or the first"},
+    {"outputs-of", "NAME|auto", OutputsOf,
+     "exports the ONNX graph up to a value, a node or a module only (auto: up to what the loss compares with the labels)"},
     {"generate", "N", Generate, "at the end, continue the prompt by N tokens (token models)"},
     {"prompt", "TEXT|TOKENS", Prompt, "what --generate continues: a text where tokens are bytes, else their numbers: 15,3,7"},
     {"temperature", "X", Temperature, "of --generate: 0 takes the likeliest token (default 0.8); drawn by --seed"},
@@ -271,6 +275,11 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
   case ExportTies:
     o.exportTies = oneOf(s.name, arg, s.argument) == 0;
     break;
+  case OutputsOf:
+    if (!*arg)
+      fail("--outputs-of=: expected the name of a value, a node or a module, or auto");
+    o.outputsOf = arg;
+    break;
   case Generate:
     o.generate = wholeNumber(s.name, arg, 1);
     break;
@@ -288,6 +297,25 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
   }
 }
 
+void checkExport(const zccrt_program &p, const Options &o) {
+  const bool isOnnx = endsWith(o.exportFile, ".onnx");
+  if (!o.exportFile.empty() && !isOnnx && !endsWith(o.exportFile, ".safetensors"))
+    fail("--export=%s: expected a name ending in .onnx or .safetensors", o.exportFile.c_str());
+  if (!o.exportTies && !endsWith(o.exportFile, ".safetensors"))
+    fail("--export-ties=first is for --export=FILE.safetensors");
+  if (isOnnx && !(o.exportTrainForm ? p.npieces_train : p.npieces))
+    fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
+  if (o.outputsOf.empty())
+    return;
+  if (!isOnnx)
+    fail("--outputs-of=%s is for --export=FILE.onnx", o.outputsOf.c_str());
+  if (o.exportTrainForm)
+    fail("--outputs-of=%s is of the inference form; leave out --export-form=train", o.outputsOf.c_str());
+  if (!p.onnx_index)
+    fail("--outputs-of=%s: this program does not know the values of its graph", o.outputsOf.c_str());
+  graphPart(p, o.outputsOf); // whether there is such a value
+}
+
 void check(const zccrt_program &p, const Options &o) {
   if (o.steps >= 0 && o.epochs >= 0)
     fail("--steps and --epochs exclude each other");
@@ -303,13 +331,7 @@ void check(const zccrt_program &p, const Options &o) {
     fail("--prompt needs --generate=N");
   if (!o.data.tokens.empty() && (o.data.npz.size()))
     fail("--tokens and --data=FILE.npz exclude each other");
-  if (!o.exportFile.empty() && !endsWith(o.exportFile, ".onnx") &&
-      !endsWith(o.exportFile, ".safetensors"))
-    fail("--export=%s: expected a name ending in .onnx or .safetensors", o.exportFile.c_str());
-  if (!o.exportTies && !endsWith(o.exportFile, ".safetensors"))
-    fail("--export-ties=first is for --export=FILE.safetensors");
-  if (endsWith(o.exportFile, ".onnx") && !(o.exportTrainForm ? p.npieces_train : p.npieces))
-    fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
+  checkExport(p, o);
   if (!o.outputs.empty() && !endsWith(o.outputs, ".npz"))
     fail("--outputs=%s: expected a name ending in .npz", o.outputs.c_str());
 }

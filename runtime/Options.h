@@ -35,7 +35,7 @@ struct Options {
   int64_t warmupSteps = -1, lrSteps = -1;                          ///< -1: not given
   double lrMin = -1;                                               ///< -1: not given
   std::vector<std::pair<std::string, std::string>> scheduleParams; ///< of --lr-param
-  std::string log, outputs, exportFile, weights;
+  std::string log, outputs, exportFile, outputsOf, weights;
   bool eval = false;
   int64_t evalEvery = 0; ///< 0: not during training
   bool exportTrainForm = false;

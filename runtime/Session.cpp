@@ -102,19 +102,33 @@ ExportForm Session::exportForm() const {
   return o.exportTrainForm ? ExportForm::OnnxTrain : ExportForm::Onnx;
 }
 
+const GraphPart *Session::partToExport() const { return exportedPart ? &*exportedPart : nullptr; }
+
+/// "'y' from 'a' and 'b'".
+static std::string describe(const GraphPart &part) {
+  std::string s = "'" + part.value + "' from ";
+  for (size_t i = 0; i < part.inputs.size(); ++i)
+    s += (i == 0 ? "'" : i + 1 < part.inputs.size() ? ", '" : " and '") + part.inputs[i] + "'";
+  return part.inputs.empty() ? s + "no input" : s;
+}
+
 void Session::openOutputs() {
   if (!o.outputs.empty())
     outputs = std::make_unique<Outputs>(p, o.outputs, comm);
+  if (!o.outputsOf.empty())
+    exportedPart = graphPart(p, o.outputsOf);
   if (comm.rank != 0)
     return;
   if (!o.exportFile.empty()) {
     exportFile = OutFile(o.exportFile);
-    exportFile.expectRoom(exportBytes(p, exportForm()));
+    exportFile.expectRoom(exportBytes(p, exportForm(), partToExport()));
   }
   double perStep = double(p.grad_accum) * p.ranks;
   log = std::make_unique<Log>(p, o, steps, data ? data->batches() / perStep : 0);
   if (!o.exportFile.empty() && o.exportFile.back() == 's' && p.absent)
     log->say("note: " + o.exportFile + " will lack tensors that the model's file does not hold: " + p.absent);
+  if (exportedPart)
+    log->say("note: " + o.exportFile + " will compute " + describe(*exportedPart));
 }
 
 /// Every rank must run the same program with the same options on the same data, or they would wait for each other or

@@ -65,6 +65,7 @@ private:
   Weighted lossOf(int64_t rows) const;
   template <typename T> void setScalar(int64_t offset, T value);
   ExportForm exportForm() const;
+  const GraphPart *partToExport() const; ///< nullptr: all of it
 
   const zccrt_program &p;
   const Options &o;
@@ -76,6 +77,7 @@ private:
   std::unique_ptr<Outputs> outputs;
   std::unique_ptr<Generator> generator;
   OutFile exportFile; // of rank 0
+  std::optional<GraphPart> exportedPart;
   Schedule schedule;
   int64_t steps = 0;
   std::vector<double> gathered;      // one number from every rank

@@ -173,6 +173,24 @@ typedef struct {
   int32_t transposed; /* write it with its last two axes swapped */
 } zccrt_piece;
 
+/* The fields of the graph in the exported ONNX file: kept always; where a kept one needs it (an input has a name besides);
+ * where the one it needs is kept; never. */
+typedef enum {
+  ZCCRT_FIELD_ALWAYS,
+  ZCCRT_FIELD_NEEDED,
+  ZCCRT_FIELD_INPUT,
+  ZCCRT_FIELD_ABOUT,
+  ZCCRT_FIELD_NEVER
+} zccrt_field_kind;
+/* What of that file computes which value, in varints (7 bits a byte, the least first):
+ *   the file's bytes in front of the graph, those of the graph's tag and length
+ *   number of fields; each: its bytes, its kind, number of fields it needs, those; an input's name
+ *   number of types; each: bytes, a TypeProto
+ *   number of values; each: its node's field, its value_info's + 1 (0: none), its type, its name
+ *   number of other names, of nodes and modules; each: the value it stands for, the name
+ *   what "auto" stands for + 1, or 0; bytes, why there is none
+ * A name: 0, bytes, the text; or where it stands in the file, from its field's begin, + 1, and its bytes. */
+
 /* A tensor of the exported safetensors file: its shape there; the type is the global's, if its data is a global's. */
 typedef struct {
   const char *name;
@@ -223,6 +241,7 @@ typedef struct {
   double base_lr;
   const zccrt_piece *onnx;
   int32_t npieces; /* --export=.onnx in inference form */
+  const char *onnx_index; /* which of its bytes compute which value (--outputs-of); NULL: not known */
   const zccrt_piece *onnx_train;
   int32_t npieces_train;         /* --export-form=train */
   const zccrt_weight *weights;   /* --export=.safetensors */

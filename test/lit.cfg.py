@@ -37,11 +37,13 @@ if shutil.which("mpirun"):
         config.environment[name] = "1"
 # Packages that some tests use where the tests' Python has them.
 probe = "from importlib.util import find_spec as f; import sys; print(*[p for p in sys.argv[1:] if f(p)])"
-packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript"],
+packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript", "onnxruntime"],
                           capture_output=True, text=True).stdout.split()
 if {"safetensors", "numpy"} <= set(packages):
     config.available_features.add("safetensors")
 if {"safetensors", "torch", "transformers", "onnxscript"} <= set(packages):
     config.available_features.add("transformers")
+if {"onnxruntime", "numpy"} <= set(packages):
+    config.available_features.add("onnxruntime")
 if config.sanitizers:
     config.available_features.add("sanitizers")

@@ -522,6 +522,7 @@ static llvm::Error compile(int argc, char **argv) {
       return made.takeError();
     *parts = std::move(*made);
   }
+  info.onnxIndex = imported.inferenceForm.index;
   bool isText = imported.state.empty() && imported.inferenceForm.pieces.empty();
   auto weights = exportWeights(m, isText ? exportedGlobals(m) : imported.state);
   if (!weights)

@@ -124,6 +124,26 @@ TEST(Export, OnnxByPieces) {
             "head" + bytesOf(kTransposed) + "mid" + bytesOf(std::vector<int64_t>{77}) + "tail");
 }
 
+// head: a byte of the model, one of the graph's header, node "a", which needs "d" and the values of w; "mid" and n; "tail",
+// which is kept always.
+TEST(Export, PartOfAGraph) {
+  const char index[] = {1, 1, 4, 1, ZCCRT_FIELD_NEEDED, 1, 1, 25, ZCCRT_FIELD_NEEDED, 0, 11, ZCCRT_FIELD_NEEDED, 0,
+                        4, ZCCRT_FIELD_ALWAYS, 0, 1, 1, 'T', 1, 0, 0, 0, 0, 1, 'y', 1, 0, 1, 1, 1, 0};
+  Model m;
+  m.program.onnx_index = index;
+  for (const char *name : {"auto", "y", "a"}) {
+    GraphPart part = graphPart(m.program, name);
+    EXPECT_EQ(part.value, "y");
+    Folder f;
+    OutFile file(f / "out");
+    exportWeights(m.program, ExportForm::Onnx, m.arena, *singleRank(), file, "", &part);
+    std::string bytes = readFile(f / "out");
+    EXPECT_EQ(bytes, "h\x3a\x26" "ad" + bytesOf(kTransposed) + "tail" "\x62\x06\x0a\x01y\x12\x01T");
+    EXPECT_EQ(int64_t(bytes.size()), exportBytes(m.program, ExportForm::Onnx, &part));
+  }
+  EXPECT_FAILURE(graphPart(m.program, "x"), "no value, node or module of that name");
+}
+
 TEST(Export, GathersPieces) {
   const int ranks = 4;
   int64_t bytes = ShmComm::windowBytes(ranks, 4096);
