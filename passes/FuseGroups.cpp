@@ -318,6 +318,9 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
     }
     if (extra > 1)
       return false;
+    // A chain that each kernel took over from the one before would make kernels as long as the chain.
+    if (r->nodes.size() + cone.size() > kMostNodes)
+      return false;
   }
   // The clones stand right before the first reader's first member, with its index: order within a group is by index.
   for (FuseGroup *r : readers) {

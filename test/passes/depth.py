@@ -46,15 +46,34 @@ def wide(n):
     return module([("w", "8")] + [(f"w{i}", "8") for i in range(n)], body, x)
 
 
-def steps(tool, text):
-    """By pass; the same name in several places of the pipeline is told apart by its number."""
+def total(n):
+    """A sum of one value and many parameters, small beside it: each partial sum is cheap to compute again."""
+    body, x = ["%x0 = mul %x, %w : f32[4x8]"], "x0"
+    for i in range(n):
+        body.append(f"%s{i} = add %{x}, %w{i} : f32[4x8]")
+        x = f"s{i}"
+    return module([("w", "8")] + [(f"w{i}", "8") for i in range(n)], body + [f"%t = tanh %{x} : f32[4x8]"], "t")
+
+
+def compiled(tool, text):
     with tempfile.NamedTemporaryFile("w", suffix=".zir") as f:
         f.write(text)
         f.flush()
-        out = subprocess.run([tool, "--pipeline", "--optimizer=sgd", "--time-passes", f.name, "-o", "/dev/null"],
-                             capture_output=True, text=True)
+        out = subprocess.run([tool, "--pipeline", "--optimizer=sgd", "--time-passes", f.name], capture_output=True, text=True)
     if out.returncode:
         sys.exit(out.stderr)
+    return out
+
+
+def longest(tool, text):
+    """The lines of the longest kernel."""
+    kernels = re.findall(r"^  kernel @.*?^  }", compiled(tool, text).stdout, re.M | re.S)
+    return max(k.count("\n") for k in kernels)
+
+
+def steps(tool, text):
+    """By pass; the same name in several places of the pipeline is told apart by its number."""
+    out = compiled(tool, text)
     rows = re.findall(r"^ +[0-9.]+ +([0-9]+)  ([a-z-]+)$", out.stderr, re.M)
     return {f"{i} {name}": int(count) for i, (count, name) in enumerate(rows)}
 
@@ -67,6 +86,10 @@ def main():
             if count > 9 * few[name] + 100 * n:
                 print(f"{graph.__name__}: {name}: {few[name]} steps for {n}, {count} for {4 * n}")
                 wrong += 1
+    few, many = longest(tool, total(200)), longest(tool, total(800))
+    if many > few:
+        print(f"total: the longest kernel has {few} lines for 200 operands, {many} for 800")
+        wrong += 1
     print(f"{wrong} passes grow faster than the graph")
 
 
