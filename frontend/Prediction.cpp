@@ -32,7 +32,8 @@ struct Flow {
 
 class Finder {
 public:
-  Finder(const onnx_pb::GraphProto &graph, const llvm::StringSet<> &trained) {
+  Finder(const onnx_pb::GraphProto &graph, const GraphValues &types, const llvm::StringSet<> &trained)
+      : types(types) {
     for (auto &o : graph.output())
       outputs.insert(o.name());
     for (const auto &name : trained.keys())
@@ -141,13 +142,19 @@ private:
         }
       if (activations && !reads(nodes[i], [](auto &v) { return v.isActivation(); }))
         best = -1; // a way that begins here goes around all before
-      if (activations == 1 && reach <= i && own != loss && !values[own].meetsLabel)
+      if (activations == 1 && reach <= i && own != loss && !values[own].meetsLabel && !isNumber(own))
         best = own;
       for (int r : nodes[i].results)
         if (values[r].isActivation())
           reach = std::max(reach, values[r].lastReader);
     }
     return best;
+  }
+
+  /// The end of a loss without labels, such as the mean of a contrastive one.
+  bool isNumber(int value) const {
+    auto type = types.types.find(values[value].name);
+    return type != types.types.end() && type->second.count() == 1;
   }
 
   /// Back over what a loss does to its operand, but for an output of the model.
@@ -184,6 +191,7 @@ private:
   std::vector<Flow> values;
   llvm::StringMap<unsigned> numbers;
   llvm::StringSet<> outputs;
+  const GraphValues &types;
 };
 
 } // namespace
@@ -193,7 +201,7 @@ Prediction zcc::findPrediction(const onnx_pb::GraphProto &graph, const GraphValu
   if (!values.lossOf.empty())
     return {values.lossOf, ""};
   if (!values.loss.empty())
-    return Finder(graph, trained).find(values.loss);
+    return Finder(graph, values, trained).find(values.loss);
   if (graph.output_size() == 1)
     return {graph.output(0).name(), ""};
   return {"", "the model has several outputs; name one, such as '" + (graph.output_size() ? graph.output(0).name() : "") + "'"};

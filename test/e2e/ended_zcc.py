@@ -33,7 +33,8 @@ def wait_for(condition, what):
     sys.exit(what)
 
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # lit ignores it, and what is ignored stays so
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # lit and nohup ignore some, and what is ignored stays so
+    signal.signal(number, signal.SIG_DFL)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     out = f"{folder}/program"
     process = subprocess.Popen([zcc, model, "--init=pytorch", "-o", out], env=dict(os.environ, TMPDIR=folder))
