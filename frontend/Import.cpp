@@ -199,6 +199,7 @@ static void dropUnusedInputs(Module &m, ImportReport &report) {
 
 /// Constants that only folding looked at.
 static void dropUnusedGlobals(Module &m, Parameters &parameters) {
+  std::vector<GlobalValue *> unused;
   for (auto &p : parameters.all()) {
     GlobalValue *g = p->global;
     if (!g || g->hasUses() || p->role == Parameter::Trained)
@@ -208,8 +209,9 @@ static void dropUnusedGlobals(Module &m, Parameters &parameters) {
     if (isResult || p->role == Parameter::Statistic)
       continue;
     p->global = nullptr;
-    m.eraseGlobal(g);
+    unused.push_back(g);
   }
+  m.eraseGlobals(unused);
 }
 
 /// The initialization that the file brings is evaluated, and sets the initializers.

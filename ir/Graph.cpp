@@ -4,9 +4,11 @@
 #include "ir/Op.h"
 #include "ir/Steps.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/xxhash.h"
 #include <algorithm>
 #include <cstring>
 
@@ -60,10 +62,10 @@ std::vector<double> Attrs::floats(const std::string &n) const {
 void Value::replaceAllUsesWith(Value *v) {
   if (v == this)
     return;
-  std::vector<Use> old = std::move(uses); // gone from here, so that setOperand() need not look for each
-  uses.clear();
-  for (const Use &u : old)
+  while (!uses.empty()) {
+    Use u = uses.front();
     u.node->setOperand(u.index, v);
+  }
   auto replaceIn = [&](Function &f) {
     std::replace(f.results.begin(), f.results.end(), this, v);
   };
@@ -79,40 +81,31 @@ void Value::replaceAllUsesWith(Value *v) {
 
 Node::~Node() { dropOperands(); }
 
-static void dropUse(Value *v, Node *n, unsigned i) {
-  if (!v)
-    return;
-  // Nodes go in their order or against it: one of the ends is near.
-  auto &uses = v->uses;
-  auto isIt = [&](const Value::Use &u) { return u.node == n && u.index == i; };
-  for (size_t k = 0, end = uses.size(); k < end; ++k)
-    for (size_t at : {k, end - 1 - k}) {
-      ++steps;
-      if (isIt(uses[at])) {
-        uses.erase(uses.begin() + at);
-        return;
-      }
-    }
+void Node::dropUse(unsigned i) {
+  if (operands_[i])
+    operands_[i]->uses.erase(places_[i]);
 }
 
 void Node::setOperand(unsigned i, Value *v) {
-  while (operands_.size() <= i)
+  while (operands_.size() <= i) {
     operands_.push_back(nullptr);
-  dropUse(operands_[i], this, i);
+    places_.emplace_back();
+  }
+  dropUse(i);
   operands_[i] = v;
   if (v)
-    v->uses.push_back({this, i});
+    places_[i] = v->uses.insert(v->uses.end(), {this, i});
 }
 
 void Node::addOperand(Value *v) {
-  operands_.push_back(nullptr);
-  setOperand(operands_.size() - 1, v);
+  setOperand(operands_.size(), v);
 }
 
 void Node::dropOperands() {
   for (unsigned i = 0; i < operands_.size(); ++i)
-    dropUse(operands_[i], this, i);
+    dropUse(i);
   operands_.clear();
+  places_.clear();
 }
 
 bool Node::hasUses() const {
@@ -158,12 +151,7 @@ void Node::eraseResult(unsigned i) {
 // ---- functions
 
 Function::~Function() {
-  for (auto &a : args)
-    a->uses.clear();
-  for (auto &n : nodes)
-    for (auto &r : n->results)
-      r->uses.clear(); // so that no use is looked for
-  for (auto &n : nodes)
+  for (auto &n : nodes) // while all values are there
     n->dropOperands();
 }
 
@@ -230,15 +218,14 @@ Value *Function::arg(StringRef n) const {
 // ---- modules
 
 Module::~Module() {
-  for (auto &g : globals)
-    g->uses.clear();
-  functions.clear();
+  functions.clear(); // while all globals are there
 }
 
 GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init init) {
   std::string unique = n.str();
-  for (unsigned i = 1; byName_.count(unique); ++i)
-    unique = (n + "." + llvm::Twine(i)).str();
+  if (byName_.count(unique))
+    for (unsigned &i = numbers_[n]; byName_.count(unique); ++steps)
+      unique = (n + "." + llvm::Twine(++i)).str();
   globals.push_back(
       std::make_unique<GlobalValue>(role, unique, std::move(t), std::move(init)));
   byName_[unique] = globals.back().get();
@@ -248,19 +235,30 @@ GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init
 GlobalValue *Module::global(StringRef n) const { return byName_.lookup(n); }
 
 Function *Module::function(StringRef n) const {
-  for (auto &f : functions) {
-    ++steps;
-    if (f->name == n)
-      return f.get();
-  }
-  return nullptr;
+  Function *f = functions_.lookup(n);
+  assert((!f || f->name == n) && "renamed behind the module's back");
+  return f;
+}
+
+void Module::rename(Function &f, StringRef name) {
+  functions_.erase(f.name);
+  f.name = name.str();
+  functions_.try_emplace(name, &f);
 }
 
 Function *Module::addFunction(StringRef n) {
   functions.push_back(std::make_unique<Function>());
   functions.back()->name = n.str();
   functions.back()->module = this;
+  functions_.try_emplace(n, functions.back().get());
   return functions.back().get();
+}
+
+Function *Module::addKernel(std::unique_ptr<Function> k) {
+  k->isKernel = true;
+  k->module = this;
+  functions_.try_emplace(k->name, k.get());
+  return functions.insert(llvm::find_if(functions, [](auto &f) { return !f->isKernel; }), std::move(k))->get();
 }
 
 Function *Module::addBody(StringRef base) {
@@ -272,24 +270,46 @@ Function *Module::addBody(StringRef base) {
   return f;
 }
 
-void Module::eraseGlobal(GlobalValue *g) {
-  assert(!g->hasUses() && "erasing a global that is used");
-  byName_.erase(g->name);
-  auto at = llvm::find_if(llvm::reverse(globals), [&](auto &x) { return x.get() == g; });
-  steps += at - globals.rbegin();
-  globals.erase(std::next(at).base());
+void Module::eraseGlobals(llvm::ArrayRef<GlobalValue *> gone) {
+  if (gone.empty())
+    return;
+  llvm::DenseSet<const GlobalValue *> set(gone.begin(), gone.end());
+  for (GlobalValue *g : gone) {
+    assert(!g->hasUses() && "erasing a global that is used");
+    byName_.erase(g->name);
+  }
+  numbers_.clear(); // smaller ones may be free now
+  constants_.clear();
+  indexed_ = 0;
+  steps += globals.size();
+  llvm::erase_if(globals, [&](auto &g) { return set.contains(g.get()); });
 }
 
 void Module::eraseFunction(Function *f) {
+  if (function(f->name) == f)
+    functions_.erase(f->name);
   llvm::erase_if(functions, [&](auto &x) { return x.get() == f; });
 }
 
-GlobalValue *Module::addConst(StringRef n, Type t, StringRef bytes) {
-  for (auto &g : globals) {
+static bool isInConstData(const GlobalValue &g) {
+  return g.role == GlobalValue::Const && g.init.kind == Init::File && g.init.file.empty();
+}
+
+void Module::indexConstants() {
+  for (; indexed_ < globals.size(); ++indexed_) {
     ++steps;
-    if (g->role == GlobalValue::Const && g->init.kind == Init::File && g->init.file.empty() &&
-        g->type == t && StringRef(constData).substr(g->init.offset, g->init.bytes) == bytes)
-      return g.get();
+    GlobalValue *g = globals[indexed_].get();
+    if (isInConstData(*g))
+      constants_[llvm::xxh3_64bits(StringRef(constData).substr(g->init.offset, g->init.bytes))].push_back(g);
+  }
+}
+
+GlobalValue *Module::addConst(StringRef n, Type t, StringRef bytes) {
+  indexConstants();
+  for (GlobalValue *g : constants_[llvm::xxh3_64bits(bytes)]) {
+    ++steps;
+    if (isInConstData(*g) && g->type == t && StringRef(constData).substr(g->init.offset, g->init.bytes) == bytes)
+      return g;
   }
   Init i;
   i.kind = Init::File;

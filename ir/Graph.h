@@ -3,6 +3,7 @@
 
 #include "ir/Diag.h"
 #include "ir/Type.h"
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/Error.h"
@@ -66,7 +67,7 @@ public:
   Type type;
   Node *def = nullptr;      ///< for a Result
   unsigned index = 0;       ///< number of the result or argument
-  std::vector<Use> uses;    ///< by nodes of all functions; function results are not uses
+  std::list<Use> uses;      ///< by nodes of all functions, oldest first; function results are not uses
 
   bool hasUses() const { return !uses.empty(); }
   bool isGlobal() const { return kind == Global; }
@@ -140,8 +141,11 @@ public:
   void eraseResult(unsigned i);
 
 private:
+  void dropUse(unsigned i);
+
   friend class Function;
   std::vector<Value *> operands_;
+  std::vector<std::list<Value::Use>::iterator> places_; ///< of each operand among its value's uses
   Function *parent_ = nullptr;
   std::list<std::unique_ptr<Node>>::iterator self_;
 };
@@ -213,9 +217,14 @@ public:
   GlobalValue *global(llvm::StringRef name) const;
   Function *function(llvm::StringRef name) const;
   Function *addFunction(llvm::StringRef name);
+  /// Kernels are defined before what calls them: it goes behind the last one at the head.
+  Function *addKernel(std::unique_ptr<Function> k);
+  /// A function is found by its name: nothing else may change that.
+  void rename(Function &f, llvm::StringRef name);
   /// A new body, called `base`, or `base.1`, ...
   Function *addBody(llvm::StringRef base);
-  void eraseGlobal(GlobalValue *g);
+  /// No node may use them.
+  void eraseGlobals(llvm::ArrayRef<GlobalValue *> gone);
   void eraseFunction(Function *f);
   /// Adds a constant with these bytes (row-major, little-endian) to constData, or returns an equal one.
   GlobalValue *addConst(llvm::StringRef name, Type t, llvm::StringRef bytes);
@@ -230,6 +239,12 @@ public:
 private:
   friend class Function;
   llvm::StringMap<GlobalValue *> byName_;
+  llvm::StringMap<unsigned> numbers_; ///< by a global's name: the last number that made another of it
+  llvm::StringMap<Function *> functions_;
+  /// Constants that addConst() may return, by a hash of their bytes, in order; of the first `indexed_` globals.
+  llvm::DenseMap<uint64_t, std::vector<GlobalValue *>> constants_;
+  size_t indexed_ = 0;
+  void indexConstants();
 };
 
 /// Topological sanity for passes: whether `a` comes before `b` in the same function. Linear time.

@@ -256,10 +256,12 @@ llvm::Error Appender::updateInMicro() {
       opt.update(b, *g.param, g.value);
     }
   }
-  for (Gradient &g : llvm::reverse(gradients_)) { // the newest globals are the last ones
+  std::vector<GlobalValue *> states;
+  for (Gradient &g : gradients_) {
     g.assign->erase();
-    m_.eraseGlobal(g.state);
+    states.push_back(g.state);
   }
+  m_.eraseGlobals(states);
   return llvm::Error::success();
 }
 

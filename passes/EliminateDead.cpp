@@ -187,8 +187,7 @@ static bool dropGlobals(Module &m) {
   for (auto &g : m.globals)
     if (!g->hasUses() && !g->exported && !returned.count(g.get()) && !sources.contains(g->name))
       unused.push_back(g.get());
-  for (GlobalValue *g : llvm::reverse(unused))
-    m.eraseGlobal(g);
+  m.eraseGlobals(unused);
   return !unused.empty();
 }
 

@@ -72,7 +72,7 @@ static void sinkCasts(Function &f) {
     if (n->op != &ops::cast || n->result()->type.elem != Elem::F32 ||
         elemBytes(n->operand(0)->type.elem) != 2 || !isFloat(n->operand(0)->type.elem))
       continue;
-    std::vector<Value::Use> uses = n->result()->uses;
+    std::list<Value::Use> uses = n->result()->uses;
     for (auto &u : uses) {
       Node &user = *u.node;
       Builder b(f, &user, n->loc);
@@ -134,7 +134,7 @@ static void copyCounters(Function &f) {
       continue;
     Value *copy = nullptr;
     auto copied = [&] { return copy ? copy : copy = copyOf(f, n->next(), n->result()); };
-    std::vector<Value::Use> uses = n->result()->uses;
+    std::list<Value::Use> uses = n->result()->uses;
     for (auto &u : uses)
       if (!isGenerated(*u.node) || u.node->op->view)
         u.node->setOperand(u.index, copied());
@@ -172,7 +172,7 @@ static llvm::Error globalizeConstants(Module &m, Function &f) {
       g = m.addConst(n->result()->name, n->result()->type, tensorToBytes((*t)[0]));
     }
     g->loc = n->loc;
-    std::vector<Value::Use> uses = n->result()->uses;
+    std::list<Value::Use> uses = n->result()->uses;
     for (auto &u : uses)
       if (!splat || (!isGenerated(*u.node) && !u.node->op->view))
         u.node->setOperand(u.index, g);
@@ -429,10 +429,7 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
         break;
     }
     body->name = name;
-    body->module = &m;
-    // Kernels are defined before what calls them.
-    auto at = llvm::find_if(m.functions, [](auto &x) { return !x->isKernel; });
-    m.functions.insert(at, std::move(kernel));
+    m.addKernel(std::move(kernel));
   }
   auto call = std::make_unique<Node>(&ops::fused, loc);
   call->attrs.set("kernel", name);

@@ -148,7 +148,7 @@ static GlobalValue *accumulated(const Node &sum) {
 /// The sum over ranks moves from @update to where @micro adds to the accumulated gradient.
 void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
   Function *micro = m_.function("micro");
-  for (auto &u : std::vector<Value::Use>(state->uses)) {
+  for (auto &u : std::list<Value::Use>(state->uses)) {
     if (u.node->parent() != micro || u.node->op != &ops::assign || u.index != 0)
       continue;
     // Back to the addend of this micro-batch.
@@ -162,7 +162,7 @@ void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
         back.append(v->def->operands().begin(), v->def->operands().end());
         continue;
       }
-      std::vector<Value::Use> uses = v->uses;
+      std::list<Value::Use> uses = v->uses;
       Value *piece = Builder(*micro, v->def->next(), v->def->loc)
                          .make(ops::sum_ranks, {v}, sum.attrs, v->name + ".sum");
       for (auto &use : uses)
@@ -220,7 +220,7 @@ bool Partitioner::run() {
     // What is not followed yet reads it as a whole tensor; a use may disappear while another is followed.
     for (bool again = true; again;) {
       again = false;
-      for (const Value::Use &u : std::vector<Value::Use>(v->uses)) {
+      for (const Value::Use &u : std::list<Value::Use>(v->uses)) {
         bool isErased = u.node->op == &ops::shard;
         follow(*v, u);
         if (isErased) {
@@ -232,7 +232,7 @@ bool Partitioner::run() {
   }
   for (GlobalValue *p : params_) {
     p->type.shards = m_.ranks;
-    for (const Value::Use &u : std::vector<Value::Use>(p->uses))
+    for (const Value::Use &u : std::list<Value::Use>(p->uses))
       if (u.node->op == &ops::shard) {
         u.node->result()->replaceAllUsesWith(p);
         u.node->erase();

@@ -165,7 +165,7 @@ static void overlapUpdates(Function &f) {
   for (auto &n : f.nodes) {
     bool isUpdate = n->op->collective == Collective::Gather && !isForCompute(*n);
     for (auto &r : n->results)
-      isUpdate &= r->uses.size() == 1 && r->uses[0].node->op == &ops::assign;
+      isUpdate &= r->uses.size() == 1 && r->uses.front().node->op == &ops::assign;
     if (isUpdate)
       gathers.push_back(n.get());
   }
@@ -173,7 +173,7 @@ static void overlapUpdates(Function &f) {
   for (size_t i = 0; i < gathers.size(); ++i) {
     Node *later = i + kUpdatesUnderWay < gathers.size() ? gathers[i + kUpdatesUnderWay] : nullptr;
     for (auto &r : gathers[i]->results)
-      r->uses[0].node->moveBefore(later);
+      r->uses.front().node->moveBefore(later);
   }
   at = positions(f);
   for (Node *n : gathers)

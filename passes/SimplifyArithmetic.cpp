@@ -214,7 +214,7 @@ static void collectAddends(const Rewriter &r, Value *v, bool isRoot,
 /// The sum of parts that fill an axis between them -> their concat (the gradient of a split).
 static bool joinParts(Node &n, Rewriter &r) {
   Value *sum = n.result();
-  if (r.hasOneUse(sum) && sum->uses.size() == 1 && sum->uses[0].node->op == &ops::add)
+  if (r.hasOneUse(sum) && sum->uses.size() == 1 && sum->uses.front().node->op == &ops::add)
     return false; // its user sees more of the sum
   llvm::SmallVector<Value *> addends, rest, parts;
   collectAddends(r, sum, true, addends);

@@ -219,10 +219,10 @@ void Batch::addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random) {
     what.push_back("gradient of " + module.global(state->attrs.s("of"))->attrs.s("case"));
     eval->results.push_back(n->operand(1));
     n->erase();
-    module.eraseGlobal(state);
+    module.eraseGlobals({state});
   }
   argumentsForGlobals();
-  eval->name = "eval";
+  module.rename(*eval, "eval");
   module.properties = 0;
 }
 
@@ -232,7 +232,7 @@ void Batch::argumentsForGlobals() {
     Value *arg = eval->addArg(g->name + ".in", g->type);
     g->replaceAllUsesWith(arg);
     args.push_back(std::move(values[g]));
-    module.eraseGlobal(g);
+    module.eraseGlobals({g});
   }
 }
 
