@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+from job_ranks import ranks_of
+
 names, whom, program, *options = sys.argv[1:]
 log = program + ".interrupt.jsonl"
 if os.path.exists(log):
@@ -15,26 +17,12 @@ if whom != "process":
     command = ["mpirun", "-n", "2", *command]
 job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-
-def ranks():
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            name = os.readlink(f"/proc/{pid}/exe")
-            env = open(f"/proc/{pid}/environ").read().split("\0")
-        except OSError:
-            continue
-        if os.path.realpath(program) == name:
-            found.update({e.split("=")[1]: int(pid) for e in env if e.startswith("OMPI_COMM_WORLD_RANK=")})
-    return found
-
-
 until = time.time() + 60
 while time.time() < until and not (os.path.exists(log) and os.path.getsize(log) > 1000):
     time.sleep(0.05)
-pids = {"process": [job.pid], "mpirun": [job.pid]}.get(whom) or sorted(ranks().values())
+pids = {"process": [job.pid], "mpirun": [job.pid]}.get(whom) or sorted(ranks_of(program).values())
 if whom == "one":
-    pids = [ranks()["1"]]
+    pids = [ranks_of(program)["1"]]
 for name in names.split(","):
     for pid in pids:
         os.kill(pid, getattr(signal, name))
@@ -42,7 +30,7 @@ for name in names.split(","):
 try:
     said, _ = job.communicate(timeout=30)
 except subprocess.TimeoutExpired:
-    for pid in ranks().values():
+    for pid in ranks_of(program).values():
         os.kill(pid, signal.SIGKILL)
     job.kill()
     sys.exit("the job is still there 30 seconds later")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+from job_ranks import ranks_of
+
 program, data = sys.argv[1:]
 log = program + ".kill.jsonl"
 # A rank of a killed process' job would be ended by mpirun before it can speak.
@@ -13,24 +15,10 @@ job = subprocess.Popen(["mpirun", "--mca", "orte_abort_on_non_zero_status", "0",
                         "--steps=1000000000", "--log=" + log, "--quiet"],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-
-def ranks():
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            name = os.readlink(f"/proc/{pid}/exe")
-            env = open(f"/proc/{pid}/environ").read().split("\0")
-        except OSError:
-            continue
-        if os.path.realpath(program) == name:
-            found.update({e.split("=")[1]: int(pid) for e in env if e.startswith("OMPI_COMM_WORLD_RANK=")})
-    return found
-
-
 until = time.time() + 60
 while time.time() < until and not (os.path.exists(log) and os.path.getsize(log)):
     time.sleep(0.05)
-os.kill(ranks()["1"], signal.SIGKILL)
+os.kill(ranks_of(program)["1"], signal.SIGKILL)
 try:
     said, _ = job.communicate(timeout=10)
 except subprocess.TimeoutExpired:
