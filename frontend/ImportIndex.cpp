@@ -16,7 +16,7 @@ Val indices(Emitter &e, const Val &v) {
 /// Whether PyTorch refuses indices below 0, which ONNX counts from the end: the node is an embedding's. Without
 /// metadata rows of a weight are taken for one.
 bool isEmbedding(NodeImport &n, const Val &table, int64_t axis) {
-  if (axis != 0 || n.graph.file.model().producer_name() != "pytorch")
+  if (axis != 0 || !n.graph.file.isFromPyTorch())
     return false;
   if (fxArgument(n.node, "aten.", 0))
     return fxArgument(n.node, "aten.embedding.", 0).has_value();

@@ -152,7 +152,7 @@ void batchNorm(NodeImport &n) {
   Vals r = e.emitAll(ops::batch_norm, {x, scale, bias}, {{"eps", eps}});
   double count = double(x.count()) / double(x.dim(1));
   // PyTorch's running variance is unbiased, and its files mean that; ONNX's own is biased.
-  bool unbiased = n.graph.file.model().producer_name() == "pytorch" && count > 1;
+  bool unbiased = n.graph.file.isFromPyTorch() && count > 1;
   Val variance = unbiased ? e.mul(r[2], count / (count - 1)) : r[2];
   n.out(0, r[0]);
   n.out(1, updateStatistic(n, 3, r[1], momentum));

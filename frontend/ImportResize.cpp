@@ -168,7 +168,7 @@ void resize(NodeImport &n) {
   s.excludeOutside = n.i("exclude_outside") != 0;
   s.antialias = n.i("antialias") != 0;
   // PyTorch and ONNX Runtime count from the result; ONNX's own tests from the size before it was rounded down.
-  s.cornersOfResult = n.graph.file.model().producer_name() == "pytorch";
+  s.cornersOfResult = n.graph.file.isFromPyTorch();
   if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic")
     unsupported("mode '" + s.mode + "'");
   auto listed = n.ints("axes");

@@ -79,6 +79,8 @@ const Initializer *OnnxFile::initializer(StringRef n) const {
   return i == initializerIndex.end() ? nullptr : &initializers[i->second];
 }
 
+bool OnnxFile::isFromPyTorch() const { return model_->producer_name() == "pytorch"; }
+
 int64_t OnnxFile::opset(StringRef domain) const {
   int64_t version = 0;
   for (auto &o : model_->opset_import()) {

@@ -92,6 +92,8 @@ public:
   void initialize(InitialValue value);
   const onnx_pb::ModelProto &model() const { return *model_; }
   onnx_pb::ModelProto &model() { return *model_; }
+  /// Whether one of PyTorch's exporters wrote it: what ONNX leaves open then means what PyTorch means.
+  bool isFromPyTorch() const;
   const onnx_pb::GraphProto &graph() const;
   const Initializer *initializer(llvm::StringRef name) const;
   /// The newest opset imported for a domain ("" = ai.onnx); 0 if it is not imported.

@@ -240,7 +240,7 @@ bool Decision::isAttributeName(StringRef name) const {
   bool isIdentifier = !name.empty() && !llvm::isDigit(name[0]) &&
                       llvm::all_of(name, [](char c) { return llvm::isAlnum(c) || c == '_'; });
   return name.contains('.') ||
-         (isIdentifier && file_.model().producer_name() == "pytorch");
+         (isIdentifier && file_.isFromPyTorch());
 }
 
 void Decision::factFromFile(Fact &f) {

@@ -101,7 +101,7 @@ bool Decision::isInState(const Fact &f) const {
   if (writtenParameter(f))
     return !f.isAnonymous && !name.starts_with("onnx::");
   // TorchScript's initializers are the state_dict, but for results of its own folding.
-  return !evidence_.hasFx && file_.model().producer_name() == "pytorch" && isAttributeName(name) &&
+  return !evidence_.hasFx && file_.isFromPyTorch() && isAttributeName(name) &&
          !name.starts_with("/") && !name.contains("::");
 }
 

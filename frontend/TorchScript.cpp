@@ -17,16 +17,16 @@ static bool isInitializerName(StringRef name) {
   return isMadeUp(name) || (!name.empty() && name[0] != '/' && !llvm::isDigit(name[0]));
 }
 
-static bool isTorchScript(const onnx_pb::ModelProto &m) {
-  return m.producer_name() == "pytorch" &&
-         llvm::none_of(m.graph().node(), [](auto &n) { return fxNodeOf(n).has_value(); });
+static bool isTorchScript(const OnnxFile &f) {
+  return f.isFromPyTorch() &&
+         llvm::none_of(f.graph().node(), [](auto &n) { return fxNodeOf(n).has_value(); });
 }
 
 /// Of initializers with equal values the exporter keeps one, and gives the names of the others to
 /// Identity nodes. What the model itself ties has one name only, so that these are parameters of
 /// their own.
 void OnnxFile::separateMerged() {
-  if (training || !isTorchScript(*model_))
+  if (training || !isTorchScript(*this))
     return;
   auto *graph = model_->mutable_graph();
   llvm::StringSet<> outputs;
@@ -56,7 +56,7 @@ void OnnxFile::separateMerged() {
 }
 
 void Decision::warnAboutTorchScript() {
-  if (!isTorchScript(file_.model()))
+  if (!isTorchScript(file_))
     return;
   if (!file_.separated.empty())
     remark("the exporter merged initializers of equal values; parameters of their own again are " +
