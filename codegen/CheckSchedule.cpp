@@ -5,8 +5,7 @@
 
 using namespace zcc;
 
-llvm::Error zcc::checkSchedule(llvm::StringRef name,
-                               llvm::ArrayRef<std::pair<std::string, std::string>> params) {
+llvm::Error zcc::checkSchedule(llvm::StringRef name, llvm::ArrayRef<std::pair<std::string, std::string>> params) {
   zccrt::Schedule s;
   if (!zccrt::scheduleFromName(name.str(), s.kind))
     return error("there is no schedule '" + name + "'");

@@ -9,7 +9,6 @@
 namespace zcc {
 
 /// What the program would refuse, all at once.
-llvm::Error checkSchedule(llvm::StringRef name,
-                          llvm::ArrayRef<std::pair<std::string, std::string>> params);
+llvm::Error checkSchedule(llvm::StringRef name, llvm::ArrayRef<std::pair<std::string, std::string>> params);
 
 } // namespace zcc

@@ -102,8 +102,7 @@ static std::vector<std::string> environment(const WorkFolder &work) {
   return r;
 }
 
-llvm::Expected<Job> zcc::start(const WorkFolder &work, const std::vector<std::string> &args,
-                               StringRef logName) {
+llvm::Expected<Job> zcc::start(const WorkFolder &work, const std::vector<std::string> &args, StringRef logName) {
   std::vector<StringRef> refs(args.begin(), args.end());
   std::vector<std::string> variables = environment(work);
   std::vector<StringRef> env(variables.begin(), variables.end());

@@ -32,8 +32,7 @@ struct Job {
   std::string log; ///< what it says
 };
 
-llvm::Expected<Job> start(const WorkFolder &work, const std::vector<std::string> &args,
-                          llvm::StringRef logName);
+llvm::Expected<Job> start(const WorkFolder &work, const std::vector<std::string> &args, llvm::StringRef logName);
 /// Waits for a compiler; returns its status. Does not return where stopCompilers() ended it.
 int finish(const Job &job);
 

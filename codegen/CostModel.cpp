@@ -1,7 +1,7 @@
 #include "codegen/CostModel.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
-#include "passes/Liveness.h"
+#include "passes/memory/Liveness.h"
 #include "runtime/cpu/Wide.h"
 #include <algorithm>
 
@@ -36,8 +36,7 @@ static double sentBy(const Node &n, int ranks) {
 }
 
 double NodeCost::seconds(const Machine &m) const {
-  return std::max(
-      {flops / m.flopsPerSecond, bytes / m.bytesPerSecond, sent / m.linkBytesPerSecond});
+  return std::max({flops / m.flopsPerSecond, bytes / m.bytesPerSecond, sent / m.linkBytesPerSecond});
 }
 
 NodeCost zcc::costOf(const Node &n, int ranks) {
@@ -106,9 +105,7 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
     }
   }
   step.seconds = compute + memory + communication;
-  step.boundBy = communication > std::max(compute, memory) ? "communication"
-                 : memory > compute                        ? "memory"
-                                                           : "compute";
+  step.boundBy = communication > std::max(compute, memory) ? "communication" : memory > compute ? "memory" : "compute";
   return step;
 }
 
@@ -133,14 +130,14 @@ static int64_t packingBytes(const Node &n) {
 int64_t zcc::libraryBytes(const Module &m, const Options &o) {
   // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
   constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-  constexpr int64_t kProcess = 4 * kMiB;  // the program, libc, libstdc++, OpenMP
-  constexpr int64_t kThread = 128 * kKiB; // stack and OpenMP state of a worker
-  constexpr int64_t kMpi = 6656 * kKiB;   // Open MPI after MPI_Init
-  constexpr int64_t kWindow = kMiB;       // a rank's buffers in shared memory, which all ranks map
-  constexpr int64_t kMostWindows = 64;    // ranks of one node
-  constexpr int64_t kOneDnn = 11 * kMiB; // its code, and the kernels that it generates for products
+  constexpr int64_t kProcess = 4 * kMiB;      // the program, libc, libstdc++, OpenMP
+  constexpr int64_t kThread = 128 * kKiB;     // stack and OpenMP state of a worker
+  constexpr int64_t kMpi = 6656 * kKiB;       // Open MPI after MPI_Init
+  constexpr int64_t kWindow = kMiB;           // a rank's buffers in shared memory, which all ranks map
+  constexpr int64_t kMostWindows = 64;        // ranks of one node
+  constexpr int64_t kOneDnn = 11 * kMiB;      // its code, and the kernels that it generates for products
   constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
-  constexpr int64_t kFragments = 8 * kMiB; // sgemm allocates in each call: a heap of large blocks grows by this
+  constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: a heap of large blocks grows by this
   constexpr int64_t kLargePacking = 8 * kMiB;
   constexpr int64_t kHugePage = 2 * kMiB; // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;

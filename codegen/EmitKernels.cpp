@@ -33,8 +33,7 @@ static llvm::Expected<std::vector<Dims>> operandStrides(const Node &fused) {
   return strides;
 }
 
-llvm::Expected<std::string>
-KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) {
+llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) {
   std::string name = fused.attrs.s("kernel");
   const Function *k = module.function(name);
   if (!k)
@@ -55,8 +54,7 @@ KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Valu
     auto add = [&](const std::string &p, Elem e, bool isConst) {
       std::string type = storageType(e);
       params += (params.empty() ? "char *" : ", char *") + p + "_";
-      casts += "  " + std::string(isConst ? "const " : "") + type + " *const " + p + " = (" +
-               type + " *)" + p + "_;\n";
+      casts += "  " + std::string(isConst ? "const " : "") + type + " *const " + p + " = (" + type + " *)" + p + "_;\n";
     };
     for (unsigned i = 0; i < k->args.size(); ++i)
       add("a" + std::to_string(i), k->args[i]->type.elem, true);
@@ -68,8 +66,7 @@ KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Valu
       if (n->op->isElementwise() || n->op->reduction)
         what += std::string(" ") + n->op->name;
     heads += "void " + symbol + "(" + params + ");\n";
-    functions.push_back("//" + what + "\nvoid " + symbol + "(" + params + ") {\n" + casts +
-                        emitter.body() + "}\n\n");
+    functions.push_back("//" + what + "\nvoid " + symbol + "(" + params + ") {\n" + casts + emitter.body() + "}\n\n");
   }
   std::string c = symbol + "(";
   bool first = true;

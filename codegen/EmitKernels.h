@@ -15,8 +15,7 @@ public:
 
   /// The C++ call for a fused node: "k17(A + 64, A + 0, A + 128)". `pointer` gives the expression of the address (char *) of
   /// element 0 of an operand or result. Emits the function when it is met first.
-  llvm::Expected<std::string> call(const Node &fused,
-                                   llvm::function_ref<std::string(const Value *)> pointer);
+  llvm::Expected<std::string> call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer);
   /// Bytes of the arena that a call needs besides operands and results: partial sums. Plan-memory gives them
   /// an offset in the node's attribute "scratch".
   static int64_t scratchBytes(const Node &fused);

@@ -3,8 +3,8 @@
 #include "codegen/EmitTables.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
-#include "passes/Liveness.h"
-#include "passes/Optimizer.h"
+#include "passes/memory/Liveness.h"
+#include "passes/train/Optimizer.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
@@ -26,13 +26,12 @@ class ProgramEmitter {
   std::vector<bool> slotTaken; ///< collectives under way at the node being printed
   llvm::DenseMap<const Node *, unsigned> slotOf;
   llvm::DenseMap<const Node *, unsigned> waited; ///< results of a start that are waited for already
-  std::string partTable; ///< what collectives read and write
+  std::string partTable;                         ///< what collectives read and write
   unsigned partCount = 0, mostParts = 0;
   llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
 
 public:
-  ProgramEmitter(const Module &mod, const ProgramInfo &i)
-      : m(mod), info(i), kernels(mod, i.options->threads) {}
+  ProgramEmitter(const Module &mod, const ProgramInfo &i) : m(mod), info(i), kernels(mod, i.options->threads) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -41,8 +40,7 @@ private:
   std::string scan(const Function &f, const Node &n) const;
   std::string cond(const Function &f, const Node &n) const;
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
-  llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op,
-                                         unsigned slot);
+  llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op, unsigned slot);
   void printGradients(llvm::raw_ostream &os);
   llvm::Expected<std::string> parts(const Function &f, const Node &n);
   std::string record() const;
@@ -53,9 +51,7 @@ private:
 /// "A + 4096": the address of element 0.
 static std::string address(int64_t offset) { return "A + " + std::to_string(offset); }
 /// In a body run for slice t, "A + 4096 + 64 * t".
-static std::string address(Place p) {
-  return address(p.offset) + (p.step ? " + " + std::to_string(p.step) + " * t" : "");
-}
+static std::string address(Place p) { return address(p.offset) + (p.step ? " + " + std::to_string(p.step) + " * t" : ""); }
 
 static std::string copyText(Place to, Place from, int64_t bytes) {
   return "memcpy(" + address(to) + ", " + address(from) + ", " + std::to_string(bytes) + ");";
@@ -98,16 +94,15 @@ llvm::Expected<std::string> ProgramEmitter::parts(const Function &f, const Node 
     auto s = storageOf(n.operand(i));
     if (!s || s->strides != denseStrides(s->dims))
       return errorAt(n.loc, "a collective reads the strided view '%" + n.operand(i)->name + "'");
-    partTable += formatv("  {{{0}, {1}, {2}},\n", plannedOffset(f, n.operand(i)),
-                         plannedOffset(f, n.result(i)), n.operand(i)->type.count());
+    partTable += formatv("  {{{0}, {1}, {2}},\n", plannedOffset(f, n.operand(i)), plannedOffset(f, n.result(i)),
+                         n.operand(i)->type.count());
     ++partCount;
   }
   mostParts = std::max(mostParts, n.numOperands());
   return "parts + " + std::to_string(first);
 }
 
-llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n,
-                                                       StringRef op, unsigned slot) {
+llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n, StringRef op, unsigned slot) {
   bool isGather = op == ops::all_gather.name;
   bool isKnown = isGather || op == ops::all_reduce.name || op == ops::reduce_scatter.name;
   if (!isKnown)
@@ -115,8 +110,8 @@ llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const 
   auto list = parts(f, n);
   if (!list)
     return list.takeError();
-  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, ZCCRT_{4}", op, slot, *list,
-                             n.numOperands(), elemName(n.operand(0)->type.elem).upper());
+  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, ZCCRT_{4}", op, slot, *list, n.numOperands(),
+                             elemName(n.operand(0)->type.elem).upper());
   if (!isGather)
     text += n.attrs.i("mean", 1) ? ", 1" : ", 0";
   return text + ");";
@@ -128,9 +123,7 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
   if (op->view || op == &ops::constant || op == &ops::release || op == &ops::addend)
     return "";
   if (op == &ops::fused) {
-    auto pointer = [&](const Value *v) {
-      return address(placeOf(f, const_cast<Value *>(v)));
-    };
+    auto pointer = [&](const Value *v) { return address(placeOf(f, const_cast<Value *>(v))); };
     auto call = kernels.call(n, pointer);
     if (!call)
       return call.takeError();
@@ -161,8 +154,7 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
       return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
     if (at == source)
       return "";
-    return "memcpy(" + address(at) + ", " + address(source) + ", " +
-           std::to_string(to->type.localBytes()) + ");";
+    return "memcpy(" + address(at) + ", " + address(source) + ", " + std::to_string(to->type.localBytes()) + ");";
   }
   if (op == &ops::shard) {
     auto list = parts(f, n);
@@ -206,16 +198,14 @@ std::string ProgramEmitter::scan(const Function &f, const Node &n) const {
     if (!(to == from))
       text += copyText(to, from, n.operand(i)->type.localBytes()) + " ";
   }
-  const char *loop = form.reverse ? "for (int64_t t = {0}; t-- > 0;) {1}(A, t);"
-                                  : "for (int64_t t = 0; t < {0}; ++t) {1}(A, t);";
+  const char *loop = form.reverse ? "for (int64_t t = {0}; t-- > 0;) {1}(A, t);" : "for (int64_t t = 0; t < {0}; ++t) {1}(A, t);";
   return text + formatv(loop, form.trips, symbols.lookup(bodiesOf(n)[0])).str();
 }
 
 std::string ProgramEmitter::cond(const Function &f, const Node &n) const {
   auto bodies = bodiesOf(n);
-  return formatv("if (*(const bool *)({0})) {1}(A, 0); else {2}(A, 0);",
-                 address(placeOf(f, n.operand(0))), symbols.lookup(bodies[0]),
-                 symbols.lookup(bodies[1]));
+  return formatv("if (*(const bool *)({0})) {1}(A, 0); else {2}(A, 0);", address(placeOf(f, n.operand(0))),
+                 symbols.lookup(bodies[0]), symbols.lookup(bodies[1]));
 }
 
 /// What a body does not make right where its caller wants it is copied there at its end.
@@ -225,8 +215,7 @@ void ProgramEmitter::emitResults(const Function &body, llvm::raw_ostream &os) co
     Value *v = body.results[r];
     Place to = resultPlace(caller, r), from = placeOf(body, v);
     if (!(to == from))
-      os << "  " << copyText(to, from, v->type.localBytes()) << " // return %"
-         << v->name << '\n';
+      os << "  " << copyText(to, from, v->type.localBytes()) << " // return %" << v->name << '\n';
   }
 }
 
@@ -277,8 +266,7 @@ static llvm::DenseMap<const Node *, Phase> phasesOf(const Function &f) {
 llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   llvm::raw_string_ostream os(functions);
   if (f.isBody)
-    os << "// body @" << f.name << "\nstatic void " << symbols.lookup(&f)
-       << "(char *A, [[maybe_unused]] int64_t t) {\n";
+    os << "// body @" << f.name << "\nstatic void " << symbols.lookup(&f) << "(char *A, [[maybe_unused]] int64_t t) {\n";
   else
     os << "static void " << f.name << "(char *A) {\n";
   auto phases = phasesOf(f);
@@ -294,9 +282,7 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
       continue;
     Phase phase = phases.lookup(n.get());
     std::string scope = n->loc ? n->loc->scope : "";
-    std::string head = phase == Phase::Update    ? "update"
-                       : phase == Phase::Forward ? "forward"
-                                                 : "backward";
+    std::string head = phase == Phase::Update ? "update" : phase == Phase::Forward ? "forward" : "backward";
     if (!scope.empty() && phase != Phase::Update)
       head += ": " + scope;
     if (f.isBody)
@@ -304,8 +290,8 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
     if (head != section)
       os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
     section = head;
-    os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n)
-       << (text->empty() ? "   (written in place)" : "") << '\n';
+    os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n) << (text->empty() ? "   (written in place)" : "")
+       << '\n';
   }
   if (f.isBody)
     emitResults(f, os);
@@ -325,17 +311,13 @@ std::string ProgramEmitter::record() const {
   const Function *micro = m.function("micro");
   int64_t loss = micro && !micro->results.empty() ? plannedOffset(*micro, micro->results[0]) : -1;
   std::string s = "extern \"C\" const zccrt_program zccrt_the_program = {\n";
-  auto field = [&](StringRef name, const llvm::Twine &value) {
-    s += "    ." + name.str() + " = " + value.str() + ",\n";
-  };
+  auto field = [&](StringRef name, const llvm::Twine &value) { s += "    ." + name.str() + " = " + value.str() + ",\n"; };
   auto number = [&](StringRef name, int64_t v) { field(name, llvm::Twine(v)); };
   auto table = [&](StringRef name, StringRef countName, const llvm::Twine &count) {
     field(name, name);
     field(countName, count);
   };
-  auto function = [&](StringRef name, StringRef of) {
-    field(name, m.function(of) ? of : "nullptr");
-  };
+  auto function = [&](StringRef name, StringRef of) { field(name, m.function(of) ? of : "nullptr"); };
   field("abi", "ZCCRT_ABI");
   field("model", quoted(m.name));
   field("compile_line", quoted(info.compileLine));
@@ -369,8 +351,8 @@ std::string ProgramEmitter::record() const {
     field("weight_floor", formatv("{0:e17}", m.attrs.f("weight_floor")).str());
   number("loss_elem", loss >= 0 ? static_cast<int>(micro->results[0]->type.elem) : 0);
   number("loss", loss);
-  for (const char *scalar : {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale",
-                             "overflow", "skipped", "grad_squares"})
+  for (const char *scalar :
+       {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale", "overflow", "skipped", "grad_squares"})
     number(scalar, globalOffset(m, scalar));
   table("gradients", "ngradients", std::to_string(gradients));
   field("base_lr", formatv("{0:e17}", baseLr(o)).str());
@@ -398,8 +380,7 @@ std::string ProgramEmitter::record() const {
 void ProgramEmitter::printGradients(llvm::raw_ostream &os) {
   os << "static const char *const gradients[] = {";
   for (auto &g : m.globals) {
-    bool isUpdated = llvm::any_of(
-        g->uses, [](auto &u) { return u.node->op == &ops::assign && u.index == 0; });
+    bool isUpdated = llvm::any_of(g->uses, [](auto &u) { return u.node->op == &ops::assign && u.index == 0; });
     if (!g->trained || !isUpdated)
       continue;
     os << quoted(g->onnxName.empty() ? g->name : g->onnxName) << ", ";
@@ -422,8 +403,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   std::string text;
   llvm::raw_string_ostream os(text);
   os << "// " << m.name << ": " << info.compileLine << '\n'
-     << "// A is the arena of " << m.attrs.i("arena_bytes")
-     << " bytes; numbers behind it are offsets in bytes.\n"
+     << "// A is the arena of " << m.attrs.i("arena_bytes") << " bytes; numbers behind it are offsets in bytes.\n"
      << "#include \"runtime/zccrt.h\"\n#include <string.h>\n\n"
      << "// ---- generated kernels\n\n"
      << kernels.declarations() << '\n';
@@ -446,7 +426,8 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     calls.print(os);
   if (partCount)
     os << "// ---- what collectives read and write: offsets, elements of the whole tensor\n\n"
-       << "static const zccrt_part parts[] = {\n" << partTable << "};\n\n";
+       << "static const zccrt_part parts[] = {\n"
+       << partTable << "};\n\n";
   os << functions;
   calls.printPrepare(os);
   if (!info.scheduleParams.empty()) {
@@ -458,8 +439,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   os << "static const char planJson[] = " << quoted(info.planJson) << ";\n\n";
 
   out.kernels = kernels.sources();
-  uint64_t hash = zccrt::hashBytes(text.data(), text.size()) +
-                  3 * zccrt::hashBytes(out.literals.data(), out.literals.size());
+  uint64_t hash = zccrt::hashBytes(text.data(), text.size()) + 3 * zccrt::hashBytes(out.literals.data(), out.literals.size());
   for (const std::string &part : out.kernels)
     hash = 5 * hash + zccrt::hashBytes(part.data(), part.size());
   os << formatv("static const uint64_t programHash = {0:x}u;\n", hash) << record();

@@ -28,7 +28,7 @@ struct ExportWeight {
 struct ProgramInfo {
   const Options *options = nullptr; ///< threads is resolved: above 0
   std::string compileLine;          ///< the zcc command without --ranks
-  std::string isa; ///< features of the CPU that the code needs, separated by blanks
+  std::string isa;                  ///< features of the CPU that the code needs, separated by blanks
   std::string planJson;
   int64_t libraryBytes = 0;
   std::string outputFolder; ///< weights files below it are named relative to it
@@ -36,7 +36,7 @@ struct ProgramInfo {
   std::vector<ExportPart> onnx, onnxTrain;
   std::string onnxIndex; ///< zccrt_program::onnx_index of onnx; empty: none
   std::vector<ExportWeight> weights;
-  std::string absent; ///< what of the model's state_dict they lack
+  std::string absent;                ///< what of the model's state_dict they lack
   std::string schedule = "constant"; ///< default of the program's --lr-schedule, and its parameters
   std::vector<std::pair<std::string, std::string>> scheduleParams;
 };
@@ -49,10 +49,10 @@ struct WeightsFile {
 
 /// The sources of a program, and the data beside them.
 struct EmittedProgram {
-  std::string program; ///< tables and schedule, for -O0; reads "literals.bin" from its folder
+  std::string program;              ///< tables and schedule, for -O0; reads "literals.bin" from its folder
   std::vector<std::string> kernels; ///< generated kernels, for -O3; one translation unit each
   std::string literals;
-  std::string weights; ///< contents of OUT.weights; empty: there is none
+  std::string weights;            ///< contents of OUT.weights; empty: there is none
   std::vector<WeightsFile> files; ///< of the model
 };
 

@@ -1,5 +1,5 @@
 #include "codegen/EmitTables.h"
-#include "passes/Liveness.h"
+#include "passes/memory/Liveness.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -62,8 +62,7 @@ static std::string elemText(int elem) { return "ZCCRT_" + elemName(Elem(elem)).u
 std::string zcc::tensorText(const zccrt_tensor &t) {
   if (t.offset < 0)
     return "{-1}";
-  return formatv("{{{0}, {1}, {2}, {{{3}}, {{{4}}}", t.offset, elemText(t.elem), t.ndim,
-                 listText(llvm::ArrayRef(t.dims, t.ndim)),
+  return formatv("{{{0}, {1}, {2}, {{{3}}, {{{4}}}", t.offset, elemText(t.elem), t.ndim, listText(llvm::ArrayRef(t.dims, t.ndim)),
                  listText(llvm::ArrayRef(t.strides, t.ndim)));
 }
 
@@ -90,8 +89,7 @@ unsigned CallTable::add(const KernelCall &c) {
       floatPool += "  " + listText(llvm::ArrayRef(a.floats, a.n)) + ",\n";
       floats += a.n;
     }
-    list += formatv("  {{{0}, {1}, {2}, {3}, {4}},\n", quoted(a.name), a.n, intText, floatText,
-                    a.str ? quoted(a.str) : "0");
+    list += formatv("  {{{0}, {1}, {2}, {3}, {4}},\n", quoted(a.name), a.n, intText, floatText, a.str ? quoted(a.str) : "0");
   }
   auto [known, isNew] = knownAttrs.try_emplace(list, attrs);
   if (isNew) {
@@ -102,9 +100,8 @@ unsigned CallTable::add(const KernelCall &c) {
   unsigned n = calls.size();
   calls.push_back(formatv("  {{{0}, {1}, tensors + {2}, {3}, {4}, attrs + {5}, {6}, {7}, {8}, {9}, "
                           "cache + {10}},\n",
-                          quoted(c.call.name), quoted(c.call.node), tensors, c.call.nin,
-                          c.call.nout, known->second, c.call.nattrs, c.call.scratch,
-                          c.call.scratch_bytes, c.call.threads, n));
+                          quoted(c.call.name), quoted(c.call.node), tensors, c.call.nin, c.call.nout, known->second,
+                          c.call.nattrs, c.call.scratch, c.call.scratch_bytes, c.call.threads, n));
   kernelOf.push_back(kernel);
   firstTensors.push_back(tensors);
   isMoving |= !c.moving.empty();
@@ -117,8 +114,7 @@ unsigned CallTable::add(const KernelCall &c) {
 void CallTable::print(llvm::raw_ostream &os) const {
   os << "// ---- library calls: offset, element, axes, dims, strides of operands, then results\n\n";
   auto table = [&](StringRef type, StringRef name, StringRef body) {
-    os << "static const " << type << ' ' << name << "[] = {\n"
-       << (body.empty() ? "  {}\n" : body) << "};\n";
+    os << "static const " << type << ' ' << name << "[] = {\n" << (body.empty() ? "  {}\n" : body) << "};\n";
   };
   table("int64_t", "ints", intPool);
   table("double", "floats", floatPool);
@@ -185,8 +181,7 @@ static WeightsFile weightsFile(const Module &m, const ProgramInfo &info, StringR
   return {real.str().str(), here};
 }
 
-static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info,
-                                       const GlobalValue &g, EmittedProgram &out) {
+static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info, const GlobalValue &g, EmittedProgram &out) {
   std::string &weights = out.weights;
   Source s;
   s.bytes = g.init.bytes;
@@ -232,8 +227,7 @@ static const char *initText(Init::Kind k) {
   llvm_unreachable("no such way to start");
 }
 
-llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os,
-                              EmittedProgram &out) {
+llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os, EmittedProgram &out) {
   llvm::StringMap<int> number;
   for (auto &g : m.globals)
     number[g->name] = number.size() - 1;
@@ -241,8 +235,7 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
   llvm::raw_string_ostream table(rows);
   for (auto &g : m.globals) {
     if (g->type.ndim() > ZCCRT_MAX_DIMS)
-      return errorAt(g->loc, "'%" + g->name + "' has more than " +
-                                 llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
+      return errorAt(g->loc, "'%" + g->name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
     Source s;
     if (g->init.kind == Init::File) {
       auto source = sourceOf(m, info, *g, out);
@@ -251,16 +244,13 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
       s = *source;
     }
     int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
-    table << formatv(
-        "  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
-        "{15}, {16}, {17:x}u},\n",
-        quoted(g->name), quoted(g->exported ? g->onnxName : ""),
-        tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
-        initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset,
-        s.bytes, int(g->init.encoding == "transposed"),
-        elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
-        g->init.from.empty() || copyOf >= 0 ? "0" : quoted(g->init.from), int(g->role),
-        int(g->trained), s.hash);
+    table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
+                     "{15}, {16}, {17:x}u},\n",
+                     quoted(g->name), quoted(g->exported ? g->onnxName : ""),
+                     tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
+                     initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset, s.bytes,
+                     int(g->init.encoding == "transposed"), elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
+                     g->init.from.empty() || copyOf >= 0 ? "0" : quoted(g->init.from), int(g->role), int(g->trained), s.hash);
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const WeightsFile &f : out.files)
@@ -283,9 +273,8 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
     if (range[2] != range[0])
       ignore = std::to_string(range[2]);
   }
-  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}},\n", quoted(name),
-                 tensorText(t), lo, hi, ignore, quoted(m.attrs.s(("range_node." + name).str())),
-                 int(byRows));
+  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}},\n", quoted(name), tensorText(t), lo, hi, ignore,
+                 quoted(m.attrs.s(("range_node." + name).str())), int(byRows));
 }
 
 llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
@@ -299,8 +288,7 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
       if (!seen.try_emplace(a->name, true).second)
         continue;
       if (a->type.ndim() > ZCCRT_MAX_DIMS)
-        return error("input '" + a->name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
-                     " axes");
+        return error("input '" + a->name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
       if (a->name == m.attrs.s("tokens"))
         tokens = ninputs;
       inputs += ioText(m, a->name, denseTensor(a->type, plannedOffset(*f, a.get())));
@@ -314,8 +302,7 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
       if (llvm::is_contained(m.attrs.ints("unnamed_results"), int64_t(i))) // the runtime's own
         name.clear();
       if (v->type.ndim() > ZCCRT_MAX_DIMS)
-        return error("output '" + name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) +
-                     " axes");
+        return error("output '" + name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
       auto s = storageOf(v);
       if (!s || s->strides != denseStrides(s->dims))
         return error("output '" + name + "' is a strided view");
@@ -325,8 +312,7 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
     }
   os << "// ---- inputs and outputs: tensor, allowed range, allowed besides, the node that asks "
         "for it\n\n"
-     << "enum { ninputs = " << ninputs << ", noutputs = " << noutputs << ", tokensInput = " << tokens
-     << " };\n"
+     << "enum { ninputs = " << ninputs << ", noutputs = " << noutputs << ", tokensInput = " << tokens << " };\n"
      << "static const zccrt_io inputs[] = {\n"
      << (ninputs ? inputs : "  {}\n") << "};\n"
      << "static const zccrt_io outputs[] = {\n"
@@ -344,16 +330,15 @@ static GlobalNumbers numberGlobals(const Module &m) {
 }
 
 /// An initializer of zccrt_piece.
-static std::string pieceText(const ExportPart &p, const GlobalNumbers &number,
-                             std::string &literals) {
+static std::string pieceText(const ExportPart &p, const GlobalNumbers &number, std::string &literals) {
   std::string text = formatv("{{zcc_literals + {0}, {1}, {2}, {3}}", literals.size(), p.bytes.size(),
                              p.global ? number.lookup(p.global) : -1, int(p.transposed));
   literals += p.bytes;
   return text;
 }
 
-void zcc::printPieces(StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
-                      llvm::raw_ostream &os, std::string &literals) {
+void zcc::printPieces(StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m, llvm::raw_ostream &os,
+                      std::string &literals) {
   GlobalNumbers number = numberGlobals(m);
   os << "static const zccrt_piece " << table << "[] = {\n";
   for (const ExportPart &p : pieces)
@@ -361,12 +346,11 @@ void zcc::printPieces(StringRef table, llvm::ArrayRef<ExportPart> pieces, const 
   os << "  {}};\n";
 }
 
-void zcc::printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m,
-                       llvm::raw_ostream &os, std::string &literals) {
+void zcc::printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m, llvm::raw_ostream &os, std::string &literals) {
   GlobalNumbers number = numberGlobals(m);
   os << "static const zccrt_weight weights[] = {\n";
   for (const ExportWeight &w : weights)
-    os << "  {" << quoted(w.name) << ", " << int(w.isAnother) << ", "
-       << tensorText(denseTensor(w.type, 0)) << ", " << pieceText(w.data, number, literals) << "},\n";
+    os << "  {" << quoted(w.name) << ", " << int(w.isAnother) << ", " << tensorText(denseTensor(w.type, 0)) << ", "
+       << pieceText(w.data, number, literals) << "},\n";
   os << "  {}};\n";
 }

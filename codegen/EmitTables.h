@@ -40,15 +40,13 @@ private:
 };
 
 /// `files` and `globals`; adds the model's files to `out`, and to its weights what none of them holds raw.
-llvm::Error printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os,
-                         EmittedProgram &out);
+llvm::Error printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os, EmittedProgram &out);
 /// `inputs`: by name, of all functions. `outputs`: what @eval returns.
 llvm::Error printInputsAndOutputs(const Module &m, llvm::raw_ostream &os);
 /// A zccrt_piece table; the literal bytes are appended to `literals`.
-void printPieces(llvm::StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m,
-                 llvm::raw_ostream &os, std::string &literals);
+void printPieces(llvm::StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m, llvm::raw_ostream &os,
+                 std::string &literals);
 /// `weights`: the tensors of the exported safetensors file.
-void printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m, llvm::raw_ostream &os,
-                  std::string &literals);
+void printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m, llvm::raw_ostream &os, std::string &literals);
 
 } // namespace zcc

@@ -1,7 +1,7 @@
 #include "codegen/KernelCall.h"
 #include "codegen/EmitKernels.h"
 #include "ir/Op.h"
-#include "passes/Liveness.h"
+#include "passes/memory/Liveness.h"
 #include <cstring>
 
 using namespace zcc;
@@ -14,8 +14,7 @@ const zccrt_kernel_def *zcc::findKernel(StringRef name) {
   return nullptr;
 }
 
-static zccrt_tensor tensorAt(Elem e, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides,
-                             int64_t offset) {
+static zccrt_tensor tensorAt(Elem e, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides, int64_t offset) {
   zccrt_tensor t{};
   t.offset = offset;
   t.elem = int32_t(e);
@@ -25,9 +24,7 @@ static zccrt_tensor tensorAt(Elem e, llvm::ArrayRef<int64_t> dims, llvm::ArrayRe
   return t;
 }
 
-zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) {
-  return tensorAt(t.elem, t.dims, denseStrides(t.dims), offset);
-}
+zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) { return tensorAt(t.elem, t.dims, denseStrides(t.dims), offset); }
 
 /// Attributes that plan-memory and fuse wrote for the compiler itself.
 static bool isInternal(StringRef attr) {
@@ -72,15 +69,13 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
     return llvm::Error::success();
   }
   if (v->type.ndim() > ZCCRT_MAX_DIMS)
-    return errorAt(n.loc, "'%" + v->name + "' has " + llvm::Twine(v->type.ndim()) +
-                              " axes; kernels take at most " + llvm::Twine(int(ZCCRT_MAX_DIMS)));
+    return errorAt(n.loc, "'%" + v->name + "' has " + llvm::Twine(v->type.ndim()) + " axes; kernels take at most " +
+                              llvm::Twine(int(ZCCRT_MAX_DIMS)));
   auto s = storageOf(v);
   bool isOperand = v->def != &n;
   size_t i = tensors.size();
-  if (!s || (isOperand && !s->isDense() && s->strides != denseStrides(s->dims) &&
-             (i >= 32 || !(kernel->strided >> i & 1))))
-    return errorAt(n.loc, "'" + StringRef(n.op->name) + "' does not take '%" + v->name +
-                              "' as a strided view");
+  if (!s || (isOperand && !s->isDense() && s->strides != denseStrides(s->dims) && (i >= 32 || !(kernel->strided >> i & 1))))
+    return errorAt(n.loc, "'" + StringRef(n.op->name) + "' does not take '%" + v->name + "' as a strided view");
   Place place = f.module->has(Property::Planned) ? placeOf(f, v) : Place{0, 0};
   if (place.step)
     moving.push_back({i, place.step});
@@ -88,8 +83,7 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
   return llvm::Error::success();
 }
 
-llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n,
-                                                             int threads) {
+llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n, int threads) {
   auto c = std::make_unique<KernelCall>();
   c->kernel = findKernel(n.op->kernel);
   if (!c->kernel)

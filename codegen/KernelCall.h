@@ -17,8 +17,7 @@ class KernelCall {
 public:
   /// Errors: the kernel does not exist on this target, more axes than the runtime has, an operand
   /// at strides that the kernel does not take.
-  static llvm::Expected<std::unique_ptr<KernelCall>> make(const Function &f, const Node &n,
-                                                          int threads);
+  static llvm::Expected<std::unique_ptr<KernelCall>> make(const Function &f, const Node &n, int threads);
 
   const zccrt_kernel_def *kernel = nullptr;
   zccrt_call call{};

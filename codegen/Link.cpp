@@ -37,9 +37,8 @@ static llvm::Error explain(llvm::ArrayRef<Job> failed, WorkFolder &work, StringR
       for (StringRef line : llvm::split((*log)->getBuffer(), '\n'))
         if (line.contains("error") && std::count(text.begin(), text.end(), '\n') < 5)
           text += "\n" + line.str();
-    all = llvm::joinErrors(std::move(all), error("internal: " + what +
-                                                 " failed; sources and log are kept in '" +
-                                                 work.path() + "'" + text));
+    all = llvm::joinErrors(std::move(all),
+                           error("internal: " + what + " failed; sources and log are kept in '" + work.path() + "'" + text));
   }
   return all;
 }
@@ -58,34 +57,23 @@ static std::vector<std::string> libraries() {
 
 /// Flags of a build with sanitizers: programs are built like the runtime that they link.
 static std::vector<std::string> sanitizers() {
-  return *ZCC_SANITIZE ? std::vector<std::string>{"-fsanitize=" ZCC_SANITIZE}
-                       : std::vector<std::string>();
+  return *ZCC_SANITIZE ? std::vector<std::string>{"-fsanitize=" ZCC_SANITIZE} : std::vector<std::string>();
 }
 
 // ---- the machine
 
 llvm::Expected<std::string> zcc::isaOf(StringRef march) {
   // Features that GCC's code may use, as the runtime and /proc/cpuinfo call them.
-  constexpr StringRef kFeatures[] = {"sse3",       "ssse3",
-                                     "sse4_1",     "sse4_2",
-                                     "popcnt",     "avx",
-                                     "avx2",       "fma",
-                                     "f16c",       "bmi",
-                                     "bmi2",       "lzcnt",
-                                     "movbe",      "avx512f",
-                                     "avx512cd",   "avx512dq",
-                                     "avx512bw",   "avx512vl",
-                                     "avx512vbmi", "avx512vbmi2",
-                                     "avx512vnni", "avx512bf16",
-                                     "avx512fp16", "avx512bitalg",
-                                     "avx512ifma", "avx512vpopcntdq",
-                                     "avxvnni",    "amx_tile",
-                                     "amx_int8",   "amx_bf16"};
+  constexpr StringRef kFeatures[] = {
+      "sse3",       "ssse3",      "sse4_1",       "sse4_2",     "popcnt",          "avx",         "avx2",
+      "fma",        "f16c",       "bmi",          "bmi2",       "lzcnt",           "movbe",       "avx512f",
+      "avx512cd",   "avx512dq",   "avx512bw",     "avx512vl",   "avx512vbmi",      "avx512vbmi2", "avx512vnni",
+      "avx512bf16", "avx512fp16", "avx512bitalg", "avx512ifma", "avx512vpopcntdq", "avxvnni",     "amx_tile",
+      "amx_int8",   "amx_bf16"};
   WorkFolder work;
   if (auto e = work.make())
     return e;
-  auto job = start(work, {ZCC_CXX, "-march=" + march.str(), "-dM", "-E", "-x", "c", "/dev/null"},
-                   "macros");
+  auto job = start(work, {ZCC_CXX, "-march=" + march.str(), "-dM", "-E", "-x", "c", "/dev/null"}, "macros");
   if (!job)
     return job.takeError();
   int status = finish(*job);
@@ -208,8 +196,7 @@ static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts) {
   auto linker = start(work, args, "link.log");
   if (!linker)
     return linker.takeError();
-  return finish(*linker) == 0 ? llvm::Error::success()
-                              : explain(*linker, work, "linking the program");
+  return finish(*linker) == 0 ? llvm::Error::success() : explain(*linker, work, "linking the program");
 }
 
 llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {

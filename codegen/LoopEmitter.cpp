@@ -25,11 +25,9 @@ void CodeBlock::line(const Twine &t) {
   text += '\n';
 }
 
-
 // ---- what the loops step through
 
-LoopEmitter::LoopEmitter(const Function &kernel, ArrayRef<Dims> strides, int t)
-    : k(kernel), threads(t) {
+LoopEmitter::LoopEmitter(const Function &kernel, ArrayRef<Dims> strides, int t) : k(kernel), threads(t) {
   std::vector<Node *> generated;
   for (auto &n : k.nodes)
     if (isGenerated(*n)) {
@@ -71,8 +69,7 @@ void LoopEmitter::findAccesses(ArrayRef<Dims> operandStrides) {
       accessOf[{n, i}] = add(a);
     }
   for (unsigned r = 0; r < k.results.size(); ++r)
-    resultAccess.push_back(
-        add({k.results[r], resultStrides(s, *k.results[r]->def), "r" + num(r)}));
+    resultAccess.push_back(add({k.results[r], resultStrides(s, *k.results[r]->def), "r" + num(r)}));
 }
 
 void LoopEmitter::mergeAxes() {
@@ -110,14 +107,12 @@ bool LoopEmitter::isLarge() const { return threads > 1 && elementCount(dims) >= 
 
 void LoopEmitter::parallel(size_t collapse) {
   if (isLarge())
-    out.text += "#pragma omp parallel for" +
-                (collapse > 1 ? " collapse(" + num(collapse) + ")" : std::string()) +
+    out.text += "#pragma omp parallel for" + (collapse > 1 ? " collapse(" + num(collapse) + ")" : std::string()) +
                 " schedule(static) num_threads(" + num(threads) + ")\n";
 }
 
 void LoopEmitter::openLoop(size_t a) {
-  out.open("for (int64_t " + axisName(a) + " = 0; " + axisName(a) + " < " + num(dims[a]) + "; ++" +
-           axisName(a) + ")");
+  out.open("for (int64_t " + axisName(a) + " = 0; " + axisName(a) + " < " + num(dims[a]) + "; ++" + axisName(a) + ")");
 }
 
 // ---- innermost loops
@@ -132,8 +127,7 @@ int64_t LoopEmitter::lanes(size_t axis) const {
 
 void LoopEmitter::declareSums(const Work &w, int64_t n) {
   for (const Sum &x : w.sums) {
-    std::string array =
-        "alignas(64) " + computeType(x.node->result()->type.elem) + " " + x.acc + "[" + num(n) + "]";
+    std::string array = "alignas(64) " + computeType(x.node->result()->type.elem) + " " + x.acc + "[" + num(n) + "]";
     if (x.node->op == &ops::reduce_sum) {
       out.line(array + " = {};");
       continue;
@@ -172,8 +166,7 @@ void LoopEmitter::bodyOf(const Work &w, const std::string &lane) {
   popScope();
 }
 
-void LoopEmitter::innerLoop(const Work &w, size_t axis, int64_t n, const std::string &lo,
-                            const std::string &hi) {
+void LoopEmitter::innerLoop(const Work &w, size_t axis, int64_t n, const std::string &lo, const std::string &hi) {
   // Loads that do not depend on the innermost index come first: stores in the loop might alias them.
   llvm::DenseSet<unsigned> used;
   neededBy(w, &used);
@@ -211,9 +204,15 @@ void LoopEmitter::innerLoop(const Work &w, size_t axis, int64_t n, const std::st
 std::string LoopEmitter::body() {
   pushScope();
   switch (s.form) {
-  case KernelShape::Pointwise: pointwise(); break;
-  case KernelShape::Row: row(); break;
-  case KernelShape::Column: column(); break;
+  case KernelShape::Pointwise:
+    pointwise();
+    break;
+  case KernelShape::Row:
+    row();
+    break;
+  case KernelShape::Column:
+    column();
+    break;
   case KernelShape::Total:
     if (s.count() <= kTotalInOneRow)
       row();
@@ -246,8 +245,7 @@ void LoopEmitter::pointwise() {
         continue;
       }
       std::string b = "b" + num(i);
-      out.open("for (int64_t " + b + " = 0; " + b + " < " + num(dims[i]) + "; " + b + " += " +
-               num(kTile) + ")");
+      out.open("for (int64_t " + b + " = 0; " + b + " < " + num(dims[i]) + "; " + b + " += " + num(kTile) + ")");
     }
     auto end = [&](size_t i) {
       std::string b = "b" + num(i), e = b + " + " + num(kTile);
@@ -268,8 +266,8 @@ void LoopEmitter::pointwise() {
     constexpr int64_t kChunk = 4096;
     parallel(1);
     out.open("for (int64_t c = 0; c < " + num(dims[0]) + "; c += " + num(kChunk) + ")");
-    out.line("const int64_t e = c + " + num(kChunk) + " < " + num(dims[0]) + " ? c + " + num(kChunk) +
-             " : " + num(dims[0]) + ";");
+    out.line("const int64_t e = c + " + num(kChunk) + " < " + num(dims[0]) + " ? c + " + num(kChunk) + " : " + num(dims[0]) +
+             ";");
     innerLoop(w, 0, 1, "c", "e");
     out.close();
     return;
@@ -313,8 +311,7 @@ void LoopEmitter::row() {
     Work &w = passes[p];
     // Values of the row as a whole, as soon as they can be had.
     for (const Node *m : members)
-      if (s.extents.lookup(m) == Extent::Reduced && !m->op->reduction &&
-          s.phases.lookup(m) <= int(p))
+      if (s.extents.lookup(m) == Extent::Reduced && !m->op->reduction && s.phases.lookup(m) <= int(p))
         value(m->result(), *m, 0);
     if (w.empty())
       continue;
@@ -328,8 +325,7 @@ void LoopEmitter::row() {
             w.fills.push_back(m->result());
     llvm::sort(w.fills, [](const Value *a, const Value *b) { return a->name < b->name; });
     for (const Value *v : w.fills)
-      out.line("alignas(64) " + computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" +
-               num(rowCount) + "];");
+      out.line("alignas(64) " + computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" + num(rowCount) + "];");
     declareSums(w, n);
     out.open("");
     pushScope();
@@ -343,8 +339,7 @@ void LoopEmitter::row() {
     for (const Sum &x : w.sums) {
       std::string v = fresh("v");
       const Value *r = x.node->result();
-      out.line("const " + computeType(r->type.elem) + " " + v + " = " +
-               roundCode(r->type.elem, x.acc + "[0]") + ";");
+      out.line("const " + computeType(r->type.elem) + " " + v + " = " + roundCode(r->type.elem, x.acc + "[0]") + ";");
       scopes.back()[r] = v;
     }
     for (const Value *v : w.fills)
@@ -391,19 +386,18 @@ void LoopEmitter::column() {
   out.open("for (int64_t c = 0; c < " + num(k0) + "; c += " + num(width) + ")");
   std::string n = k0 % width ? "n" : num(width);
   if (k0 % width)
-    out.line("const int64_t n = c + " + num(width) + " < " + num(k0) + " ? " + num(width) + " : " +
-             num(k0) + " - c;");
+    out.line("const int64_t n = c + " + num(width) + " < " + num(k0) + " ? " + num(width) + " : " + num(k0) + " - c;");
   declareSums(w, width);
-  bool blocked = dims[rows.back()] >= 2 * kColumnBlock &&
-                 llvm::any_of(w.sums, [](const Sum &x) { return x.node->op == &ops::reduce_sum; });
+  bool blocked =
+      dims[rows.back()] >= 2 * kColumnBlock && llvm::any_of(w.sums, [](const Sum &x) { return x.node->op == &ops::reduce_sum; });
   for (size_t i = 0; i + 1 < rows.size(); ++i)
     openLoop(rows[i]);
   std::string r = axisName(rows.back());
   Work inside = w;
   if (blocked) {
     out.open("for (int64_t b = 0; b < " + num(dims[rows.back()]) + "; b += " + num(kColumnBlock) + ")");
-    out.line("const int64_t e = b + " + num(kColumnBlock) + " < " + num(dims[rows.back()]) + " ? b + " +
-             num(kColumnBlock) + " : " + num(dims[rows.back()]) + ";");
+    out.line("const int64_t e = b + " + num(kColumnBlock) + " < " + num(dims[rows.back()]) + " ? b + " + num(kColumnBlock) +
+             " : " + num(dims[rows.back()]) + ";");
     for (Sum &x : inside.sums)
       x.acc = fresh("p");
     declareSums(inside, width);
@@ -435,8 +429,8 @@ void LoopEmitter::column() {
   out.close();
   if (blocked) {
     for (size_t i = 0; i < w.sums.size(); ++i)
-      out.line("for (int64_t l = 0; l < " + n + "; ++l) " + w.sums[i].acc + "[l] = " +
-               combineCode(*w.sums[i].node, w.sums[i].acc + "[l]", inside.sums[i].acc + "[l]") + ";");
+      out.line("for (int64_t l = 0; l < " + n + "; ++l) " + w.sums[i].acc +
+               "[l] = " + combineCode(*w.sums[i].node, w.sums[i].acc + "[l]", inside.sums[i].acc + "[l]") + ";");
     out.close();
   }
   for (size_t i = 0; i + 1 < rows.size(); ++i)
@@ -445,8 +439,7 @@ void LoopEmitter::column() {
   std::string l = strip(w);
   pushScope();
   for (const Sum &x : w.sums)
-    scopes.back()[x.node->result()] =
-        roundCode(x.node->result()->type.elem, x.acc + "[" + l + "]");
+    scopes.back()[x.node->result()] = roundCode(x.node->result()->type.elem, x.acc + "[" + l + "]");
   for (unsigned q = 0; q < k.results.size(); ++q)
     if (s.extents.lookup(k.results[q]->def) == Extent::Reduced)
       store(q, value(k.results[q], *k.results[q]->def, 0));
@@ -472,8 +465,8 @@ void LoopEmitter::total() {
   pushScope();
   if (dims.size() == 1) {
     out.line("const int64_t lo = u * " + num(kTotalChunk) + ";");
-    out.line("const int64_t hi = lo + " + num(kTotalChunk) + " < " + num(dims[0]) + " ? lo + " +
-             num(kTotalChunk) + " : " + num(dims[0]) + ";");
+    out.line("const int64_t hi = lo + " + num(kTotalChunk) + " < " + num(dims[0]) + " ? lo + " + num(kTotalChunk) + " : " +
+             num(dims[0]) + ";");
     innerLoop(w, 0, n, "lo", "hi");
   } else {
     out.line("const int64_t i0 = u;");
@@ -492,8 +485,7 @@ void LoopEmitter::total() {
     std::string p = "part" + num(i), t = fresh("t"), v = fresh("v");
     const Node &node = *w.sums[i].node;
     out.line("double " + t + " = " + p + "[0];");
-    out.line("for (int64_t u = 1; u < " + num(units) + "; ++u) " + t + " = " +
-             combineCode(node, t, p + "[u]") + ";");
+    out.line("for (int64_t u = 1; u < " + num(units) + "; ++u) " + t + " = " + combineCode(node, t, p + "[u]") + ";");
     out.line("const " + computeType(node.result()->type.elem) + " " + v + " = " +
              roundCode(node.result()->type.elem, "(" + computeType(node.result()->type.elem) + ")" + t) + ";");
     scopes.back()[node.result()] = v;

@@ -1,7 +1,7 @@
-// The C++ of one kernel: loops by the kernel's form (passes/KernelShape.h) and the values computed in them.
+// The C++ of one kernel: loops by the kernel's form (passes/fuse/KernelShape.h) and the values computed in them.
 #pragma once
 
-#include "passes/KernelShape.h"
+#include "passes/fuse/KernelShape.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include <map>
@@ -17,8 +17,14 @@ class CodeBlock {
 public:
   std::string text;
   void line(const llvm::Twine &t);
-  void open(const llvm::Twine &t) { line(t + " {"); ++depth; }
-  void close() { --depth; line("}"); }
+  void open(const llvm::Twine &t) {
+    line(t + " {");
+    ++depth;
+  }
+  void close() {
+    --depth;
+    line("}");
+  }
 
 private:
   int depth = 1;
@@ -48,8 +54,8 @@ private:
   /// What one innermost loop is for.
   struct Work {
     std::vector<Sum> sums;
-    std::vector<unsigned> results;     ///< to be stored
-    std::vector<const Value *> fills;  ///< to be kept in row buffers
+    std::vector<unsigned> results;    ///< to be stored
+    std::vector<const Value *> fills; ///< to be kept in row buffers
     bool empty() const { return sums.empty() && results.empty() && fills.empty(); }
   };
 
@@ -57,7 +63,7 @@ private:
   int threads;
   KernelShape s;
   std::vector<const Node *> members;
-  Dims dims;                 ///< the domain, with axes merged that all accesses step through together
+  Dims dims; ///< the domain, with axes merged that all accesses step through together
   std::vector<bool> reduced;
   std::vector<Access> accesses;
   std::map<std::pair<const Node *, unsigned>, unsigned> accessOf; ///< (user, operand) -> access
@@ -69,7 +75,7 @@ private:
   std::vector<llvm::DenseMap<const Value *, std::string>> scopes;
   std::vector<std::map<unsigned, std::string>> loads;
   llvm::DenseMap<const Value *, std::string> bufferName, buffers; ///< row buffers declared; filled by an earlier pass
-  llvm::DenseMap<const Value *, unsigned> stored;     ///< results stored by an earlier pass
+  llvm::DenseMap<const Value *, unsigned> stored;                 ///< results stored by an earlier pass
 
   void findAccesses(llvm::ArrayRef<Dims> operandStrides);
   void mergeAxes();
@@ -78,8 +84,14 @@ private:
   void parallel(size_t collapse);
   void openLoop(size_t axis);
 
-  void pushScope() { scopes.emplace_back(); loads.emplace_back(); }
-  void popScope() { scopes.pop_back(); loads.pop_back(); }
+  void pushScope() {
+    scopes.emplace_back();
+    loads.emplace_back();
+  }
+  void popScope() {
+    scopes.pop_back();
+    loads.pop_back();
+  }
   std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
   std::string offset(const Access &a) const;
   std::string load(unsigned access);

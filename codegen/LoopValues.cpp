@@ -24,8 +24,7 @@ std::string LoopEmitter::load(unsigned i) {
   const Access &a = accesses[i];
   Elem e = a.value->type.elem;
   std::string x = fresh("x");
-  std::string v = a.base.empty() ? "(" + computeType(e) + ")(" + offset(a) + ")"
-                                 : loadCode(e, a.base + "[" + offset(a) + "]");
+  std::string v = a.base.empty() ? "(" + computeType(e) + ")(" + offset(a) + ")" : loadCode(e, a.base + "[" + offset(a) + "]");
   out.line("const " + computeType(e) + " " + x + " = " + v + ";");
   loads.back()[i] = x;
   return x;
@@ -54,8 +53,7 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
   std::string x;
   if (auto b = buffers.find(v); b != buffers.end()) {
     x = fresh("v");
-    out.line("const " + computeType(v->type.elem) + " " + x + " = " + b->second + "[" + rowIndex() +
-             "];");
+    out.line("const " + computeType(v->type.elem) + " " + x + " = " + b->second + "[" + rowIndex() + "];");
   } else if (auto r = stored.find(v); r != stored.end()) {
     x = load(resultAccess[r->second]);
   } else {
@@ -72,8 +70,7 @@ std::string LoopEmitter::value(const Node &n) {
   for (unsigned i = 0; i < n.numOperands(); ++i)
     operands.push_back(value(n.operand(i), n, i));
   std::string x = fresh("v");
-  out.line("const " + computeType(n.result()->type.elem) + " " + x + " = " +
-           scalarCode(n, operands) + ";");
+  out.line("const " + computeType(n.result()->type.elem) + " " + x + " = " + scalarCode(n, operands) + ";");
   return scopes.back()[n.result()] = x;
 }
 
@@ -83,8 +80,7 @@ void LoopEmitter::store(unsigned r, const std::string &v) {
 }
 
 /// Nodes and accesses that computing `n` in a new scope takes, given what is known, buffered or stored.
-void LoopEmitter::visit(const Node &n, llvm::DenseSet<const Node *> &seen,
-                        llvm::DenseSet<unsigned> *used) const {
+void LoopEmitter::visit(const Node &n, llvm::DenseSet<const Node *> &seen, llvm::DenseSet<unsigned> *used) const {
   if (!seen.insert(&n).second)
     return;
   for (unsigned i = 0; i < n.numOperands(); ++i) {
@@ -107,8 +103,7 @@ void LoopEmitter::visit(const Node &n, llvm::DenseSet<const Node *> &seen,
   }
 }
 
-llvm::DenseSet<const Node *> LoopEmitter::neededBy(const Work &w,
-                                                   llvm::DenseSet<unsigned> *used) const {
+llvm::DenseSet<const Node *> LoopEmitter::neededBy(const Work &w, llvm::DenseSet<unsigned> *used) const {
   llvm::DenseSet<const Node *> seen;
   for (const Sum &x : w.sums)
     visit(*x.node, seen, used);

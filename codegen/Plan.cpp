@@ -1,7 +1,7 @@
 #include "codegen/Plan.h"
 #include "ir/Op.h"
-#include "passes/Liveness.h"
-#include "passes/Zero.h"
+#include "passes/memory/Liveness.h"
+#include "passes/zero/Zero.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
@@ -19,9 +19,7 @@ static std::string nodeName(const Loc &l) {
   return "'" + l->nodes[0] + "'" + (l->scope.empty() ? "" : " in '" + l->scope + "'");
 }
 
-static std::string modelName(const GlobalValue &g) {
-  return g.onnxName.empty() ? g.name : g.onnxName;
-}
+static std::string modelName(const GlobalValue &g) { return g.onnxName.empty() ? g.name : g.onnxName; }
 
 /// "@micro %y = matmul (node '/fc1/MatMul')"
 static std::string nodeText(const Function &f, const Node &n) {
@@ -45,8 +43,7 @@ static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
   };
   for (auto &[v, life] : l.values)
     if (v->def && life.first <= at && at <= life.last)
-      add(plannedOffset(f, v),
-          {"%" + v->name + " : " + v->type.str(), nodeName(v->def->loc), v->type.localBytes()});
+      add(plannedOffset(f, v), {"%" + v->name + " : " + v->type.str(), nodeName(v->def->loc), v->type.localBytes()});
   for (auto &n : f.nodes)
     if (n->attrs.has("scratch") && l.number.lookup(n.get()) == at)
       add(n->attrs.i("scratch"), {"workspace", nodeName(n->loc), n->attrs.i("scratch_bytes")});
@@ -132,8 +129,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Mach
     (g->trained ? p.trained : p.frozen).push_back(modelName(*g));
   }
   p.arenaBytes = m.attrs.i("arena_bytes");
-  p.inputBytes =
-      m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes;
+  p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes;
   if (m.ranks > 1 && o.zero > 0)
     addLimits(p, m, o);
   if (auto e = findPeak(p, m))
@@ -151,13 +147,12 @@ std::string zcc::toJson(const Plan &p) {
     traffic[name] = int64_t(bytes);
   llvm::json::Object device{{"arena_bytes", p.arenaBytes},
                             {"model_state_bytes", p.modelStateBytes},
-                       {"persisting_bytes", p.persistingBytes},
-                       {"gathered_bytes", p.gatheredBytes},
+                            {"persisting_bytes", p.persistingBytes},
+                            {"gathered_bytes", p.gatheredBytes},
                             {"peak_at", p.peakAt}};
   llvm::json::Array settings;
   for (const Setting &s : p.settings)
-    settings.push_back(
-        llvm::json::Object{{"key", s.key}, {"value", s.value}, {"reason", s.reason}});
+    settings.push_back(llvm::json::Object{{"key", s.key}, {"value", s.value}, {"reason", s.reason}});
   llvm::json::Object o{{"ranks", p.ranks},
                        {"zero", p.zero},
                        {"trained", llvm::json::Array(p.trained)},
@@ -196,8 +191,8 @@ static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names)
 }
 
 void zcc::print(const Plan &p, llvm::raw_ostream &os) {
-  os << formatv("{0}: {1} rank{2}, {3} thread{4} each, stage {5}\n", p.model, p.ranks,
-                p.ranks > 1 ? "s" : "", p.threads, p.threads > 1 ? "s" : "", p.zero);
+  os << formatv("{0}: {1} rank{2}, {3} thread{4} each, stage {5}\n", p.model, p.ranks, p.ranks > 1 ? "s" : "", p.threads,
+                p.threads > 1 ? "s" : "", p.zero);
   os << formatv("  parameters  {0} elements\n", p.parameters);
   os << "    trained   ";
   printNames(os, p.trained);
@@ -205,8 +200,7 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
     os << "    frozen    ";
     printNames(os, p.frozen);
   }
-  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes),
-                p.arenaBytes);
+  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes), p.arenaBytes);
   os << formatv("    model state   {0}\n", size(p.modelStateBytes));
   if (p.persistingBytes)
     os << formatv("    persisting    {0}, small parameters kept whole\n", size(p.persistingBytes));
@@ -233,8 +227,8 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   for (auto &[name, bytes] : p.step.sent)
     os << formatv("    {0,-26} {1} sent by a rank\n", name, size(int64_t(bytes)));
   bool isShort = p.step.seconds < 0.1;
-  os << formatv("    predicted                  {0:f3} {1}, bound by {2}\n",
-                p.step.seconds * (isShort ? 1e3 : 1), isShort ? "ms" : "s", p.step.boundBy);
+  os << formatv("    predicted                  {0:f3} {1}, bound by {2}\n", p.step.seconds * (isShort ? 1e3 : 1),
+                isShort ? "ms" : "s", p.step.boundBy);
   auto list = [&](const char *head, llvm::ArrayRef<std::string> lines) {
     if (!lines.empty())
       os << "\n  " << head << '\n';

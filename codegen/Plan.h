@@ -2,7 +2,7 @@
 #pragma once
 
 #include "codegen/CostModel.h"
-#include "passes/Config.h"
+#include "passes/options/Config.h"
 
 namespace zcc {
 
@@ -19,7 +19,7 @@ struct Plan {
   std::vector<std::string> trained, frozen; ///< names of initializers
   int64_t parameters = 0;                   ///< elements of all of them
   int64_t arenaBytes = 0;                   ///< of the device space
-  int64_t modelStateBytes = 0; ///< parameters, gradients and optimizer state that live over steps
+  int64_t modelStateBytes = 0;              ///< parameters, gradients and optimizer state that live over steps
   /// Stage 3: what parameters that stay whole take beyond a shard; what of the gathered ones is live at once.
   int64_t persistingBytes = 0, gatheredBytes = 0;
   int64_t constantBytes = 0, inputBytes = 0;

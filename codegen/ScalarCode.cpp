@@ -17,19 +17,32 @@ struct ElemCode {
 
 static ElemCode codeOf(Elem e) {
   switch (e) {
-  case Elem::F32: return {"float", "float", "", "", ""};
-  case Elem::F64: return {"double", "double", "", "", ""};
-  case Elem::F16: return {"float", "uint16_t", "z_f16", "z_bits_f16", "z_round_f16"};
-  case Elem::BF16: return {"float", "uint16_t", "z_bf16", "z_bits_bf16", "z_round_bf16"};
-  case Elem::I64: return {"int64_t", "int64_t", "", "", ""};
-  case Elem::I32: return {"int32_t", "int32_t", "", "", ""};
-  case Elem::I16: return {"int16_t", "int16_t", "", "", ""};
-  case Elem::I8: return {"int8_t", "int8_t", "", "", ""};
-  case Elem::U64: return {"uint64_t", "uint64_t", "", "", ""};
-  case Elem::U32: return {"uint32_t", "uint32_t", "", "", ""};
-  case Elem::U16: return {"uint16_t", "uint16_t", "", "", ""};
-  case Elem::U8: return {"uint8_t", "uint8_t", "", "", ""};
-  case Elem::Bool: return {"bool", "bool", "", "", ""};
+  case Elem::F32:
+    return {"float", "float", "", "", ""};
+  case Elem::F64:
+    return {"double", "double", "", "", ""};
+  case Elem::F16:
+    return {"float", "uint16_t", "z_f16", "z_bits_f16", "z_round_f16"};
+  case Elem::BF16:
+    return {"float", "uint16_t", "z_bf16", "z_bits_bf16", "z_round_bf16"};
+  case Elem::I64:
+    return {"int64_t", "int64_t", "", "", ""};
+  case Elem::I32:
+    return {"int32_t", "int32_t", "", "", ""};
+  case Elem::I16:
+    return {"int16_t", "int16_t", "", "", ""};
+  case Elem::I8:
+    return {"int8_t", "int8_t", "", "", ""};
+  case Elem::U64:
+    return {"uint64_t", "uint64_t", "", "", ""};
+  case Elem::U32:
+    return {"uint32_t", "uint32_t", "", "", ""};
+  case Elem::U16:
+    return {"uint16_t", "uint16_t", "", "", ""};
+  case Elem::U8:
+    return {"uint8_t", "uint8_t", "", "", ""};
+  case Elem::Bool:
+    return {"bool", "bool", "", "", ""};
   }
   llvm_unreachable("an element of no kind");
 }
@@ -59,13 +72,10 @@ std::string zcc::literal(const Value &c) {
   const Attr *a = c.def->attrs.find("value");
   std::string type = computeType(c.type.elem);
   if (auto *i = std::get_if<std::vector<int64_t>>(a))
-    return isFloat(c.type.elem) ? number(double((*i)[0]), type)
-                                : type + "(" + std::to_string((*i)[0]) + "LL)";
+    return isFloat(c.type.elem) ? number(double((*i)[0]), type) : type + "(" + std::to_string((*i)[0]) + "LL)";
   if (auto *i = std::get_if<int64_t>(a))
-    return isFloat(c.type.elem) ? number(double(*i), type)
-                                : type + "(" + std::to_string(*i) + "LL)";
-  double v = std::holds_alternative<double>(*a) ? std::get<double>(*a)
-                                                : std::get<std::vector<double>>(*a)[0];
+    return isFloat(c.type.elem) ? number(double(*i), type) : type + "(" + std::to_string(*i) + "LL)";
+  double v = std::holds_alternative<double>(*a) ? std::get<double>(*a) : std::get<std::vector<double>>(*a)[0];
   return roundCode(c.type.elem, number(v, type));
 }
 
@@ -129,8 +139,7 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands)
     names.push_back({n.op->operands[i].name, operands[i]});
   std::string v = print(**s, names, computeType(in), isInteger(in));
   // One of the operands, which are rounded, or its magnitude.
-  static const OpDef *const kExact[] = {&ops::max, &ops::min, &ops::neg, &ops::abs,
-                                        &ops::relu, &ops::select, &ops::copy};
+  static const OpDef *const kExact[] = {&ops::max, &ops::min, &ops::neg, &ops::abs, &ops::relu, &ops::select, &ops::copy};
   // Narrow integers are promoted by C++ and wrap when they come back.
   if (isInteger(to))
     return "(" + type + ")" + v;

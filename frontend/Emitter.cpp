@@ -9,12 +9,8 @@ using namespace zcc;
 using llvm::ArrayRef;
 using llvm::StringRef;
 
-void zcc::unsupported(const llvm::Twine &what) {
-  throw NodeError{NodeError::Unsupported, what.str()};
-}
-void zcc::notConstant(const llvm::Twine &what) {
-  throw NodeError{NodeError::NotConstant, what.str()};
-}
+void zcc::unsupported(const llvm::Twine &what) { throw NodeError{NodeError::Unsupported, what.str()}; }
+void zcc::notConstant(const llvm::Twine &what) { throw NodeError{NodeError::NotConstant, what.str()}; }
 void zcc::invalid(const llvm::Twine &what) { throw NodeError{NodeError::Invalid, what.str()}; }
 
 const Tensor &Known::tensor() {
@@ -136,9 +132,7 @@ Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
 
 /// Whether all elements have the same bits.
 static bool isSplat(const Tensor &t) {
-  auto same = [](auto &v) {
-    return llvm::all_of(v, [&](auto x) { return memcmp(&x, &v[0], sizeof x) == 0; });
-  };
+  auto same = [](auto &v) { return llvm::all_of(v, [&](auto x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
   return t.isFloat() ? same(t.f) : same(t.i);
 }
 
@@ -154,15 +148,13 @@ Value *Emitter::materialize(const Val &v) {
     return slot;
   alive_.push_back(v.known);
   const Tensor &t = v.known->tensor();
-  constexpr int64_t kMostInline =
-      8; // elements of a constant node; larger ones are constants of the module
+  constexpr int64_t kMostInline = 8; // elements of a constant node; larger ones are constants of the module
   bool splat = t.count() > 0 && isSplat(t);
   if (t.count() > kMostInline && !splat) {
     std::string name = "const." + std::to_string(module.globals.size());
     return slot = module.addConst(name, t.type, tensorToBytes(t));
   }
-  Attrs a{{"elem", elemName(t.type.elem).str()},
-          {"dims", std::vector<int64_t>(t.type.dims.begin(), t.type.dims.end())}};
+  Attrs a{{"elem", elemName(t.type.elem).str()}, {"dims", std::vector<int64_t>(t.type.dims.begin(), t.type.dims.end())}};
   size_t n = splat ? 1 : t.count();
   if (t.isFloat())
     a.set("value", std::vector<double>(t.f.begin(), t.f.begin() + n));
@@ -178,8 +170,7 @@ Value *Emitter::inside(Body &body, Value *v) {
   if (v->isGlobal() && static_cast<GlobalValue *>(v)->role == GlobalValue::Const)
     return v;
   bool isOwn = v->def ? v->def->parent() == body.fn
-                      : v->kind == Value::Argument && v->index < body.fn->args.size() &&
-                            body.fn->args[v->index].get() == v;
+                      : v->kind == Value::Argument && v->index < body.fn->args.size() && body.fn->args[v->index].get() == v;
   if (isOwn)
     return v;
   Value *&arg = body.args[v];
@@ -191,9 +182,7 @@ Value *Emitter::inside(Body &body, Value *v) {
   return arg;
 }
 
-BodyScope::BodyScope(Emitter &e, StringRef name) : e_(e), fn_(e.module.addBody(name)) {
-  e.bodies_.emplace_back().fn = fn_;
-}
+BodyScope::BodyScope(Emitter &e, StringRef name) : e_(e), fn_(e.module.addBody(name)) { e.bodies_.emplace_back().fn = fn_; }
 
 BodyScope::~BodyScope() {
   if (!isOpen_)
@@ -227,8 +216,8 @@ Function *BodyScope::finish(ArrayRef<Val> results, std::vector<Value *> &capture
   return fn_;
 }
 
-Vals Emitter::scan(const Function &body, ArrayRef<Val> carried, ArrayRef<Val> scanned,
-                   ArrayRef<Value *> captured, int64_t trips, Direction direction) {
+Vals Emitter::scan(const Function &body, ArrayRef<Val> carried, ArrayRef<Val> scanned, ArrayRef<Value *> captured, int64_t trips,
+                   Direction direction) {
   Vals operands(carried.begin(), carried.end());
   operands.append(scanned.begin(), scanned.end());
   for (Value *v : captured)
@@ -310,9 +299,7 @@ Val Emitter::floats(ArrayRef<double> v, const Type &type) {
   return known(std::move(t));
 }
 
-const Tensor *Emitter::tensorOf(const Val &v) {
-  return v.known ? &v.known->tensor() : v.peek ? &v.peek->tensor() : nullptr;
-}
+const Tensor *Emitter::tensorOf(const Val &v) { return v.known ? &v.known->tensor() : v.peek ? &v.peek->tensor() : nullptr; }
 
 static const Tensor &needed(const Val &v, const char *what) {
   if (const Tensor *t = Emitter::tensorOf(v))
@@ -348,9 +335,7 @@ double Emitter::asFloat(const Val &v, const char *what) {
 
 static std::vector<int64_t> vec(ArrayRef<int64_t> v) { return v.vec(); }
 
-Val Emitter::cast(const Val &v, Elem e) {
-  return v.elem() == e ? v : emit(ops::cast, {v}, {{"to", elemName(e).str()}});
-}
+Val Emitter::cast(const Val &v, Elem e) { return v.elem() == e ? v : emit(ops::cast, {v}, {{"to", elemName(e).str()}}); }
 
 Val Emitter::reshape(const Val &v, ArrayRef<int64_t> dims) {
   if (v.dims() == dims)
@@ -425,22 +410,18 @@ Val Emitter::concat(ArrayRef<Val> parts, int64_t axis) {
   return emit(ops::concat, kept, {{"axis", axis}});
 }
 
-Val Emitter::pad(const Val &v, ArrayRef<int64_t> lo, ArrayRef<int64_t> hi, double value,
-                 StringRef mode) {
+Val Emitter::pad(const Val &v, ArrayRef<int64_t> lo, ArrayRef<int64_t> hi, double value, StringRef mode) {
   auto zero = [](int64_t x) { return x == 0; };
   if (llvm::all_of(lo, zero) && llvm::all_of(hi, zero))
     return v;
-  return emit(ops::pad, {v},
-              {{"lo", vec(lo)}, {"hi", vec(hi)}, {"value", value}, {"mode", mode.str()}});
+  return emit(ops::pad, {v}, {{"lo", vec(lo)}, {"hi", vec(hi)}, {"value", value}, {"mode", mode.str()}});
 }
 
 Val Emitter::iota(ArrayRef<int64_t> dims, int64_t axis, Elem e) {
   return emit(ops::iota, {}, {{"dims", vec(dims)}, {"axis", axis}, {"elem", elemName(e).str()}});
 }
 
-Val Emitter::gather(const Val &x, const Val &index, int64_t axis) {
-  return emit(ops::gather, {x, index}, {{"axis", axis}});
-}
+Val Emitter::gather(const Val &x, const Val &index, int64_t axis) { return emit(ops::gather, {x, index}, {{"axis", axis}}); }
 
 // ---- reductions
 

@@ -29,8 +29,7 @@ struct NodeError {
 /// A tensor whose elements are known while compiling; read from its file when first looked at.
 struct Known {
   std::function<Tensor()> load;
-  GlobalValue *global =
-      nullptr; ///< the constant of the module that holds the same, if there is one
+  GlobalValue *global = nullptr; ///< the constant of the module that holds the same, if there is one
   const Tensor &tensor();
 
 private:
@@ -71,9 +70,7 @@ public:
   /// One operator: folded if all operands are known and the result is not too large. Throws
   /// NodeError on a type error.
   Vals emitAll(const OpDef &op, llvm::ArrayRef<Val> operands, Attrs attrs = {});
-  Val emit(const OpDef &op, llvm::ArrayRef<Val> operands, Attrs attrs = {}) {
-    return emitAll(op, operands, std::move(attrs))[0];
-  }
+  Val emit(const OpDef &op, llvm::ArrayRef<Val> operands, Attrs attrs = {}) { return emitAll(op, operands, std::move(attrs))[0]; }
   Val operator()(const OpDef &op, const Val &a) { return emit(op, {a}); }
   Val operator()(const OpDef &op, const Val &a, const Val &b) { return emit(op, {a, b}); }
 
@@ -86,8 +83,7 @@ public:
   static Val known(Tensor t);
   static Val number(double v, Elem e);
   static Val full(double v, const Type &t);
-  static Val integers(llvm::ArrayRef<int64_t> v, llvm::ArrayRef<int64_t> dims = {-1},
-                      Elem e = Elem::I64);
+  static Val integers(llvm::ArrayRef<int64_t> v, llvm::ArrayRef<int64_t> dims = {-1}, Elem e = Elem::I64);
   static Val floats(llvm::ArrayRef<double> v, const Type &t);
   Val like(double v, const Val &x) { return number(v, x.elem()); }
   /// The elements, if they are known now.
@@ -125,14 +121,12 @@ public:
   Val softmax(const Val &v, int64_t axis) { return emit(ops::softmax, {v}, {{"axis", axis}}); }
   enum class Direction { Forward, Backward };
   /// A scan of a finished body. `trips` counts where nothing is scanned.
-  Vals scan(const Function &body, llvm::ArrayRef<Val> carried, llvm::ArrayRef<Val> scanned,
-            llvm::ArrayRef<Value *> captured, int64_t trips, Direction direction);
+  Vals scan(const Function &body, llvm::ArrayRef<Val> carried, llvm::ArrayRef<Val> scanned, llvm::ArrayRef<Value *> captured,
+            int64_t trips, Direction direction);
   enum class Keep { Axes, Nothing };
   /// reduce_* over axes; with no axes, the operand.
   Val reduce(const OpDef &op, const Val &v, llvm::ArrayRef<int64_t> axes, Keep keep);
-  Val sum(const Val &v, llvm::ArrayRef<int64_t> axes, Keep keep = Keep::Axes) {
-    return reduce(ops::reduce_sum, v, axes, keep);
-  }
+  Val sum(const Val &v, llvm::ArrayRef<int64_t> axes, Keep keep = Keep::Axes) { return reduce(ops::reduce_sum, v, axes, keep); }
   Val mean(const Val &v, llvm::ArrayRef<int64_t> axes, Keep keep = Keep::Axes);
 
   /// What an argument of a body stands for outside: the captured value, or the tensor whose slices it is; or nullptr.

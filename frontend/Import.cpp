@@ -1,9 +1,9 @@
 // The frontend's top: file -> decisions about parameters -> @micro and @eval -> what is exported.
 #include "frontend/Import.h"
-#include "frontend/Decision.h"
-#include "frontend/Draw.h"
-#include "frontend/ImportTraining.h"
 #include "frontend/Loss.h"
+#include "frontend/ops/ImportTraining.h"
+#include "frontend/parameters/Decision.h"
+#include "frontend/parameters/Draw.h"
 #include "ir/Control.h"
 #include "ir/Verifier.h"
 #include "onnx.pb.h"
@@ -27,8 +27,7 @@ static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options)
       auto &d = shape.dim(i);
       if (d.has_dim_value() && d.dim_value() >= 0)
         continue;
-      std::string symbol =
-          d.dim_param().empty() ? input.name() + "." + std::to_string(i) : d.dim_param();
+      std::string symbol = d.dim_param().empty() ? input.name() + "." + std::to_string(i) : d.dim_param();
       if (llvm::is_contained(all, symbol))
         continue;
       all.push_back(symbol);
@@ -42,8 +41,7 @@ static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options)
     if (llvm::is_contained(all, name))
       continue;
     std::string near = nearest(name, all);
-    return error("--dim=" + name + "=" + llvm::Twine(n) +
-                 ": the model's inputs have no dimension '" + name + "'" +
+    return error("--dim=" + name + "=" + llvm::Twine(n) + ": the model's inputs have no dimension '" + name + "'" +
                  (!near.empty() ? "; did you mean '" + near + "'?"
                   : all.empty() ? "; all of its dimensions are fixed"
                                 : "; they have " + llvm::join(all, ", ")));
@@ -88,8 +86,7 @@ struct Built {
 } // namespace
 
 /// Adds the results of @eval that are not the loss.
-static void addOutputs(GraphImporter &g, std::vector<std::pair<std::string, Val>> &results,
-                       bool lossIsAdded) {
+static void addOutputs(GraphImporter &g, std::vector<std::pair<std::string, Val>> &results, bool lossIsAdded) {
   for (auto &o : g.file.graph().output()) {
     if (!results.empty() && o.name() == results[0].first && !lossIsAdded)
       continue;
@@ -107,8 +104,7 @@ static void addOutputs(GraphImporter &g, std::vector<std::pair<std::string, Val>
 /// problems.
 static void buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) {
   g.run();
-  bool hasAll = llvm::all_of(g.file.graph().output(),
-                             [&](auto &o) { return g.main.find(o.name()) != nullptr; });
+  bool hasAll = llvm::all_of(g.file.graph().output(), [&](auto &o) { return g.main.find(o.name()) != nullptr; });
   if (g.problems.any() && !hasAll)
     return;
   std::vector<std::pair<std::string, Val>> results;
@@ -204,8 +200,7 @@ static void dropUnusedGlobals(Module &m, Parameters &parameters) {
     GlobalValue *g = p->global;
     if (!g || g->hasUses() || p->role == Parameter::Trained)
       continue;
-    bool isResult =
-        llvm::any_of(m.functions, [&](auto &f) { return llvm::is_contained(f->results, g); });
+    bool isResult = llvm::any_of(m.functions, [&](auto &f) { return llvm::is_contained(f->results, g); });
     if (isResult || p->role == Parameter::Statistic)
       continue;
     p->global = nullptr;
@@ -219,8 +214,7 @@ static llvm::Error initialize(OnnxFile &file, const ImportOptions &options, Impo
   Module scratch;
   Parameters none;
   Problems problems;
-  GraphImporter g(file, options, none, scratch, *scratch.addFunction("init"), Mode::Training,
-                  problems, report);
+  GraphImporter g(file, options, none, scratch, *scratch.addFunction("init"), Mode::Training, problems, report);
   auto values = initialValues(g);
   if (!values)
     return values.takeError();
@@ -232,8 +226,8 @@ static llvm::Error initialize(OnnxFile &file, const ImportOptions &options, Impo
 /// What contradicts a training algorithm in the file.
 static llvm::Error checkAlgorithm(const TrainingAlgorithm &t, const ImportOptions &options) {
   auto refuse = [&](StringRef flag) {
-    return error(flag + ": the model brings its own training algorithm, which minimises '" +
-                 t.loss + "' and says what is trained; --optimizer=NAME trains without it");
+    return error(flag + ": the model brings its own training algorithm, which minimises '" + t.loss +
+                 "' and says what is trained; --optimizer=NAME trains without it");
   };
   if (!options.loss.empty() && options.loss != t.loss)
     return refuse("--loss=" + options.loss);
@@ -245,16 +239,14 @@ static llvm::Error checkAlgorithm(const TrainingAlgorithm &t, const ImportOption
 }
 
 /// The file's training step as `@algorithm`.
-static llvm::Error addAlgorithm(const OnnxFile &file, const ImportOptions &options,
-                                Parameters &parameters, Module &module, Problems &problems,
-                                ImportReport &report) {
+static llvm::Error addAlgorithm(const OnnxFile &file, const ImportOptions &options, Parameters &parameters, Module &module,
+                                Problems &problems, ImportReport &report) {
   Function *f = module.addFunction("algorithm");
   GraphImporter g(file, options, parameters, module, *f, Mode::Training, problems, report);
   if (auto e = importAlgorithm(g, *file.training))
     return e;
   dropDead(*f);
-  report.remarks.push_back("the model's own training algorithm updates " +
-                           std::to_string(file.training->updates.size()) +
+  report.remarks.push_back("the model's own training algorithm updates " + std::to_string(file.training->updates.size()) +
                            " initializers (--optimizer=NAME trains without it)");
   return llvm::Error::success();
 }
@@ -270,8 +262,7 @@ static llvm::Error verifyImport(const Module &m, StringRef file) {
   return problems.take(file);
 }
 
-llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given,
-                                                        ImportReport &report) {
+llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given, ImportReport &report) {
   ImportOptions options = given;
   auto missing = options.init.empty() ? MissingData::Refuse : MissingData::Allow;
   auto file = OnnxFile::open(path, missing,
@@ -332,9 +323,8 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   if (auto e = drawMissing(**file, options, **parameters, *module))
     return e;
   if (!options.inference && llvm::none_of(module->globals, [](auto &g) { return g->trained; }))
-    report.warnings.push_back(
-        "nothing is trained: the model has no initializer that looks like a weight; "
-        "name some with --train=REGEX");
+    report.warnings.push_back("nothing is trained: the model has no initializer that looks like a weight; "
+                              "name some with --train=REGEX");
   if (auto e = verifyImport(*module, (*file)->name))
     return e;
   auto state = exportedState(**file, **parameters);

@@ -2,7 +2,7 @@
 // (loss, outputs)` in evaluation mode (no dropout, running statistics).
 #pragma once
 
-#include "frontend/ExportTemplate.h"
+#include "frontend/onnx/ExportTemplate.h"
 #include "ir/Graph.h"
 
 namespace zcc {
@@ -10,16 +10,16 @@ namespace zcc {
 /// What the user asked for.
 struct ImportOptions {
   std::map<std::string, int64_t> dims; ///< --dim: sizes of symbolic dimensions
-  int64_t batch = 0; ///< size of a symbolic first axis of the inputs that `dims` does not fix
-  std::string loss; ///< --loss: "", an output's name, or "cross_entropy(logits, labels, ...)"
-  std::vector<std::string> train; ///< --train: POSIX extended, unanchored; replaces the default set
-  std::vector<std::string> freeze; ///< --freeze
-  std::vector<std::string> ties;   ///< --tie: "A,B"
-  std::vector<std::string> unties; ///< --untie: "A"
+  int64_t batch = 0;                   ///< size of a symbolic first axis of the inputs that `dims` does not fix
+  std::string loss;                    ///< --loss: "", an output's name, or "cross_entropy(logits, labels, ...)"
+  std::vector<std::string> train;      ///< --train: POSIX extended, unanchored; replaces the default set
+  std::vector<std::string> freeze;     ///< --freeze
+  std::vector<std::string> ties;       ///< --tie: "A,B"
+  std::vector<std::string> unties;     ///< --untie: "A"
   enum BatchNorm { AsInFile, Train, Frozen } batchNorm = AsInFile;
-  std::string init;       ///< --init: "", "pytorch" or "normal:STD"
+  std::string init;          ///< --init: "", "pytorch" or "normal:STD"
   bool ownOptimizer = false; ///< --optimizer: a training algorithm in the file is left aside
-  bool inference = false; ///< --loss=none: no @micro, and @eval returns the outputs only
+  bool inference = false;    ///< --loss=none: no @micro, and @eval returns the outputs only
 };
 
 /// One trained (or frozen) parameter, as --plan shows it.
@@ -34,7 +34,7 @@ struct ImportReport {
   std::vector<ParameterRemark> parameters;
   ExportTemplate inferenceForm, trainingForm; ///< the files that --export writes
   std::vector<ExportTensor> state;            ///< what it writes as safetensors
-  std::string absent; ///< what of the model's state_dict is not in the file: "a, b and 20 more"
+  std::string absent;                         ///< what of the model's state_dict is not in the file: "a, b and 20 more"
 };
 
 /// Imports the model at `path`. The module's attributes say what the frontend found:
@@ -46,8 +46,7 @@ struct ImportReport {
 /// @eval returns the loss (if any) and then the graph's other outputs; resultNames are their names
 /// in the model. Errors: what the file or the options say wrongly, or one report of everything that
 /// is not supported.
-llvm::Expected<std::unique_ptr<Module>>
-importOnnx(llvm::StringRef path, const ImportOptions &options, ImportReport &report);
+llvm::Expected<std::unique_ptr<Module>> importOnnx(llvm::StringRef path, const ImportOptions &options, ImportReport &report);
 
 /// The operators of ONNX and of the other domains that are imported, one line a domain.
 void printOnnxOps(llvm::raw_ostream &os);

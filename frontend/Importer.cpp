@@ -1,7 +1,7 @@
 // The import loop: values by name, one node after the other, local functions and subgraphs in
 // place.
 #include "frontend/Importer.h"
-#include "frontend/SourceLoc.h"
+#include "frontend/onnx/SourceLoc.h"
 #include "ir/Verifier.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -30,11 +30,9 @@ static void importOneToOne(NodeImport &n) {
 }
 
 static Importers standardOps() {
-  Importers t =
-      tableOf({elementwiseOps(), shapeOps(), indexOps(), reduceOps(), linearOps(), convOps(),
-               poolOps(), normalizeOps(), lossOps(), randomOps(), recurrentOps(), attentionOps(),
-               resizeOps(), sampleOps(), regionOps(), searchOps(), signalOps(), sequenceOps(),
-               quantizeOps(), controlOps()});
+  Importers t = tableOf({elementwiseOps(), shapeOps(),  indexOps(),  reduceOps(),    linearOps(),    convOps(),   poolOps(),
+                         normalizeOps(),   lossOps(),   randomOps(), recurrentOps(), attentionOps(), resizeOps(), sampleOps(),
+                         regionOps(),      searchOps(), signalOps(), sequenceOps(),  quantizeOps(),  controlOps()});
   for (const OpDef *op : allOps())
     if (op->onnx)
       t[op->onnx] = importOneToOne;
@@ -48,9 +46,7 @@ static const Importers *importersOf(StringRef domain) {
   static const Importers training = tableOf({previewTrainingOps()});
   if (domain.empty() || domain == "ai.onnx" || domain == "ai.onnx.preview")
     return &standard;
-  return domain == "com.microsoft"              ? &microsoft
-         : domain == "ai.onnx.preview.training" ? &training
-                                                : nullptr;
+  return domain == "com.microsoft" ? &microsoft : domain == "ai.onnx.preview.training" ? &training : nullptr;
 }
 
 void (*zcc::findOnnxOp(StringRef name, StringRef domain))(NodeImport &) {
@@ -68,8 +64,8 @@ void zcc::printOnnxOps(llvm::raw_ostream &os) {
   }
 }
 
-GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m,
-                             Function &fn, Mode md, Problems &pr, ImportReport &r)
+GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Parameters &p, Module &m, Function &fn, Mode md,
+                             Problems &pr, ImportReport &r)
     : file(f), options(o), parameters(p), module(m), mode(md), problems(pr), report(r), e(m, fn) {
   main.opset = f.opset("");
   main.isMain = true;
@@ -82,8 +78,7 @@ GraphImporter::GraphImporter(const OnnxFile &f, const ImportOptions &o, Paramete
 /// Constants up to this many bytes take part in folding; larger ones stay in their file.
 constexpr int64_t kMostKnownBytes = int64_t(64) << 20;
 
-static std::shared_ptr<Known> lazily(const OnnxFile &file, const Initializer &t,
-                                     GlobalValue *global) {
+static std::shared_ptr<Known> lazily(const OnnxFile &file, const Initializer &t, GlobalValue *global) {
   auto k = std::make_shared<Known>();
   k->global = global;
   k->load = [&file, &t] {
@@ -146,8 +141,7 @@ Val GraphImporter::valueOf(const onnx_pb::TensorProto &proto) {
   return Emitter::known(tensorFromBytes(t->type(), *bytes));
 }
 
-Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto *node,
-                          unsigned index) {
+Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto *node, unsigned index) {
   if (const Val *v = scope.find(name))
     return *v;
   bool sees = false; // the main graph's initializers
@@ -167,11 +161,8 @@ Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims, Elem elem) {
   constexpr double kApart = 1000003; // each iteration of a loop draws from a seed of its own
   for (const Val &k : iterations)
     seed = e.add(seed, e.mul(e.add(k, 1), kApart));
-  Vals states{seed,
-              Emitter::of(runtimeState("step", Elem::I64)),
-              Emitter::of(runtimeState("micro", Elem::I64))};
-  return e.emit(op, states,
-                {{"dims", dims.vec()}, {"elem", elemName(elem).str()}, {"id", randoms_++}});
+  Vals states{seed, Emitter::of(runtimeState("step", Elem::I64)), Emitter::of(runtimeState("micro", Elem::I64))};
+  return e.emit(op, states, {{"dims", dims.vec()}, {"elem", elemName(elem).str()}, {"id", randoms_++}});
 }
 
 GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
@@ -180,8 +171,7 @@ GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
   return module.addGlobal(GlobalValue::State, name, Type(elem, {}), Init());
 }
 
-void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi,
-                              std::optional<int64_t> ignore) {
+void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {
   Value *v = index.value;
   while (v && (v->def || e.origin(v))) { // whatever only moves or widens elements
     if (!v->def) {
@@ -193,8 +183,8 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi,
     // A column of a table says nothing about the others; labels shifted by one position are still
     // labels.
     bool isMost = op == &ops::slice && 2 * v->type.count() > from->type.count();
-    bool moves = op == &ops::reshape || op == &ops::transpose || op == &ops::broadcast ||
-                 op == &ops::cast || op == &ops::copy || op == &ops::pad;
+    bool moves = op == &ops::reshape || op == &ops::transpose || op == &ops::broadcast || op == &ops::cast || op == &ops::copy ||
+                 op == &ops::pad;
     if (!moves && !isMost)
       return;
     v = from;
@@ -236,8 +226,7 @@ llvm::Expected<Type> GraphImporter::typeOf(const onnx_pb::ValueInfoProto &info) 
   auto &type = info.type().tensor_type();
   auto elem = elemFromOnnx(type.elem_type());
   if (!elem)
-    return error("input '" + name + "' has element type " + onnxTypeName(type.elem_type()) +
-                 ", which is not supported");
+    return error("input '" + name + "' has element type " + onnxTypeName(type.elem_type()) + ", which is not supported");
   if (!type.has_shape())
     return error("input '" + name + "' has no shape in the model");
   Type t(*elem, {});
@@ -250,8 +239,7 @@ llvm::Expected<Type> GraphImporter::typeOf(const onnx_pb::ValueInfoProto &info) 
     std::string symbol = d.dim_param().empty() ? name + "." + std::to_string(i) : d.dim_param();
     auto fixed = options.dims.find(symbol);
     if (fixed == options.dims.end())
-      return error("dimension '" + symbol +
-                   "' is not fixed"); // importOnnx has listed them all before
+      return error("dimension '" + symbol + "' is not fixed"); // importOnnx has listed them all before
     t.dims.push_back(fixed->second);
   }
   if (auto broken = checkSize(t))
@@ -266,9 +254,7 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
     return t.takeError();
   Value *arg = e.fn.addArg(name, *t);
   if (arg->name != name)
-    return error(
-        "input '" + name +
-        "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");
+    return error("input '" + name + "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");
   main.values[name] = Emitter::of(arg);
   return llvm::Error::success();
 }
@@ -276,8 +262,7 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
 // ---- nodes
 
 /// Names that a node reads, those its subgraphs capture included.
-static void readNames(const onnx_pb::NodeProto &n,
-                      llvm::function_ref<void(const std::string &)> f) {
+static void readNames(const onnx_pb::NodeProto &n, llvm::function_ref<void(const std::string &)> f) {
   for (auto &i : n.input())
     f(i);
   for (auto &a : n.attribute()) {
@@ -340,9 +325,7 @@ void GraphImporter::importNodes(ArrayRef<const onnx_pb::NodeProto *> nodes, Scop
     importNode(*nodes[i], scope, int64_t(i));
 }
 
-static std::string qualified(const onnx_pb::NodeProto &n) {
-  return "'" + qualifiedName(n.domain(), n.op_type()) + "'";
-}
+static std::string qualified(const onnx_pb::NodeProto &n) { return "'" + qualifiedName(n.domain(), n.op_type()) + "'"; }
 
 static bool isUnknown(const OnnxFile &file, const onnx_pb::NodeProto &n) {
   return !findOnnxOp(n.op_type(), n.domain()) && !isRenamed(n.op_type()) && !file.functions.calledBy(n);
@@ -365,22 +348,20 @@ void GraphImporter::standIn(const std::string &name, Scope &scope) {
   auto t = typeOf(*info);
   if (!t)
     return llvm::consumeError(t.takeError());
-  scope.values[name] =
-      Emitter::of(e.materialize(e.expand(Emitter::number(0, t->elem), t->dims)));
+  scope.values[name] = Emitter::of(e.materialize(e.expand(Emitter::number(0, t->elem), t->dims)));
 }
 
 bool GraphImporter::isTooMany(const Scope &scope) {
   if (scope.isMain || ++copies_ <= kMostExpanded)
     return false;
-  problems.add(error("calls of local functions and iterations of loops become more than " +
-                     llvm::Twine(kMostExpanded) + " nodes, which is the most that zcc takes"));
+  problems.add(error("calls of local functions and iterations of loops become more than " + llvm::Twine(kMostExpanded) +
+                     " nodes, which is the most that zcc takes"));
   return true;
 }
 
 void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index) {
   Loc outer = e.loc;
-  e.loc =
-      scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
+  e.loc = scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
   auto fail = [&] {
     for (auto &o : n.output()) {
       scope.failed.insert(o);
@@ -406,8 +387,7 @@ void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_
   try {
     NodeImport node(*this, scope, n);
     if (!importCall(node)) {
-      bool standard =
-          n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
+      bool standard = n.domain().empty() || n.domain() == "ai.onnx" || n.domain() == "ai.onnx.preview";
       if (standard)
         upgrade(node);
       auto *import = findOnnxOp(node.op, n.domain());
@@ -457,8 +437,7 @@ bool GraphImporter::importCall(NodeImport &call) {
   for (auto &a : call.node.attribute()) {
     if (a.ref_attr_name().empty())
       body.attributes[a.name()] = &a;
-    else if (auto i = call.scope.attributes.find(a.ref_attr_name());
-             i != call.scope.attributes.end())
+    else if (auto i = call.scope.attributes.find(a.ref_attr_name()); i != call.scope.attributes.end())
       body.attributes[a.name()] = i->second;
   }
   body.declare(f->value_info());
@@ -477,8 +456,7 @@ bool GraphImporter::importCall(NodeImport &call) {
   return true;
 }
 
-Vals GraphImporter::importSubgraph(const onnx_pb::GraphProto &g, ArrayRef<Val> inputs,
-                                   Scope &parent) {
+Vals GraphImporter::importSubgraph(const onnx_pb::GraphProto &g, ArrayRef<Val> inputs, Scope &parent) {
   Scope scope;
   scope.parent = &parent;
   scope.opset = parent.opset;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "frontend/Emitter.h"
-#include "frontend/Parameters.h"
+#include "frontend/parameters/Parameters.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -46,11 +46,10 @@ struct Scope {
   /// Outputs of nodes that could not be imported, and what follows from them. Where the file declares their types,
   /// `values` has a stand-in, so that the nodes behind them are looked at too.
   llvm::StringSet<> failed;
-  llvm::StringMap<const onnx_pb::ValueInfoProto *> declared; ///< types that the file states
-  int64_t opset = 0;        ///< of ai.onnx
-  std::map<std::string, const onnx_pb::AttributeProto *>
-      attributes;      ///< a function's, from its call
-  bool isMain = false; ///< whether initializers are in view
+  llvm::StringMap<const onnx_pb::ValueInfoProto *> declared;         ///< types that the file states
+  int64_t opset = 0;                                                 ///< of ai.onnx
+  std::map<std::string, const onnx_pb::AttributeProto *> attributes; ///< a function's, from its call
+  bool isMain = false;                                               ///< whether initializers are in view
 
   const Val *find(llvm::StringRef name) const;
   bool hasFailed(llvm::StringRef name) const;
@@ -114,8 +113,8 @@ private:
 /// Imports the model's graph into one function.
 class GraphImporter {
 public:
-  GraphImporter(const OnnxFile &file, const ImportOptions &options, Parameters &parameters,
-                Module &module, Function &fn, Mode mode, Problems &problems, ImportReport &report);
+  GraphImporter(const OnnxFile &file, const ImportOptions &options, Parameters &parameters, Module &module, Function &fn,
+                Mode mode, Problems &problems, ImportReport &report);
 
   const OnnxFile &file;
   const ImportOptions &options;
@@ -150,8 +149,7 @@ public:
   GlobalValue *runtimeState(llvm::StringRef name, Elem elem);
   /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal
   /// `ignore`.
-  void noteRange(const Val &index, int64_t lo, int64_t hi,
-                 std::optional<int64_t> ignore = std::nullopt);
+  void noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore = std::nullopt);
   void remarkOnce(const std::string &text);
   void warnOnce(const std::string &text);
 
@@ -167,7 +165,7 @@ private:
   /// Counts a node that is not the main graph's; whether there were more of them than zcc takes.
   bool isTooMany(const Scope &scope);
   int64_t randoms_ = 0;
-  int64_t copies_ = 0; ///< nodes of functions and subgraphs, once for each call and iteration
+  int64_t copies_ = 0;            ///< nodes of functions and subgraphs, once for each call and iteration
   llvm::DenseSet<Value *> named_; ///< values that have a name of the model
 };
 

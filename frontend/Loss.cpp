@@ -17,13 +17,11 @@ struct LossName {
 } // namespace
 
 static const std::vector<LossName> &knownLosses() {
-  static const std::vector<std::string> classes{"axis", "ignore_index", "label_smoothing",
-                                                "reduction"};
-  static const std::vector<LossName> known{
-      {"cross_entropy", LossSpec::CrossEntropy, classes},
-      {"cross_entropy_shifted", LossSpec::CrossEntropyShifted, classes},
-      {"mse", LossSpec::MeanSquare, {"reduction"}},
-      {"bce_with_logits", LossSpec::BinaryCrossEntropy, {"reduction"}}};
+  static const std::vector<std::string> classes{"axis", "ignore_index", "label_smoothing", "reduction"};
+  static const std::vector<LossName> known{{"cross_entropy", LossSpec::CrossEntropy, classes},
+                                           {"cross_entropy_shifted", LossSpec::CrossEntropyShifted, classes},
+                                           {"mse", LossSpec::MeanSquare, {"reduction"}},
+                                           {"bce_with_logits", LossSpec::BinaryCrossEntropy, {"reduction"}}};
   return known;
 }
 
@@ -32,12 +30,10 @@ static std::string suggestion(StringRef name, const std::vector<std::string> &na
   return n.empty() ? "; it takes " + llvm::join(names, ", ") : "; did you mean '" + n + "'?";
 }
 
-static llvm::Error readOption(LossSpec &spec, const LossName &loss, StringRef key,
-                              StringRef value) {
+static llvm::Error readOption(LossSpec &spec, const LossName &loss, StringRef key, StringRef value) {
   auto bad = [&] { return error("--loss: bad value '" + value + "' of '" + key + "'"); };
   if (!llvm::is_contained(loss.options, key))
-    return error("--loss: '" + llvm::Twine(loss.name) + "' has no argument '" + key + "'" +
-                 suggestion(key, loss.options));
+    return error("--loss: '" + llvm::Twine(loss.name) + "' has no argument '" + key + "'" + suggestion(key, loss.options));
   if (key == "axis") {
     int64_t axis;
     if (value.getAsInteger(10, axis))
@@ -114,9 +110,8 @@ static llvm::Expected<Val> outputNamed(GraphImporter &g, const std::string &name
   auto names = outputNames(g);
   if (!llvm::is_contained(names, name)) {
     std::string n = nearest(name, names);
-    return error(
-        "--loss: the model has no output '" + name + "'" +
-        (n.empty() ? "; it has " + llvm::join(names, ", ") : "; did you mean '" + n + "'?"));
+    return error("--loss: the model has no output '" + name + "'" +
+                 (n.empty() ? "; it has " + llvm::join(names, ", ") : "; did you mean '" + n + "'?"));
   }
   const Val *v = g.main.find(name);
   if (!v)
@@ -126,10 +121,8 @@ static llvm::Expected<Val> outputNamed(GraphImporter &g, const std::string &name
 
 static llvm::Expected<Val> scalarLoss(const Val &v, const std::string &name) {
   if (!v.isFloat() || v.count() != 1)
-    return error(
-        "output '" + name + "' is " + v.type.str() +
-        ", a loss must be one floating-point number; add one with --loss=\"cross_entropy(" + name +
-        ", labels)\"");
+    return error("output '" + name + "' is " + v.type.str() +
+                 ", a loss must be one floating-point number; add one with --loss=\"cross_entropy(" + name + ", labels)\"");
   return v;
 }
 
@@ -145,12 +138,10 @@ static llvm::Expected<Val> defaultLoss(GraphImporter &g, std::string &name) {
   auto names = outputNames(g);
   std::string first = names.empty() ? "y" : names[0];
   if (found.empty())
-    return error("no output of the model is a scalar that could be the loss (outputs: " +
-                 llvm::join(names, ", ") + "); add one with --loss=\"cross_entropy(" + first +
-                 ", labels)\", \"mse(" + first + ", target)\" or \"bce_with_logits(" + first +
-                 ", target)\", or compile for inference with --loss=none");
-  return error("several outputs could be the loss: " + llvm::join(found, ", ") +
-               "; choose one with --loss=" + found[0]);
+    return error("no output of the model is a scalar that could be the loss (outputs: " + llvm::join(names, ", ") +
+                 "); add one with --loss=\"cross_entropy(" + first + ", labels)\", \"mse(" + first +
+                 ", target)\" or \"bce_with_logits(" + first + ", target)\", or compile for inference with --loss=none");
+  return error("several outputs could be the loss: " + llvm::join(found, ", ") + "; choose one with --loss=" + found[0]);
 }
 
 /// The target: an input of the model, or a new one.
@@ -173,8 +164,7 @@ static Val elementLoss(GraphImporter &g, const LossSpec &spec, const Val &y) {
   Emitter &e = g.e;
   Val t = targetInput(g, spec.target, y.type);
   if (t.dims() != y.dims())
-    invalid("--loss: '" + spec.output + "' is " + y.type.str() + ", '" + spec.target + "' is " +
-            t.type.str());
+    invalid("--loss: '" + spec.output + "' is " + y.type.str() + ", '" + spec.target + "' is " + t.type.str());
   t = e.cast(t, y.elem());
   Val each;
   if (spec.kind == LossSpec::MeanSquare) {
@@ -184,22 +174,20 @@ static Val elementLoss(GraphImporter &g, const LossSpec &spec, const Val &y) {
     each = e.sub(e(ops::softplus, y), e.mul(y, t));
   }
   Dims all = allAxes(0, each.rank());
-  return spec.reduction == "sum" ? e.sum(each, all, Emitter::Keep::Nothing)
-                                 : e.mean(each, all, Emitter::Keep::Nothing);
+  return spec.reduction == "sum" ? e.sum(each, all, Emitter::Keep::Nothing) : e.mean(each, all, Emitter::Keep::Nothing);
 }
 
 static Val classLoss(GraphImporter &g, const LossSpec &spec, Val logits) {
   Emitter &e = g.e;
   if (logits.rank() < 1 || (logits.rank() == 4 && !spec.axis))
-    invalid("--loss: '" + spec.output + "' is " + logits.type.str() +
-            "; say which axis holds the classes: axis=1 or axis=-1");
+    invalid("--loss: '" + spec.output + "' is " + logits.type.str() + "; say which axis holds the classes: axis=1 or axis=-1");
   int64_t axis = normalAxis(spec.axis.value_or(-1), logits.rank());
   Dims d(logits.dims().begin(), logits.dims().end());
   d.erase(d.begin() + axis);
   Val labels = targetInput(g, spec.target, Type(Elem::I64, d));
   if (labels.dims() != llvm::ArrayRef<int64_t>(d) || !isInteger(labels.elem()))
-    invalid("--loss: '" + spec.target + "' is " + labels.type.str() + ", labels of " +
-            logits.type.str() + " are " + Type(Elem::I64, d).str());
+    invalid("--loss: '" + spec.target + "' is " + labels.type.str() + ", labels of " + logits.type.str() + " are " +
+            Type(Elem::I64, d).str());
   g.noteRange(labels, 0, logits.dim(axis) - 1, spec.ignore);
   labels = e.cast(labels, Elem::I64);
   Dims perm = allAxes(0, logits.rank());
@@ -209,8 +197,7 @@ static Val classLoss(GraphImporter &g, const LossSpec &spec, Val logits) {
   if (spec.kind == LossSpec::CrossEntropyShifted) {
     int64_t time = logits.rank() - 2;
     if (time < 0 || logits.dim(time) < 2)
-      invalid("--loss: '" + spec.output + "' is " + logits.type.str() +
-              ", which has no axis to shift along");
+      invalid("--loss: '" + spec.output + "' is " + logits.type.str() + ", which has no axis to shift along");
     logits = e.slice(logits, time, 0, logits.dim(time) - 1);
     labels = e.slice(labels, time, 1, labels.dim(time));
   }
@@ -221,8 +208,7 @@ static Val classLoss(GraphImporter &g, const LossSpec &spec, Val logits) {
   c.ignore = spec.ignore;
   c.smoothing = spec.smoothing;
   Val rows = crossEntropyRows(e, c);
-  return spec.reduction == "sum" ? e.sum(rows, {0}, Emitter::Keep::Nothing)
-                                 : meanOverValid(e, rows, c.labels, c);
+  return spec.reduction == "sum" ? e.sum(rows, {0}, Emitter::Keep::Nothing) : meanOverValid(e, rows, c.labels, c);
 }
 
 llvm::Expected<Val> zcc::buildLoss(GraphImporter &g, const LossSpec &spec, std::string &name) {
@@ -249,8 +235,7 @@ llvm::Expected<Val> zcc::buildLoss(GraphImporter &g, const LossSpec &spec, std::
     return asScalar(std::move(y));
   }
   if (!y->isFloat())
-    return error("--loss: output '" + spec.output + "' is " + y->type.str() +
-                 ", not floating point");
+    return error("--loss: output '" + spec.output + "' is " + y->type.str() + ", not floating point");
   Loc outer = g.e.loc;
   g.e.loc = makeLoc("loss", spec.kind == LossSpec::MeanSquare           ? "mse"
                             : spec.kind == LossSpec::BinaryCrossEntropy ? "bce_with_logits"

@@ -6,14 +6,7 @@
 namespace zcc {
 
 struct LossSpec {
-  enum Kind {
-    Default,
-    Output,
-    CrossEntropy,
-    CrossEntropyShifted,
-    MeanSquare,
-    BinaryCrossEntropy
-  } kind = Default;
+  enum Kind { Default, Output, CrossEntropy, CrossEntropyShifted, MeanSquare, BinaryCrossEntropy } kind = Default;
   std::string output; ///< of the model
   std::string target; ///< an input; added if the model has none of that name
   std::optional<int64_t> axis;

@@ -21,9 +21,7 @@ void Problems::unsupported(const std::string &what, const Loc &where) {
     at->nodes.push_back(name);
 }
 
-void Problems::invalid(const std::string &what, const Loc &where) {
-  add(errorAt(where, what));
-}
+void Problems::invalid(const std::string &what, const Loc &where) { add(errorAt(where, what)); }
 
 void Problems::add(llvm::Error e) {
   if (!e)
@@ -40,8 +38,7 @@ llvm::Error Problems::take(StringRef file) const {
   if (seen_.empty())
     return rest;
   bool one = seen_.size() == 1;
-  bool operators =
-      llvm::all_of(seen_, [](const Seen &s) { return !StringRef(s.what).contains(" with "); });
+  bool operators = llvm::all_of(seen_, [](const Seen &s) { return !StringRef(s.what).contains(" with "); });
   std::string s = std::to_string(seen_.size());
   s += operators ? (one ? " operator is" : " operators are") : (one ? " thing is" : " things are");
   s += " not supported";
@@ -77,8 +74,7 @@ bool Scope::hasFailed(StringRef name) const {
 // ---- nodes
 
 NodeImport::NodeImport(GraphImporter &g, Scope &s, const onnx_pb::NodeProto &n)
-    : graph(g), scope(s), e(g.e), node(n), op(n.op_type()), opset(s.opset),
-      results_(n.output_size()) {
+    : graph(g), scope(s), e(g.e), node(n), op(n.op_type()), opset(s.opset), results_(n.output_size()) {
   for (auto &a : n.attribute()) {
     if (a.ref_attr_name().empty()) {
       attributes_[a.name()] = &a;
@@ -105,9 +101,7 @@ void NodeImport::setInput(unsigned i, Val v) {
 }
 
 unsigned NodeImport::outputs() const { return unsigned(node.output_size()); }
-bool NodeImport::wants(unsigned i) const {
-  return int(i) < node.output_size() && !node.output(int(i)).empty();
-}
+bool NodeImport::wants(unsigned i) const { return int(i) < node.output_size() && !node.output(int(i)).empty(); }
 
 void NodeImport::out(unsigned i, Val v) {
   if (results_.size() > i)
@@ -175,8 +169,7 @@ std::vector<double> NodeImport::floats(const char *name) {
 
 std::vector<std::string> NodeImport::strings(const char *name) {
   auto *a = attr(name);
-  return a ? std::vector<std::string>(a->strings().begin(), a->strings().end())
-           : std::vector<std::string>();
+  return a ? std::vector<std::string>(a->strings().begin(), a->strings().end()) : std::vector<std::string>();
 }
 
 const onnx_pb::TensorProto *NodeImport::tensor(const char *name) {

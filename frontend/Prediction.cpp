@@ -3,7 +3,7 @@
 // Nodes that read a parameter, and those before them, are the model; what comes after may be the loss. Labels are the inputs
 // that only the loss reads. Of the values that every way from a parameter to the loss goes through, the last one into which no
 // label has gone is the prediction.
-#include "frontend/ExportIndex.h"
+#include "frontend/onnx/ExportIndex.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
@@ -22,9 +22,9 @@ struct Node {
 
 struct Flow {
   std::string name;
-  int maker = -1, lastReader = -1;           ///< nodes; the readers are those that the loss needs
+  int maker = -1, lastReader = -1; ///< nodes; the readers are those that the loss needs
   bool isInput = false;
-  bool isTrained = false, isData = false;    ///< comes from a trained initializer; from an input
+  bool isTrained = false, isData = false;       ///< comes from a trained initializer; from an input
   bool isFromLabel = false, meetsLabel = false; ///< comes from a label alone; with a parameter, too
   bool feedsModel = false;
   bool isActivation() const { return isTrained && isData; }
@@ -32,8 +32,7 @@ struct Flow {
 
 class Finder {
 public:
-  Finder(const onnx_pb::GraphProto &graph, const GraphValues &types, const llvm::StringSet<> &trained)
-      : types(types) {
+  Finder(const onnx_pb::GraphProto &graph, const GraphValues &types, const llvm::StringSet<> &trained) : types(types) {
     for (auto &o : graph.output())
       outputs.insert(o.name());
     for (const auto &name : trained.keys())
@@ -124,8 +123,7 @@ private:
       bool fromLabel = reads(n, [](auto &v) { return v.isFromLabel; });
       for (int r : n.results) {
         values[r].isFromLabel = fromLabel && !values[r].isTrained;
-        values[r].meetsLabel = reads(n, [](auto &v) { return v.meetsLabel; }) ||
-                               (fromLabel && values[r].isTrained && !n.isModel);
+        values[r].meetsLabel = reads(n, [](auto &v) { return v.meetsLabel; }) || (fromLabel && values[r].isTrained && !n.isModel);
       }
     }
   }
@@ -196,8 +194,7 @@ private:
 
 } // namespace
 
-Prediction zcc::findPrediction(const onnx_pb::GraphProto &graph, const GraphValues &values,
-                               const llvm::StringSet<> &trained) {
+Prediction zcc::findPrediction(const onnx_pb::GraphProto &graph, const GraphValues &values, const llvm::StringSet<> &trained) {
   if (!values.lossOf.empty())
     return {values.lossOf, ""};
   if (!values.loss.empty())

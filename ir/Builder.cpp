@@ -8,15 +8,13 @@ using namespace zcc;
 using llvm::ArrayRef;
 using llvm::StringRef;
 
-llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs,
-                                        StringRef name) {
+llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs, StringRef name) {
   if ((&op == &ops::addend || &op == &ops::shard) && !attrs.has("ranks"))
     attrs.set("ranks", int64_t(fn.module->ranks));
   llvm::SmallVector<const Type *, 4> types;
   for (Value *v : operands)
     types.push_back(v ? &v->type : nullptr);
-  auto results = callsBodies(op) ? typesByBodies(op, types, attrs, *fn.module)
-                                 : inferTypes(op, types, attrs);
+  auto results = callsBodies(op) ? typesByBodies(op, types, attrs, *fn.module) : inferTypes(op, types, attrs);
   if (!results)
     return results.takeError();
   Node *n = fn.insert(std::make_unique<Node>(&op, loc), before);
@@ -36,8 +34,7 @@ Node *Builder::node(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs, St
   auto n = tryMake(op, operands, std::move(attrs), name);
   if (!n) {
     std::string text = llvm::toString(n.takeError());
-    llvm::report_fatal_error(llvm::Twine("node ") + describe(loc) + ": made '" + op.name +
-                             "' wrongly: " + text);
+    llvm::report_fatal_error(llvm::Twine("node ") + describe(loc) + ": made '" + op.name + "' wrongly: " + text);
   }
   return *n;
 }
@@ -56,8 +53,7 @@ Value *Builder::splat(double v, Type t) {
 }
 
 Value *Builder::ints(ArrayRef<int64_t> v) {
-  return make(ops::constant, {},
-              {{"value", v.vec()}, {"elem", "i64"}, {"dims", std::vector{int64_t(v.size())}}});
+  return make(ops::constant, {}, {{"value", v.vec()}, {"elem", "i64"}, {"dims", std::vector{int64_t(v.size())}}});
 }
 
 // ---- shapes
@@ -89,9 +85,7 @@ Value *Builder::expand(Value *v, ArrayRef<int64_t> dims) {
   return make(ops::broadcast, {v}, {{"dims", dims.vec()}});
 }
 
-Value *Builder::cast(Value *v, Elem e) {
-  return v->type.elem == e ? v : make(ops::cast, {v}, {{"to", elemName(e).str()}});
-}
+Value *Builder::cast(Value *v, Elem e) { return v->type.elem == e ? v : make(ops::cast, {v}, {{"to", elemName(e).str()}}); }
 
 Value *Builder::slice(Value *v, int axis, int64_t start, int64_t end, int64_t step) {
   const Dims &d = v->type.dims;
@@ -151,13 +145,10 @@ private:
 
 static const OpDef &opOf(const Scalar &s) {
   static const std::pair<StringRef, const OpDef *> operators[] = {
-      {"+", &ops::add},         {"*", &ops::mul},    {"/", &ops::div},
-      {"<", &ops::lt},          {"<=", &ops::le},    {">", &ops::gt},
-      {">=", &ops::ge},         {"==", &ops::eq},    {"!=", &ops::ne},
-      {"&&", &ops::and_},       {"||", &ops::or_},   {"!", &ops::not_},
-      {"&", &ops::bit_and},     {"|", &ops::bit_or}, {"^", &ops::bit_xor},
-      {"~", &ops::bit_not},     {"?", &ops::select}, {"<<", &ops::shift_left},
-      {">>", &ops::shift_right}};
+      {"+", &ops::add},     {"*", &ops::mul},    {"/", &ops::div},         {"<", &ops::lt},          {"<=", &ops::le},
+      {">", &ops::gt},      {">=", &ops::ge},    {"==", &ops::eq},         {"!=", &ops::ne},         {"&&", &ops::and_},
+      {"||", &ops::or_},    {"!", &ops::not_},   {"&", &ops::bit_and},     {"|", &ops::bit_or},      {"^", &ops::bit_xor},
+      {"~", &ops::bit_not}, {"?", &ops::select}, {"<<", &ops::shift_left}, {">>", &ops::shift_right}};
   if (s.text == "-")
     return s.kind == Scalar::Unary ? ops::neg : ops::sub;
   for (auto &[sign, op] : operators)
@@ -217,8 +208,7 @@ std::optional<Item> ExprBuilder::simplified(const Scalar &s, ArrayRef<Item> a) {
   StringRef op = s.text;
   if ((op == "*" || op == "+") && is(0, op == "*"))
     return a[1];
-  if (((op == "*" || op == "/" || op == "pow") && is(1, 1)) ||
-      ((op == "+" || op == "-") && is(1, 0)))
+  if (((op == "*" || op == "/" || op == "pow") && is(1, 1)) || ((op == "+" || op == "-") && is(1, 0)))
     return a[0];
   if (op == "*" && (is(0, -1) || is(1, -1)))
     return Item{make(ops::neg, {a[is(0, -1)].value})};
@@ -258,9 +248,7 @@ Item ExprBuilder::build(const Scalar &s) {
   return {make(opOf(s), operands)};
 }
 
-Value *ExprBuilder::run(const Scalar &s) {
-  return materialize(build(s), names[0].second->type.elem);
-}
+Value *ExprBuilder::run(const Scalar &s) { return materialize(build(s), names[0].second->type.elem); }
 
 Value *Builder::expr(StringRef text, ArrayRef<std::pair<StringRef, Value *>> names) {
   auto s = parseScalar(text);

@@ -16,23 +16,20 @@ public:
   Builder(Function &f, Node *b, Loc l) : fn(f), before(b), loc(std::move(l)) {}
 
   /// An `addend` or `shard` is one of as many as the module has ranks unless the attribute says otherwise.
-  llvm::Expected<Node *> tryMake(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {},
-                                 llvm::StringRef name = "");
-  Node *node(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {},
-             llvm::StringRef name = "");
-  Value *make(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {},
-              llvm::StringRef name = "") {
+  llvm::Expected<Node *> tryMake(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {}, llvm::StringRef name = "");
+  Node *node(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {}, llvm::StringRef name = "");
+  Value *make(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {}, llvm::StringRef name = "") {
     return node(op, operands, std::move(attrs), name)->result();
   }
 
   // The constants and shapes that rules need; each returns its input where nothing would change.
-  Value *scalar(double v, Elem e);                         ///< constant node, f32[] (splat)
-  Value *splat(double v, Type t);                          ///< constant node of a type
-  Value *ints(llvm::ArrayRef<int64_t> v);                  ///< constant node i64[n]
+  Value *scalar(double v, Elem e);        ///< constant node, f32[] (splat)
+  Value *splat(double v, Type t);         ///< constant node of a type
+  Value *ints(llvm::ArrayRef<int64_t> v); ///< constant node i64[n]
   Value *reshape(Value *v, llvm::ArrayRef<int64_t> dims);
   Value *transpose(Value *v, llvm::ArrayRef<int64_t> perm);
-  Value *swapLast(Value *v);                               ///< the last two axes
-  Value *expand(Value *v, llvm::ArrayRef<int64_t> dims);   ///< numpy broadcast to dims
+  Value *swapLast(Value *v);                             ///< the last two axes
+  Value *expand(Value *v, llvm::ArrayRef<int64_t> dims); ///< numpy broadcast to dims
   Value *cast(Value *v, Elem e);
   Value *slice(Value *v, int axis, int64_t start, int64_t end, int64_t step = 1);
   Value *reduceSum(Value *v, llvm::ArrayRef<int64_t> axes); ///< keeps the axes, as 1

@@ -22,8 +22,7 @@ llvm::SmallVector<Function *, 2> zcc::bodiesOf(const Node &n) {
   return out;
 }
 
-void zcc::copyNodes(llvm::ArrayRef<Node *> nodes, Function &to,
-                    llvm::DenseMap<const Value *, Value *> &map) {
+void zcc::copyNodes(llvm::ArrayRef<Node *> nodes, Function &to, llvm::DenseMap<const Value *, Value *> &map) {
   for (const Node *n : nodes) {
     Node *c = to.insert(std::make_unique<Node>(n->op, n->loc));
     c->attrs = n->attrs;
@@ -43,8 +42,8 @@ void zcc::copyNodes(llvm::ArrayRef<Node *> nodes, Function &to,
 // ---- types
 
 ScanForm::ScanForm(const Node &n)
-    : carried(unsigned(n.attrs.i("carried"))), scanned(unsigned(n.attrs.i("scanned"))),
-      trips(n.attrs.i("trips")), reverse(n.attrs.i("reverse") != 0) {
+    : carried(unsigned(n.attrs.i("carried"))), scanned(unsigned(n.attrs.i("scanned"))), trips(n.attrs.i("trips")),
+      reverse(n.attrs.i("reverse") != 0) {
   if (scanned)
     trips = n.operand(carried)->type.dims[0];
 }
@@ -58,12 +57,11 @@ static llvm::Expected<const Function *> bodyNamed(const Module &m, const std::st
 
 static llvm::Error checkArgs(const Function &body, llvm::ArrayRef<Type> given) {
   if (body.args.size() != given.size())
-    return error("body '@" + body.name + "' takes " + Twine(body.args.size()) + " arguments, not " +
-                 Twine(given.size()));
+    return error("body '@" + body.name + "' takes " + Twine(body.args.size()) + " arguments, not " + Twine(given.size()));
   for (unsigned i = 0; i < given.size(); ++i)
     if (body.args[i]->type != given[i])
-      return error("argument '%" + body.args[i]->name + "' of body '@" + body.name + "' is " +
-                   body.args[i]->type.str() + ", but it gets " + given[i].str());
+      return error("argument '%" + body.args[i]->name + "' of body '@" + body.name + "' is " + body.args[i]->type.str() +
+                   ", but it gets " + given[i].str());
   return llvm::Error::success();
 }
 
@@ -79,8 +77,7 @@ static llvm::Expected<Types> scanTypes(Operands t, const Attrs &a, const Module 
     return body.takeError();
   int64_t carried = a.i("carried"), scanned = a.i("scanned"), trips = a.i("trips");
   if (carried < 0 || scanned < 0 || carried + scanned > int64_t(t.size()))
-    return error(Twine(carried) + " carried and " + Twine(scanned) + " scanned of " +
-                 Twine(t.size()) + " operands");
+    return error(Twine(carried) + " carried and " + Twine(scanned) + " scanned of " + Twine(t.size()) + " operands");
   if (scanned && trips)
     return error("'trips' is given by what is scanned");
   std::vector<Type> given;
@@ -91,8 +88,7 @@ static llvm::Expected<Types> scanTypes(Operands t, const Attrs &a, const Module 
     if (t[i]->isScalar())
       return error("a scalar cannot be scanned");
     if (i > carried && t[i]->dims[0] != trips)
-      return error("scanned tensors have " + Twine(trips) + " and " + Twine(t[i]->dims[0]) +
-                   " slices");
+      return error("scanned tensors have " + Twine(trips) + " and " + Twine(t[i]->dims[0]) + " slices");
     trips = t[i]->dims[0];
     given.back().dims.erase(given.back().dims.begin());
   }
@@ -104,13 +100,12 @@ static llvm::Expected<Types> scanTypes(Operands t, const Attrs &a, const Module 
   for (int64_t i = 0; i < int64_t((*body)->results.size()); ++i) {
     const Type &r = (*body)->results[i]->type;
     if (i < carried && r != given[i])
-      return error("body '@" + (*body)->name + "' makes carried value " + Twine(i) + " " + r.str() +
-                   ", it was " + given[i].str());
+      return error("body '@" + (*body)->name + "' makes carried value " + Twine(i) + " " + r.str() + ", it was " +
+                   given[i].str());
     out.push_back(i < carried ? r : stacked(trips, r));
   }
   if (int64_t(out.size()) < carried)
-    return error("body '@" + (*body)->name + "' returns " + Twine(out.size()) + " of " +
-                 Twine(carried) + " carried values");
+    return error("body '@" + (*body)->name + "' returns " + Twine(out.size()) + " of " + Twine(carried) + " carried values");
   return out;
 }
 
@@ -137,8 +132,7 @@ static llvm::Expected<Types> condTypes(Operands t, const Attrs &a, const Module 
   return out;
 }
 
-llvm::Expected<Types> zcc::typesByBodies(const OpDef &op, Operands operands, const Attrs &attrs,
-                                         const Module &m) {
+llvm::Expected<Types> zcc::typesByBodies(const OpDef &op, Operands operands, const Attrs &attrs, const Module &m) {
   for (const Type *t : operands)
     if (!t)
       return error("no operand may be left out");
@@ -151,8 +145,7 @@ llvm::Expected<Types> zcc::typesByBodies(const OpDef &op, Operands operands, con
 
 // ---- who names whom
 
-static void visit(Function *f, llvm::SmallPtrSetImpl<const Function *> &seen,
-                  std::vector<Function *> &out) {
+static void visit(Function *f, llvm::SmallPtrSetImpl<const Function *> &seen, std::vector<Function *> &out) {
   if (!seen.insert(f).second)
     return;
   for (auto &n : f->nodes)
@@ -211,8 +204,7 @@ void zcc::unshareBodies(Module &m) {
   }
 }
 
-static bool reaches(const Function &from, const Function &to,
-                    llvm::SmallPtrSetImpl<const Function *> &seen) {
+static bool reaches(const Function &from, const Function &to, llvm::SmallPtrSetImpl<const Function *> &seen) {
   for (auto &n : from.nodes)
     if (callsBodies(*n->op))
       for (const Function *body : bodiesOf(*n))

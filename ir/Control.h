@@ -24,8 +24,7 @@ bool callsBodies(const OpDef &op);
 /// The bodies that a node names, in the order of its record; nullptr for one that is not there.
 llvm::SmallVector<Function *, 2> bodiesOf(const Node &n);
 /// Result types of a node that names bodies, from theirs; an error if the operands do not fit.
-llvm::Expected<llvm::SmallVector<Type, 2>> typesByBodies(const OpDef &op,
-                                                         llvm::ArrayRef<const Type *> operands,
+llvm::Expected<llvm::SmallVector<Type, 2>> typesByBodies(const OpDef &op, llvm::ArrayRef<const Type *> operands,
                                                          const Attrs &attrs, const Module &m);
 
 /// What the operands and results of a `scan` are. Operands, and the body's arguments: carried values, scanned tensors

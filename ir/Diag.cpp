@@ -5,8 +5,7 @@
 using namespace zcc;
 using llvm::StringRef;
 
-Loc zcc::makeLoc(StringRef node, StringRef opType, StringRef source, StringRef code,
-                 StringRef scope) {
+Loc zcc::makeLoc(StringRef node, StringRef opType, StringRef source, StringRef code, StringRef scope) {
   auto l = std::make_shared<LocInfo>();
   if (!node.empty())
     l->nodes.push_back(node.str());
@@ -45,15 +44,13 @@ std::string zcc::describe(const Loc &l) {
 }
 
 llvm::Error zcc::error(const llvm::Twine &msg) {
-  return llvm::make_error<llvm::StringError>(msg.str(),
-                                             std::make_error_code(std::errc::invalid_argument));
+  return llvm::make_error<llvm::StringError>(msg.str(), std::make_error_code(std::errc::invalid_argument));
 }
 
 llvm::Error zcc::errorAt(const Loc &loc, const llvm::Twine &msg) {
   std::string s = describe(loc) + ": " + msg.str();
   if (loc && !loc->source.empty())
-    s += "\n" + loc->source + ": note: created here" +
-         (loc->code.empty() ? "" : ": '" + loc->code + "'");
+    s += "\n" + loc->source + ": note: created here" + (loc->code.empty() ? "" : ": '" + loc->code + "'");
   return llvm::make_error<llvm::StringError>(s, std::make_error_code(std::errc::invalid_argument));
 }
 

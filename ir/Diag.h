@@ -22,8 +22,8 @@ struct LocInfo {
 using Loc = std::shared_ptr<const LocInfo>;
 
 /// A location that names one ONNX node.
-Loc makeLoc(llvm::StringRef node, llvm::StringRef opType = "", llvm::StringRef source = "",
-            llvm::StringRef code = "", llvm::StringRef scope = "");
+Loc makeLoc(llvm::StringRef node, llvm::StringRef opType = "", llvm::StringRef source = "", llvm::StringRef code = "",
+            llvm::StringRef scope = "");
 /// The location of a node made from two: a's, then b's node names.
 Loc mergeLocs(const Loc &a, const Loc &b);
 /// "'/h.0/MatMul' (MatMul)", for messages; "line 3" for text.

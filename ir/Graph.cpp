@@ -37,14 +37,12 @@ double Attrs::f(const std::string &n, double otherwise) const {
 
 std::string Attrs::s(const std::string &n, StringRef otherwise) const {
   const Attr *a = find(n);
-  return a && std::holds_alternative<std::string>(*a) ? std::get<std::string>(*a)
-                                                      : otherwise.str();
+  return a && std::holds_alternative<std::string>(*a) ? std::get<std::string>(*a) : otherwise.str();
 }
 
 std::vector<int64_t> Attrs::ints(const std::string &n) const {
   const Attr *a = find(n);
-  return a && std::holds_alternative<std::vector<int64_t>>(*a) ? std::get<std::vector<int64_t>>(*a)
-                                                               : std::vector<int64_t>();
+  return a && std::holds_alternative<std::vector<int64_t>>(*a) ? std::get<std::vector<int64_t>>(*a) : std::vector<int64_t>();
 }
 
 std::vector<double> Attrs::floats(const std::string &n) const {
@@ -66,9 +64,7 @@ void Value::replaceAllUsesWith(Value *v) {
     Use u = uses.front();
     u.node->setOperand(u.index, v);
   }
-  auto replaceIn = [&](Function &f) {
-    std::replace(f.results.begin(), f.results.end(), this, v);
-  };
+  auto replaceIn = [&](Function &f) { std::replace(f.results.begin(), f.results.end(), this, v); };
   if (def && def->parent()) {
     replaceIn(*def->parent());
     return;
@@ -97,9 +93,7 @@ void Node::setOperand(unsigned i, Value *v) {
     places_[i] = v->uses.insert(v->uses.end(), {this, i});
 }
 
-void Node::addOperand(Value *v) {
-  setOperand(operands_.size(), v);
-}
+void Node::addOperand(Value *v) { setOperand(operands_.size(), v); }
 
 void Node::dropOperands() {
   for (unsigned i = 0; i < operands_.size(); ++i)
@@ -117,9 +111,7 @@ Node *Node::next() const {
   return i == parent_->nodes.end() ? nullptr : i->get();
 }
 
-Node *Node::prev() const {
-  return self_ == parent_->nodes.begin() ? nullptr : std::prev(self_)->get();
-}
+Node *Node::prev() const { return self_ == parent_->nodes.begin() ? nullptr : std::prev(self_)->get(); }
 
 void Node::moveBefore(Node *other) {
   if (other == this)
@@ -226,8 +218,7 @@ GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init
   if (byName_.count(unique))
     for (unsigned &i = numbers_[n]; byName_.count(unique); ++steps)
       unique = (n + "." + llvm::Twine(++i)).str();
-  globals.push_back(
-      std::make_unique<GlobalValue>(role, unique, std::move(t), std::move(init)));
+  globals.push_back(std::make_unique<GlobalValue>(role, unique, std::move(t), std::move(init)));
   byName_[unique] = globals.back().get();
   return globals.back().get();
 }
@@ -329,12 +320,29 @@ static std::string splatBytes(const Type &t, double v) {
       memcpy(s.data() + i * sizeof x, &x, sizeof x);
   };
   switch (t.elem) {
-  case Elem::F32: fill(float(v)); break;
-  case Elem::F64: fill(v); break;
-  case Elem::I64: case Elem::U64: fill(int64_t(v)); break;
-  case Elem::I32: case Elem::U32: fill(int32_t(v)); break;
-  case Elem::I16: case Elem::U16: fill(int16_t(v)); break;
-  case Elem::I8: case Elem::U8: case Elem::Bool: fill(int8_t(v)); break;
+  case Elem::F32:
+    fill(float(v));
+    break;
+  case Elem::F64:
+    fill(v);
+    break;
+  case Elem::I64:
+  case Elem::U64:
+    fill(int64_t(v));
+    break;
+  case Elem::I32:
+  case Elem::U32:
+    fill(int32_t(v));
+    break;
+  case Elem::I16:
+  case Elem::U16:
+    fill(int16_t(v));
+    break;
+  case Elem::I8:
+  case Elem::U8:
+  case Elem::Bool:
+    fill(int8_t(v));
+    break;
   case Elem::BF16: { // round to nearest even
     float f = float(v);
     uint32_t b;
@@ -342,7 +350,9 @@ static std::string splatBytes(const Type &t, double v) {
     fill(uint16_t((b + 0x7fff + (b >> 16 & 1)) >> 16));
     break;
   }
-  case Elem::F16: fill(_Float16(v)); break;
+  case Elem::F16:
+    fill(_Float16(v));
+    break;
   }
   return s;
 }
@@ -373,13 +383,12 @@ llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit)
       return error("'" + path.str() + "' is too short for '" + g.name + "'");
   }
   auto converted = [&](std::string bytes) {
-    return g.init.elem ? convertedBytes(bytes, g.type.withElem(*g.init.elem), g.type.elem)
-                       : bytes;
+    return g.init.elem ? convertedBytes(bytes, g.type.withElem(*g.init.elem), g.type.elem) : bytes;
   };
   if (g.init.encoding != "transposed")
     return converted(std::move(raw));
-  int64_t e = elemBytes(g.init.elem.value_or(g.type.elem)), rows = g.type.dims[g.type.ndim() - 2],
-          cols = g.type.dims.back(), mats = g.type.count() / (rows * cols);
+  int64_t e = elemBytes(g.init.elem.value_or(g.type.elem)), rows = g.type.dims[g.type.ndim() - 2], cols = g.type.dims.back(),
+          mats = g.type.count() / (rows * cols);
   std::string out(raw.size(), 0);
   for (int64_t m = 0; m < mats; ++m)
     for (int64_t r = 0; r < rows; ++r)

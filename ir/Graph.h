@@ -40,8 +40,8 @@ public:
   int64_t i(const std::string &n, int64_t otherwise = 0) const;
   double f(const std::string &n, double otherwise = 0) const; ///< integers count as numbers too
   std::string s(const std::string &n, llvm::StringRef otherwise = "") const;
-  std::vector<int64_t> ints(const std::string &n) const;      ///< empty if absent
-  std::vector<double> floats(const std::string &n) const;     ///< empty if absent
+  std::vector<int64_t> ints(const std::string &n) const;  ///< empty if absent
+  std::vector<double> floats(const std::string &n) const; ///< empty if absent
   auto begin() const { return map_.begin(); }
   auto end() const { return map_.end(); }
   bool empty() const { return map_.empty(); }
@@ -65,9 +65,9 @@ public:
   const Kind kind;
   std::string name; ///< without '%'
   Type type;
-  Node *def = nullptr;      ///< for a Result
-  unsigned index = 0;       ///< number of the result or argument
-  std::list<Use> uses;      ///< by nodes of all functions, oldest first; function results are not uses
+  Node *def = nullptr; ///< for a Result
+  unsigned index = 0;  ///< number of the result or argument
+  std::list<Use> uses; ///< by nodes of all functions, oldest first; function results are not uses
 
   bool hasUses() const { return !uses.empty(); }
   bool isGlobal() const { return kind == Global; }
@@ -78,8 +78,8 @@ public:
 /// How a global gets its first value.
 struct Init {
   enum Kind { Zero, Splat, File, Uniform, Normal, Copy } kind = Zero;
-  double a = 0, b = 0;   ///< Splat: a. Uniform: [a, b). Normal: mean a, standard deviation b
-  std::string file;      ///< File: path relative to the model's folder; empty: the module's constant data
+  double a = 0, b = 0; ///< Splat: a. Uniform: [a, b). Normal: mean a, standard deviation b
+  std::string file;    ///< File: path relative to the model's folder; empty: the module's constant data
   int64_t offset = 0, bytes = 0;
   /// File: how the bytes encode the tensor: "raw" (little-endian, row-major), or "transposed" (raw with the
   /// last two axes swapped).
@@ -94,8 +94,7 @@ struct Init {
 class GlobalValue : public Value {
 public:
   enum Role { Param, State, Const };
-  GlobalValue(Role r, std::string n, Type t, Init i)
-      : Value(Global, std::move(n), std::move(t)), role(r), init(std::move(i)) {}
+  GlobalValue(Role r, std::string n, Type t, Init i) : Value(Global, std::move(n), std::move(t)), role(r), init(std::move(i)) {}
   Role role;
   Init init;
   bool trained = false;  ///< Param only; printed as the attribute `trained`
@@ -190,8 +189,14 @@ private:
 
 /// Facts that passes establish; printed in the module's head, so a dump obeys the same contracts.
 enum class Property : uint32_t {
-  Differentiated = 1 << 0, Optimized = 1 << 1, Partitioned = 1 << 2, Gathered = 1 << 3, Reduced = 1 << 4,
-  Fused = 1 << 5, Scheduled = 1 << 6, Planned = 1 << 7,
+  Differentiated = 1 << 0,
+  Optimized = 1 << 1,
+  Partitioned = 1 << 2,
+  Gathered = 1 << 3,
+  Reduced = 1 << 4,
+  Fused = 1 << 5,
+  Scheduled = 1 << 6,
+  Planned = 1 << 7,
 };
 
 class Module {

@@ -14,8 +14,8 @@ using llvm::ArrayRef;
 
 /// Elements first .. first + n - 1 (row-major) of the view `offset + sum(i * stride)` over `dims`.
 template <typename T>
-static void readStrided(const T *src, int64_t offset, ArrayRef<int64_t> strides,
-                        ArrayRef<int64_t> dims, int64_t first, int64_t n, T *to) {
+static void readStrided(const T *src, int64_t offset, ArrayRef<int64_t> strides, ArrayRef<int64_t> dims, int64_t first, int64_t n,
+                        T *to) {
   Dims at(dims.size(), 0);
   for (int i = int(dims.size()) - 1; i >= 0; --i) {
     at[i] = first % dims[i];
@@ -67,9 +67,7 @@ public:
     if (!direct)
       buffer.resize(ScalarProgram::kBlock * sizeof(double));
   }
-  const void *block(int64_t first, int64_t n) {
-    return t.isFloat() ? read(t.f, first, n) : read(t.i, first, n);
-  }
+  const void *block(int64_t first, int64_t n) { return t.isFloat() ? read(t.f, first, n) : read(t.i, first, n); }
 
 private:
   const Tensor &t;
@@ -92,9 +90,7 @@ static void evalCast(const Tensor &x, Tensor &y) {
   int64_t n = y.count();
   for (int64_t e = 0; e < n; ++e) {
     if (y.isFloat())
-      y.f[e] = x.isFloat()                ? x.f[e]
-               : x.type.elem == Elem::U64 ? double(uint64_t(x.i[e]))
-                                          : double(x.i[e]);
+      y.f[e] = x.isFloat() ? x.f[e] : x.type.elem == Elem::U64 ? double(uint64_t(x.i[e])) : double(x.i[e]);
     else if (to == Elem::Bool)
       y.i[e] = x.isFloat() ? x.f[e] != 0 : x.i[e] != 0;
     else if (!x.isFloat())
@@ -258,9 +254,8 @@ llvm::Expected<Tensor> Run::initial(const GlobalValue &g) {
     seed = uint64_t((*s)->i[0]);
   }
   for (int64_t e = 0; e < t.count(); ++e)
-    t.f[e] = init.kind == Init::Uniform
-                 ? init.a + (init.b - init.a) * philoxUniform(seed, e, id, kPhiloxInit)
-                 : init.a + init.b * philoxNormal(seed, e, id, kPhiloxInit);
+    t.f[e] = init.kind == Init::Uniform ? init.a + (init.b - init.a) * philoxUniform(seed, e, id, kPhiloxInit)
+                                        : init.a + init.b * philoxNormal(seed, e, id, kPhiloxInit);
   roundAll(t, compute);
   return t;
 }
@@ -316,14 +311,12 @@ llvm::Expected<Tensors> Run::scan(Node &n, ArrayRef<const Tensor *> in) {
   for (int64_t k = 0; k < form.trips; ++k) {
     int64_t t = form.reverse ? form.trips - 1 - k : k;
     for (unsigned i = form.carried; i < form.carried + form.scanned; ++i)
-      withRow(const_cast<Tensor &>(*in[i]), args[i], t,
-              [](auto from, auto to, int64_t count) { std::copy_n(from, count, to); });
+      withRow(const_cast<Tensor &>(*in[i]), args[i], t, [](auto from, auto to, int64_t count) { std::copy_n(from, count, to); });
     auto out = runFunction(*body, args, memory, compute);
     if (!out)
       return out;
     for (unsigned i = form.carried; i < out->size(); ++i)
-      withRow(results[i], (*out)[i], t,
-              [](auto to, auto from, int64_t count) { std::copy_n(from, count, to); });
+      withRow(results[i], (*out)[i], t, [](auto to, auto from, int64_t count) { std::copy_n(from, count, to); });
     for (unsigned i = 0; i < form.carried; ++i)
       args[i] = std::move((*out)[i]);
   }
@@ -396,13 +389,13 @@ llvm::Error Run::execute(Node &n) {
 
 llvm::Expected<Tensors> Run::run(ArrayRef<Tensor> args) {
   if (args.size() != f.args.size())
-    return error(llvm::Twine("'@") + f.name + "' takes " + llvm::Twine(f.args.size()) +
-                 " arguments, got " + llvm::Twine(args.size()));
+    return error(llvm::Twine("'@") + f.name + "' takes " + llvm::Twine(f.args.size()) + " arguments, got " +
+                 llvm::Twine(args.size()));
   countUses();
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i].type != f.args[i]->type)
-      return error(llvm::Twine("argument '%") + f.args[i]->name + "' is " + f.args[i]->type.str() +
-                   ", got " + args[i].type.str());
+      return error(llvm::Twine("argument '%") + f.args[i]->name + "' is " + f.args[i]->type.str() + ", got " +
+                   args[i].type.str());
     values[f.args[i].get()] = args[i];
   }
   for (auto &n : f.nodes)
@@ -418,7 +411,6 @@ llvm::Expected<Tensors> Run::run(ArrayRef<Tensor> args) {
   return results;
 }
 
-llvm::Expected<Tensors> zcc::runFunction(Function &f, ArrayRef<Tensor> args, Memory &memory,
-                                         Compute c) {
+llvm::Expected<Tensors> zcc::runFunction(Function &f, ArrayRef<Tensor> args, Memory &memory, Compute c) {
   return Run(f, memory, c).run(args);
 }

@@ -35,14 +35,13 @@ std::string convertedBytes(llvm::StringRef bytes, const Type &from, Elem to);
 void copyStrided(const Tensor &src, int64_t offset, llvm::ArrayRef<int64_t> strides, Tensor &dst);
 
 /// Evaluates one node on given operands (nullptr for one left out).
-llvm::Expected<std::vector<Tensor>> evalNode(Node &n, llvm::ArrayRef<const Tensor *> in,
-                                             Compute c = Compute::F32);
+llvm::Expected<std::vector<Tensor>> evalNode(Node &n, llvm::ArrayRef<const Tensor *> in, Compute c = Compute::F32);
 
 /// Values of globals over calls: `assign` writes them.
 using Memory = std::map<const Value *, Tensor>;
 /// Runs a function. Globals not in `memory` are taken from their Init (files read, zero, splat;
 /// random inits drawn). Collectives need ranks == 1, where they are copies.
-llvm::Expected<std::vector<Tensor>> runFunction(Function &f, llvm::ArrayRef<Tensor> args,
-                                                Memory &memory, Compute c = Compute::F32);
+llvm::Expected<std::vector<Tensor>> runFunction(Function &f, llvm::ArrayRef<Tensor> args, Memory &memory,
+                                                Compute c = Compute::F32);
 
 } // namespace zcc

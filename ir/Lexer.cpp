@@ -7,9 +7,7 @@
 using namespace zcc;
 using llvm::StringRef;
 
-static bool isNameChar(char c) {
-  return llvm::isAlnum(c) || c == '_' || c == '.' || c == '$' || c == '/' || c == '-';
-}
+static bool isNameChar(char c) { return llvm::isAlnum(c) || c == '_' || c == '.' || c == '$' || c == '/' || c == '-'; }
 static bool isWordChar(char c) { return llvm::isAlnum(c) || c == '_' || c == '.' || c == '-'; }
 
 // ---- reading
@@ -188,8 +186,8 @@ void zcc::printName(llvm::raw_ostream &os, StringRef name) {
 }
 
 void zcc::printKey(llvm::raw_ostream &os, StringRef name) {
-  bool isWord = !name.empty() && !llvm::isDigit(name[0]) && name[0] != '-' && name[0] != '.' &&
-                llvm::all_of(name, isWordChar) && name != "inf" && name != "nan";
+  bool isWord = !name.empty() && !llvm::isDigit(name[0]) && name[0] != '-' && name[0] != '.' && llvm::all_of(name, isWordChar) &&
+                name != "inf" && name != "nan";
   if (isWord)
     os << name;
   else
@@ -230,8 +228,7 @@ void zcc::printAttr(llvm::raw_ostream &os, const Attr &a) {
     os << ']';
   } else {
     os << '[';
-    llvm::interleaveComma(std::get<std::vector<double>>(a), os,
-                          [&](double x) { printFloat(os, x); });
+    llvm::interleaveComma(std::get<std::vector<double>>(a), os, [&](double x) { printFloat(os, x); });
     os << ']';
   }
 }

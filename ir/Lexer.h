@@ -18,9 +18,7 @@ struct Token {
 
   const char *begin() const { return text.data(); }
   llvm::SMLoc loc() const { return llvm::SMLoc::getFromPointer(text.data()); }
-  llvm::SMRange range() const {
-    return {loc(), llvm::SMLoc::getFromPointer(text.data() + text.size())};
-  }
+  llvm::SMRange range() const { return {loc(), llvm::SMLoc::getFromPointer(text.data() + text.size())}; }
   bool is(llvm::StringRef s) const { return (kind == Punct || kind == Word) && text == s; }
 };
 

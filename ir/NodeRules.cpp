@@ -69,8 +69,7 @@ static bool fits(AttrKind kind, const Attr &a) {
 
 /// Whether integers leave room for what type rules add and multiply.
 static bool inRange(const AttrDef &d, const Attr &a) {
-  constexpr int64_t kMost = int64_t(1) << 62, kMostListed = int64_t(1) << 55,
-                    kMostElements = kMostListed;
+  constexpr int64_t kMost = int64_t(1) << 62, kMostListed = int64_t(1) << 55, kMostElements = kMostListed;
   if (auto *i = std::get_if<int64_t>(&a))
     return d.kind != AttrKind::Int || (-kMost <= *i && *i <= kMost);
   auto *list = std::get_if<std::vector<int64_t>>(&a);
@@ -94,18 +93,14 @@ std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
     if (!a && !d.otherwise)
       return ("[V1] '" + name + "' needs the attribute '" + d.name + "'").str();
     if (a && !fits(d.kind, *a))
-      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + kindName(d.kind) +
-              "'")
-          .str();
+      return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is of kind '" + kindName(d.kind) + "'").str();
     if (a && !inRange(d, *a))
       return ("[V1] attribute '" + Twine(d.name) + "' of '" + name + "' is out of range").str();
   }
   return "";
 }
 
-static bool canStart(const OpDef *op) {
-  return op && (op->collective != Collective::None || op == &ops::copy);
-}
+static bool canStart(const OpDef *op) { return op && (op->collective != Collective::None || op == &ops::copy); }
 
 std::string zcc::checkForm(const Node &n) {
   const OpDef *op = performed(n);
@@ -114,8 +109,7 @@ std::string zcc::checkForm(const Node &n) {
   unsigned defs = op->numOperandDefs(), size = n.numOperands();
   bool variadic = defs && (op->operands[defs - 1].flags & OperandDef::Variadic);
   if (size > defs && !variadic)
-    return ("[V1] '" + Twine(op->name) + "' takes " + Twine(defs) + " operands, not " + Twine(size))
-        .str();
+    return ("[V1] '" + Twine(op->name) + "' takes " + Twine(defs) + " operands, not " + Twine(size)).str();
   for (unsigned i = 0; i < std::max(size, defs); ++i) {
     int flags = op->operands[std::min(i, defs - 1)].flags;
     bool mayMiss = (flags & OperandDef::Optional) || ((flags & OperandDef::Variadic) && i >= size);
@@ -131,9 +125,7 @@ std::string zcc::checkForm(const Node &n) {
 static bool sumsOverRanks(const OpDef &op) { return op.isReduction() || &op == &ops::sum_ranks; }
 
 /// Moves bytes without looking at them: takes any shard in any space.
-static bool moves(const OpDef &op) {
-  return llvm::is_contained({&ops::copy, &ops::wait, &ops::release, &ops::assign}, &op);
-}
+static bool moves(const OpDef &op) { return llvm::is_contained({&ops::copy, &ops::wait, &ops::release, &ops::assign}, &op); }
 
 /// Whether an addend may be operand `i`: the result is then the addend of what the operator does to
 /// the sum.
@@ -162,16 +154,15 @@ static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
 static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
   // The whole sum of a shard is an addend.
-  if (moves(op) || op.collective == Collective::Gather ||
-      llvm::is_contained({&ops::fused, &ops::reduce_sum}, &op))
+  if (moves(op) || op.collective == Collective::Gather || llvm::is_contained({&ops::fused, &ops::reduce_sum}, &op))
     return "";
   if (!op.isElementwise())
     return "is partitioned (" + t.str() + "); it must be gathered first";
   for (unsigned k = 0; k < n.numOperands(); ++k) {
     const Type &o = n.operand(k)->type;
     if (!o.isScalar() && (o.shards != t.shards || o.dims != t.dims))
-      return "is partitioned (" + t.str() + "), operand '" + operandName(op, k) + "' is " +
-             o.str() + "; elementwise operators take equal shards";
+      return "is partitioned (" + t.str() + "), operand '" + operandName(op, k) + "' is " + o.str() +
+             "; elementwise operators take equal shards";
   }
   return "";
 }
@@ -192,8 +183,7 @@ std::string zcc::checkPlacement(const Node &n) {
     else if (t.isPartitioned() && !t.isFuture)
       broken = checkShards(n, *op, i);
     if (broken.empty() && t.space != Space::Device && !moves(*op))
-      broken =
-          "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
+      broken = "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
     if (!broken.empty())
       return "[V2] operand '" + operandName(*op, i) + "' of '" + op->name + "' " + broken;
   }
@@ -222,12 +212,11 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
   if (!k || !k->isKernel)
     return error("there is no kernel '@" + name + "'");
   if (k->args.size() != n.numOperands())
-    return error("kernel '@" + name + "' takes " + Twine(k->args.size()) + " operands, not " +
-                 Twine(n.numOperands()));
+    return error("kernel '@" + name + "' takes " + Twine(k->args.size()) + " operands, not " + Twine(n.numOperands()));
   for (unsigned i = 0; i < n.numOperands(); ++i)
     if (k->args[i]->type != n.operand(i)->type)
-      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " +
-                   k->args[i]->type.str() + ", not " + n.operand(i)->type.str());
+      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " + k->args[i]->type.str() + ", not " +
+                   n.operand(i)->type.str());
   Types types;
   for (const Value *r : k->results)
     types.push_back(r->type);

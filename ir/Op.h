@@ -30,8 +30,8 @@ enum class Precision { Follow, Compute, F32 };
 
 /// Element of an elementwise result.
 enum class ResultElem {
-  Operands,     ///< theirs, which are all equal
-  Second,       ///< the second operand's
+  Operands, ///< theirs, which are all equal
+  Second,   ///< the second operand's
   Bool,
   To,           ///< attribute "to"
   ToOfEqualSize ///< attribute "to", which takes as many bytes
@@ -46,8 +46,7 @@ enum class Library { None, Product, Convolution, Attention };
 constexpr uint32_t kAllOperands = ~0u; ///< of a mask of operands
 
 /// Types of the results from the operands' types (nullptr for an operand left out) and attributes.
-using InferFn = llvm::Expected<llvm::SmallVector<Type, 2>> (*)(llvm::ArrayRef<const Type *>,
-                                                               const Attrs &);
+using InferFn = llvm::Expected<llvm::SmallVector<Type, 2>> (*)(llvm::ArrayRef<const Type *>, const Attrs &);
 /// Adds nodes that compute the gradient of each operand; `dy[i]` is the gradient of result i or nullptr. Returns one
 /// value per operand, nullptr where there is none. Broadcast operands get the broadcast shape: Differentiate.cpp sums.
 using GradFn = llvm::SmallVector<Value *, 4> (*)(Builder &, Node &, llvm::ArrayRef<Value *> dy);
@@ -64,44 +63,44 @@ struct OpDef {
   const char *onnx = nullptr;    ///< ONNX operator that the importer takes for it: same operands, no attributes
   std::array<OperandDef, 8> operands{};
   std::array<AttrDef, 12> attrs{};
-  int results = 1;               ///< number of results; -1 if it depends on attributes or types
+  int results = 1; ///< number of results; -1 if it depends on attributes or types
 
-  InferFn infer = nullptr;       ///< required unless `scalar`
+  InferFn infer = nullptr; ///< required unless `scalar`
 
   /// Exactly one way to compute it:
-  const char *scalar = nullptr;  ///< expression over the operands' names (ir/Scalar.h); elementwise with numpy's broadcast
-  ExpandFn expand = nullptr;     ///< a body of primitives
-  bool view = false;             ///< only strides change (ir/View.h says how)
-  bool reduction = false;        ///< reduce_*: generated loops
-  bool leaf = false;             ///< constant, iota: computed where it is read
-  const char *kernel = nullptr;  ///< runtime symbols zccrt_cpu_NAME and zccrt_gpu_NAME
+  const char *scalar = nullptr; ///< expression over the operands' names (ir/Scalar.h); elementwise with numpy's broadcast
+  ExpandFn expand = nullptr;    ///< a body of primitives
+  bool view = false;            ///< only strides change (ir/View.h says how)
+  bool reduction = false;       ///< reduce_*: generated loops
+  bool leaf = false;            ///< constant, iota: computed where it is read
+  const char *kernel = nullptr; ///< runtime symbols zccrt_cpu_NAME and zccrt_gpu_NAME
   /// Which operands a kernel takes as strided views, a letter each: 'm' a matrix with one of its last two axes contiguous,
   /// 'r' rows with the last axis contiguous, '-' dense (also when the string is short).
   const char *strided = nullptr;
-  bool structural = false;       ///< start, wait, release, assign...: the emitter knows it
+  bool structural = false; ///< start, wait, release, assign...: the emitter knows it
 
   /// Exactly one of:
-  const char *grad = nullptr;    ///< one scalar expression per operand, separated by ';', over operands, `y` and `dy`; "0": none
+  const char *grad = nullptr; ///< one scalar expression per operand, separated by ';', over operands, `y` and `dy`; "0": none
   GradFn gradFn = nullptr;
-  const char *noGrad = nullptr;  ///< the reason there is none
+  const char *noGrad = nullptr; ///< the reason there is none
 
   ResultElem resultElem = ResultElem::Operands;
-  EvalFn eval = nullptr;         ///< required unless `scalar`
-  uint32_t writes = 0;           ///< bit i: operand i is updated in place
-  uint32_t inPlace = 0;          ///< bit i: result i may lie where operand i does, if nothing reads that later
-  bool forwards = false;         ///< result i is operand i: it lies where that lies
+  EvalFn eval = nullptr; ///< required unless `scalar`
+  uint32_t writes = 0;   ///< bit i: operand i is updated in place
+  uint32_t inPlace = 0;  ///< bit i: result i may lie where operand i does, if nothing reads that later
+  bool forwards = false; ///< result i is operand i: it lies where that lies
   /// Bit i: the result is linear in operand i, where the other operands of the mask vary along; with `bilinear` where they
   /// are fixed.
   uint32_t linear = 0;
   bool bilinear = false;
   Collective collective = Collective::None;
-  int sends = 0;                 ///< bytes that a rank sends, in (N-1)/N of the whole operands
+  int sends = 0; ///< bytes that a rank sends, in (N-1)/N of the whole operands
   Library library = Library::None;
-  bool stopsGradient = false;    ///< only until the gradients are there
-  bool ordered = false;          ///< collectives, start and wait: neither dropped nor reordered against each other
-  bool random = false;           ///< draws from Philox
+  bool stopsGradient = false; ///< only until the gradients are there
+  bool ordered = false;       ///< collectives, start and wait: neither dropped nor reordered against each other
+  bool random = false;        ///< draws from Philox
   Precision precision = Precision::Follow;
-  FlopsFn flops = nullptr;       ///< default: one per element of the result
+  FlopsFn flops = nullptr; ///< default: one per element of the result
 
   bool isElementwise() const { return scalar != nullptr; }
   bool isLinearIn(unsigned i) const { return linear == kAllOperands || (i < 32 && linear >> i & 1); }
@@ -114,8 +113,7 @@ struct OpDef {
 consteval OpDef defineOp(OpDef d) {
   if (!d.name || !d.summary)
     throw "an operator needs a name and a summary";
-  if ((d.scalar != nullptr) + (d.expand != nullptr) + d.view + d.reduction + d.leaf +
-          (d.kernel != nullptr) + d.structural != 1)
+  if ((d.scalar != nullptr) + (d.expand != nullptr) + d.view + d.reduction + d.leaf + (d.kernel != nullptr) + d.structural != 1)
     throw "exactly one of scalar, expand, view, reduction, leaf, kernel, structural";
   if ((d.grad != nullptr) + (d.gradFn != nullptr) + (d.noGrad != nullptr) != 1)
     throw "exactly one of grad, gradFn, noGrad";
@@ -143,8 +141,6 @@ inline bool movesBetweenRanks(const Node &n) {
 /// An elementwise operator's expression, parsed.
 const Scalar &scalarOf(const OpDef &op);
 /// Result types by the record: `infer`, or broadcasting for elementwise operators.
-llvm::Expected<llvm::SmallVector<Type, 2>> inferTypes(const OpDef &op,
-                                                      llvm::ArrayRef<const Type *> operands,
-                                                      const Attrs &attrs);
+llvm::Expected<llvm::SmallVector<Type, 2>> inferTypes(const OpDef &op, llvm::ArrayRef<const Type *> operands, const Attrs &attrs);
 
 } // namespace zcc

@@ -18,9 +18,7 @@ static const OpDef *const kOps[] = {
 
 llvm::ArrayRef<const OpDef *> zcc::allOps() { return kOps; }
 
-const OpDef *zcc::performed(const Node &n) {
-  return n.op == &ops::start ? findOp(n.attrs.s("op")) : n.op;
-}
+const OpDef *zcc::performed(const Node &n) { return n.op == &ops::start ? findOp(n.attrs.s("op")) : n.op; }
 
 StringRef zcc::kindName(AttrKind k) {
   constexpr StringRef kNames[] = {"int", "float", "str", "ints", "floats", "body"};
@@ -85,8 +83,7 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
     names.push_back({op.operands[i].name, scalarKind(t[i]->elem)});
     auto d = broadcastDims(dims, t[i]->dims);
     if (!d)
-      return error(Twine("dimensions do not broadcast: ") + Type(t[i]->elem, dims).str() + " and " +
-                   t[i]->str());
+      return error(Twine("dimensions do not broadcast: ") + Type(t[i]->elem, dims).str() + " and " + t[i]->str());
     dims = *d;
     if (op.operands[i].flags & OperandDef::AnyElem)
       continue;

@@ -8,17 +8,14 @@ using llvm::StringRef;
 using llvm::Twine;
 
 bool Parser::global() {
-  auto role = tok.is("param")   ? GlobalValue::Param
-              : tok.is("state") ? GlobalValue::State
-                                : GlobalValue::Const;
+  auto role = tok.is("param") ? GlobalValue::Param : tok.is("state") ? GlobalValue::State : GlobalValue::Const;
   if (!m->functions.empty())
     return fail("globals come before functions");
   advance();
   Token name;
   Type t;
   Init i;
-  if (!take(Token::Name, "a name, like %w", name) || !unused(name) || !expect(":") || !type(t) ||
-      !expect("=") || !init(t, i))
+  if (!take(Token::Name, "a name, like %w", name) || !unused(name) || !expect(":") || !type(t) || !expect("=") || !init(t, i))
     return false;
   GlobalValue *g = m->addGlobal(role, name.str, t, std::move(i));
   positions[g] = name.begin();
@@ -28,8 +25,7 @@ bool Parser::global() {
 bool Parser::init(const Type &t, Init &i) {
   auto pair = [&](Init::Kind k) {
     i.kind = k;
-    return expect("(") && number(i.a) && expect(",") && number(i.b) && expect(")") &&
-           (!consume("as") || from(i));
+    return expect("(") && number(i.a) && expect(",") && number(i.b) && expect(")") && (!consume("as") || from(i));
   };
   if (consume("zero"))
     return true;
@@ -138,8 +134,7 @@ bool Parser::listed(const Type &t, Init &i) {
 
 bool Parser::range(Init &i) {
   i.kind = Init::File;
-  if (!expect("[") || !count(0, INT64_MAX, i.offset) || !expect(",") ||
-      !count(0, INT64_MAX, i.bytes) || !expect("]"))
+  if (!expect("[") || !count(0, INT64_MAX, i.offset) || !expect(",") || !count(0, INT64_MAX, i.bytes) || !expect("]"))
     return false;
   encoding(i);
   return true;

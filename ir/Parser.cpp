@@ -47,8 +47,7 @@ bool Parser::properties() {
     auto names = propertyNames();
     auto at = llvm::find(names, t.text);
     if (at == names.end())
-      return fail(t.range(), "unknown property '" + t.text + "'" +
-                                 didYouMean(t.text, {names.begin(), names.end()}));
+      return fail(t.range(), "unknown property '" + t.text + "'" + didYouMean(t.text, {names.begin(), names.end()}));
     m->properties |= 1u << (at - names.begin());
   }
   return true;
@@ -137,8 +136,7 @@ bool Parser::value(Value *&v) {
   llvm::sort(names);
   for (auto &g : m->globals)
     names.push_back(g->name);
-  return fail(t.range(), "[V1] '%" + t.str + "' is used before it is defined" +
-                             didYouMean(t.str, std::move(names)));
+  return fail(t.range(), "[V1] '%" + t.str + "' is used before it is defined" + didYouMean(t.str, std::move(names)));
 }
 
 bool Parser::function() {
@@ -211,14 +209,13 @@ bool Parser::returns(const std::vector<std::pair<Type, Token>> &types) {
     size_t i = fn->results.size();
     fn->results.push_back(v);
     if (i < types.size() && v->type != types[i].first)
-      return fail(at.range(), "[V1] result " + Twine(i) + " of '@" + fn->name + "' is " +
-                                  types[i].first.str() + ", but '%" + v->name + "' is " +
-                                  v->type.str());
+      return fail(at.range(), "[V1] result " + Twine(i) + " of '@" + fn->name + "' is " + types[i].first.str() + ", but '%" +
+                                  v->name + "' is " + v->type.str());
   }
   if (fn->results.size() == types.size())
     return true;
-  return fail(start.range(), "[V1] '@" + fn->name + "' has " + Twine(types.size()) +
-                                 " results, but " + Twine(fn->results.size()) + " are returned");
+  return fail(start.range(), "[V1] '@" + fn->name + "' has " + Twine(types.size()) + " results, but " +
+                                 Twine(fn->results.size()) + " are returned");
 }
 
 bool Parser::node() {
@@ -242,8 +239,7 @@ bool Parser::node() {
     std::vector<std::string> all;
     for (const OpDef *o : allOps())
       all.push_back(o->name);
-    return fail(opTok.range(),
-                "unknown operator '" + opTok.text + "'" + didYouMean(opTok.text, std::move(all)));
+    return fail(opTok.range(), "unknown operator '" + opTok.text + "'" + didYouMean(opTok.text, std::move(all)));
   }
   Node *n = fn->insert(std::make_unique<Node>(op, here(opTok)));
   positions[n] = opTok.begin();
@@ -294,15 +290,14 @@ bool Parser::nodeAttrs(Node &n) {
       return fail(name.range(), "attribute '" + name.str + "' is given twice");
     const AttrDef *d = attrDef(n, name.str);
     if (isNote && d)
-      return fail(name.range(),
-                  "'" + name.str + "' is an attribute of '" + n.op->name + "' and takes no '!'");
+      return fail(name.range(), "'" + name.str + "' is an attribute of '" + n.op->name + "' and takes no '!'");
     if (!isNote && !d) {
       std::vector<std::string> all;
       for (const AttrDef &a : n.op->attrs)
         if (a.name)
           all.push_back(a.name);
-      return fail(name.range(), "'" + Twine(n.op->name) + "' has no attribute '" + name.str + "'" +
-                                    didYouMean(name.str, std::move(all)));
+      return fail(name.range(),
+                  "'" + Twine(n.op->name) + "' has no attribute '" + name.str + "'" + didYouMean(name.str, std::move(all)));
     }
     n.attrs.set(name.str, std::move(v));
   }
@@ -316,13 +311,12 @@ bool Parser::resultTypes(Node &n, const std::vector<Token> &names, const Token &
     fail(opTok.range(), "[V1] '" + StringRef(n.op->name) + "': " + msg);
     for (unsigned i = 0; i < n.numOperands() && i < n.op->numOperandDefs(); ++i)
       if (Value *v = n.operand(i))
-        note(opTok.range(),
-             "operand '" + StringRef(n.op->operands[i].name) + "' is " + v->type.str());
+        note(opTok.range(), "operand '" + StringRef(n.op->operands[i].name) + "' is " + v->type.str());
     return false;
   }
   if (types->size() != names.size())
-    return fail(opTok.range(), "[V1] '" + StringRef(n.op->name) + "' has " + Twine(types->size()) +
-                                   " results, not " + Twine(names.size()));
+    return fail(opTok.range(),
+                "[V1] '" + StringRef(n.op->name) + "' has " + Twine(types->size()) + " results, not " + Twine(names.size()));
   for (unsigned i = 0; i < names.size(); ++i) {
     if (!expect(i ? "," : ":"))
       return false;
@@ -331,8 +325,7 @@ bool Parser::resultTypes(Node &n, const std::vector<Token> &names, const Token &
     if (!type(t))
       return false;
     if (t != (*types)[i])
-      return fail(at.range(),
-                  "[V1] '%" + names[i].str + "' is " + (*types)[i].str() + ", not " + t.str());
+      return fail(at.range(), "[V1] '%" + names[i].str + "' is " + (*types)[i].str() + ", not " + t.str());
     if (!define(n, names[i], t))
       return false;
   }
@@ -350,7 +343,6 @@ bool Parser::define(Node &n, const Token &name, const Type &t) {
   return true;
 }
 
-llvm::Expected<std::unique_ptr<Module>> zcc::parse(StringRef text, StringRef file,
-                                                   StringRef folder) {
+llvm::Expected<std::unique_ptr<Module>> zcc::parse(StringRef text, StringRef file, StringRef folder) {
   return Parser(llvm::MemoryBuffer::getMemBufferCopy(text, file), folder).run();
 }

@@ -16,8 +16,7 @@ class Parser : Reader {
   std::string folder;
 
 public:
-  Parser(std::unique_ptr<llvm::MemoryBuffer> text, llvm::StringRef dir)
-      : Reader(std::move(text)), folder(dir) {
+  Parser(std::unique_ptr<llvm::MemoryBuffer> text, llvm::StringRef dir) : Reader(std::move(text)), folder(dir) {
     m->folder = folder;
   }
   llvm::Expected<std::unique_ptr<Module>> run();

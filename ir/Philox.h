@@ -25,17 +25,14 @@ constexpr PhiloxBlock philox(uint64_t seed, uint64_t block, uint32_t id, uint32_
   PhiloxBlock c{{uint32_t(block), uint32_t(block >> 32), id, time}};
   for (int round = 0; round < 10; ++round) {
     uint64_t a = uint64_t(0xD2511F53) * c.word[0], b = uint64_t(0xCD9E8D57) * c.word[2];
-    c = {{uint32_t(b >> 32) ^ c.word[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ c.word[3] ^ k1,
-          uint32_t(a)}};
+    c = {{uint32_t(b >> 32) ^ c.word[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ c.word[3] ^ k1, uint32_t(a)}};
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
   return c;
 }
 
-constexpr uint32_t philoxTime(int64_t step, int64_t micro) {
-  return uint32_t(step * 65536 + micro);
-}
+constexpr uint32_t philoxTime(int64_t step, int64_t micro) { return uint32_t(step * 65536 + micro); }
 
 /// The id of a name: FNV-1a of its bytes up to the 0.
 constexpr uint32_t philoxId(const char *name) {

@@ -1,5 +1,5 @@
-#include "ir/Interpreter.h"
 #include "ir/Control.h"
+#include "ir/Interpreter.h"
 #include "ir/Lexer.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
@@ -22,13 +22,10 @@ llvm::ArrayRef<const char *> zcc::propertyNames() {
   return names;
 }
 
-static bool isConstData(const GlobalValue &g) {
-  return g.init.kind == Init::File && g.init.file.empty();
-}
+static bool isConstData(const GlobalValue &g) { return g.init.kind == Init::File && g.init.file.empty(); }
 
 static StringRef constBytes(const Module &m, const GlobalValue &g) {
-  bool inside =
-      g.init.offset >= 0 && g.init.bytes >= 0 && uint64_t(g.init.offset) <= m.constData.size();
+  bool inside = g.init.offset >= 0 && g.init.bytes >= 0 && uint64_t(g.init.offset) <= m.constData.size();
   return inside ? StringRef(m.constData).substr(g.init.offset, g.init.bytes) : "";
 }
 
@@ -41,11 +38,10 @@ class Printer {
   llvm::DenseMap<const Value *, std::string> names;
 
 public:
-  std::string sidecar; ///< name of the file of constant data; empty: it is in the text
+  std::string sidecar;                                  ///< name of the file of constant data; empty: it is in the text
   llvm::DenseMap<const GlobalValue *, int64_t> offsets; ///< in that file
 
-  Printer(const Module &mod, llvm::raw_ostream &out, const PrintOptions &o)
-      : m(mod), os(out), opt(o) {}
+  Printer(const Module &mod, llvm::raw_ostream &out, const PrintOptions &o) : m(mod), os(out), opt(o) {}
   void module();
   /// Lays out the constants above 8 elements and returns their bytes.
   std::string sidecarBytes();
@@ -145,8 +141,7 @@ void Printer::module() {
 }
 
 void Printer::head() {
-  bool files = llvm::any_of(
-      m.globals, [](auto &g) { return g->init.kind == Init::File && !g->init.file.empty(); });
+  bool files = llvm::any_of(m.globals, [](auto &g) { return g->init.kind == Init::File && !g->init.file.empty(); });
   if (files && m.folder != opt.folder) {
     llvm::SmallString<128> path(m.folder);
     llvm::sys::fs::make_absolute(path);
@@ -251,8 +246,7 @@ void Printer::init(const GlobalValue &g) {
 
 /// Prints the elements, if they are few and read back as the same bytes.
 bool Printer::list(const GlobalValue &g, StringRef bytes) {
-  if (g.type.count() > kMostListed ||
-      int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
+  if (g.type.count() > kMostListed || int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
     return false;
   Tensor t = tensorFromBytes(g.type, bytes);
   if (tensorToBytes(t) != bytes)
@@ -354,9 +348,7 @@ void Printer::nodeAttrs(const Node &n) {
 
 // ---- entry points
 
-void zcc::print(const Module &m, llvm::raw_ostream &os, PrintOptions o) {
-  Printer(m, os, o).module();
-}
+void zcc::print(const Module &m, llvm::raw_ostream &os, PrintOptions o) { Printer(m, os, o).module(); }
 
 std::string zcc::toText(const Module &m, PrintOptions o) {
   std::string s;

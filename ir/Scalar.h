@@ -80,10 +80,8 @@ private:
 };
 
 /// Evaluates once, over floating-point operands.
-llvm::Expected<double> evalScalar(const Scalar &s,
-                                  llvm::ArrayRef<std::pair<llvm::StringRef, double>> names);
+llvm::Expected<double> evalScalar(const Scalar &s, llvm::ArrayRef<std::pair<llvm::StringRef, double>> names);
 /// The same over integers (of 64 bits; division truncates).
-llvm::Expected<int64_t> evalScalarInt(const Scalar &s,
-                                      llvm::ArrayRef<std::pair<llvm::StringRef, int64_t>> names);
+llvm::Expected<int64_t> evalScalarInt(const Scalar &s, llvm::ArrayRef<std::pair<llvm::StringRef, int64_t>> names);
 
 } // namespace zcc

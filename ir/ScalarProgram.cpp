@@ -105,8 +105,7 @@ struct FunctionDef {
 enum Takes { Floats, Integers, Numbers, Truths, All };
 } // namespace
 
-template <int N, Takes K, auto F>
-static constexpr FunctionDef define(const char *name, bool isTest = false) {
+template <int N, Takes K, auto F> static constexpr FunctionDef define(const char *name, bool isTest = false) {
   FunctionDef d{name, N, isTest};
   if constexpr (K == Floats || K == Numbers || K == All)
     d.run[0] = each<N, double, F>;
@@ -138,8 +137,7 @@ static constexpr FunctionDef kFunctions[] = {
     define<2, Integers, [](auto a, auto b) { return decltype(a)(a | b); }>("|"),
     define<2, Integers, [](auto a, auto b) { return decltype(a)(a ^ b); }>("^"),
     define<1, Integers, [](auto a) { return decltype(a)(~a); }>("~"),
-    define<2, Integers,
-           [](auto a, auto b) { return bits(b) < 64 ? decltype(a)(bits(a) << b) : 0; }>("<<"),
+    define<2, Integers, [](auto a, auto b) { return bits(b) < 64 ? decltype(a)(bits(a) << b) : 0; }>("<<"),
     define<2, Integers,
            [](auto a, auto b) {
              if (std::is_unsigned_v<decltype(a)> && 63 < bits(b))
@@ -195,9 +193,7 @@ static const FunctionDef *findFunction(const Scalar &s) {
 ScalarKind zcc::scalarKind(Elem e) {
   if (isFloat(e))
     return ScalarKind::Float;
-  return e == Elem::Bool  ? ScalarKind::Bool
-         : e == Elem::U64 ? ScalarKind::Unsigned
-                          : ScalarKind::Int;
+  return e == Elem::Bool ? ScalarKind::Bool : e == Elem::U64 ? ScalarKind::Unsigned : ScalarKind::Int;
 }
 
 static const char *kindName(ScalarKind k) {
@@ -230,8 +226,7 @@ llvm::Expected<std::optional<ScalarKind>> ScalarProgram::Compiler::kindOf(const 
   }
   const FunctionDef *f = findFunction(s);
   if (!f)
-    return error(llvm::Twine("there is no function '") + s.text + "' of " +
-                 llvm::Twine(s.args.size()) + " operands");
+    return error(llvm::Twine("there is no function '") + s.text + "' of " + llvm::Twine(s.args.size()) + " operands");
   Result kind;
   for (size_t i = 0; i < s.args.size(); ++i) {
     auto k = kindOf(*s.args[i]);
@@ -243,8 +238,7 @@ llvm::Expected<std::optional<ScalarKind>> ScalarProgram::Compiler::kindOf(const 
       continue;
     }
     if (kind && *k && *kind != **k)
-      return error(llvm::Twine("'") + s.text + "' meets " + kindName(*kind) + " and " +
-                   kindName(**k) + " operands");
+      return error(llvm::Twine("'") + s.text + "' meets " + kindName(*kind) + " and " + kindName(**k) + " operands");
     kind = kind ? kind : *k;
   }
   if (kind && !f->run[int(*kind)])
@@ -271,9 +265,7 @@ llvm::Expected<int> ScalarProgram::Compiler::emit(const Scalar &s, ScalarKind wa
       return k.takeError();
     kind = *k;
   }
-  ScalarKind k = kind                                      ? *kind
-                 : f->isTest || wanted == ScalarKind::Bool ? ScalarKind::Float
-                                                           : wanted;
+  ScalarKind k = kind ? *kind : f->isTest || wanted == ScalarKind::Bool ? ScalarKind::Float : wanted;
   Step step{f->run[int(k)], {}, 0};
   for (size_t i = 0; i < s.args.size(); ++i) {
     bool isCondition = s.kind == Scalar::Ternary && i == 0;
@@ -287,8 +279,7 @@ llvm::Expected<int> ScalarProgram::Compiler::emit(const Scalar &s, ScalarKind wa
   return step.result;
 }
 
-llvm::Expected<ScalarProgram> ScalarProgram::compile(const Scalar &s,
-                                                     llvm::ArrayRef<ScalarName> names) {
+llvm::Expected<ScalarProgram> ScalarProgram::compile(const Scalar &s, llvm::ArrayRef<ScalarName> names) {
   ScalarProgram p;
   p.operands_ = names.size();
   p.slots_ = int(names.size());
@@ -326,8 +317,7 @@ void ScalarProgram::run(llvm::ArrayRef<const void *> operands, void *out, int64_
   if (blocks_.empty())
     prepare();
   auto slot = [&](int i) -> const void * {
-    return i < int(operands_) ? operands[i]
-                              : blocks_.data() + (i - operands_) * kBlock * sizeof(double);
+    return i < int(operands_) ? operands[i] : blocks_.data() + (i - operands_) * kBlock * sizeof(double);
   };
   for (const Step &s : steps_) {
     const void *in[3] = {slot(s.args[0]), slot(s.args[1]), slot(s.args[2])};
@@ -338,8 +328,7 @@ void ScalarProgram::run(llvm::ArrayRef<const void *> operands, void *out, int64_
 }
 
 template <typename T>
-static llvm::Expected<T> evalOnce(const Scalar &s, ScalarKind kind,
-                                  llvm::ArrayRef<std::pair<StringRef, T>> names) {
+static llvm::Expected<T> evalOnce(const Scalar &s, ScalarKind kind, llvm::ArrayRef<std::pair<StringRef, T>> names) {
   std::vector<ScalarName> kinds;
   std::vector<const void *> operands;
   for (auto &[name, value] : names) {
@@ -359,12 +348,10 @@ static llvm::Expected<T> evalOnce(const Scalar &s, ScalarKind kind,
   return T(r);
 }
 
-llvm::Expected<double> zcc::evalScalar(const Scalar &s,
-                                       llvm::ArrayRef<std::pair<StringRef, double>> names) {
+llvm::Expected<double> zcc::evalScalar(const Scalar &s, llvm::ArrayRef<std::pair<StringRef, double>> names) {
   return evalOnce(s, ScalarKind::Float, names);
 }
 
-llvm::Expected<int64_t> zcc::evalScalarInt(const Scalar &s,
-                                           llvm::ArrayRef<std::pair<StringRef, int64_t>> names) {
+llvm::Expected<int64_t> zcc::evalScalarInt(const Scalar &s, llvm::ArrayRef<std::pair<StringRef, int64_t>> names) {
   return evalOnce(s, ScalarKind::Int, names);
 }

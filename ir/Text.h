@@ -18,14 +18,12 @@ void print(const Module &m, llvm::raw_ostream &os, PrintOptions o = {});
 std::string toText(const Module &m, PrintOptions o = {});
 /// Writes `header` and the text to `path`, and constants above 8 elements to `path.data`. Both
 /// files appear whole or not at all. The options' folder is set here.
-llvm::Error writeText(const Module &m, llvm::StringRef path, PrintOptions o = {},
-                      llvm::StringRef header = "");
+llvm::Error writeText(const Module &m, llvm::StringRef path, PrintOptions o = {}, llvm::StringRef header = "");
 
 /// Parses and verifies; errors are printed to stderr in clang's manner with caret and name `file`,
 /// and the returned error is the first, without position. Constant data and weights are found
 /// relative to `folder`.
-llvm::Expected<std::unique_ptr<Module>> parse(llvm::StringRef text, llvm::StringRef file = "<text>",
-                                              llvm::StringRef folder = "");
+llvm::Expected<std::unique_ptr<Module>> parse(llvm::StringRef text, llvm::StringRef file = "<text>", llvm::StringRef folder = "");
 
 /// The names of the properties, in the order of their bits.
 llvm::ArrayRef<const char *> propertyNames();

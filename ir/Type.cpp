@@ -12,10 +12,9 @@ struct ElemInfo {
   int bytes;
 };
 constexpr ElemInfo kElems[] = {
-    {Elem::F32, "f32", 4}, {Elem::F64, "f64", 8}, {Elem::F16, "f16", 2}, {Elem::BF16, "bf16", 2},
-    {Elem::I64, "i64", 8}, {Elem::I32, "i32", 4}, {Elem::I16, "i16", 2}, {Elem::I8, "i8", 1},
-    {Elem::U64, "u64", 8}, {Elem::U32, "u32", 4}, {Elem::U16, "u16", 2}, {Elem::U8, "u8", 1},
-    {Elem::Bool, "bool", 1},
+    {Elem::F32, "f32", 4}, {Elem::F64, "f64", 8}, {Elem::F16, "f16", 2},   {Elem::BF16, "bf16", 2}, {Elem::I64, "i64", 8},
+    {Elem::I32, "i32", 4}, {Elem::I16, "i16", 2}, {Elem::I8, "i8", 1},     {Elem::U64, "u64", 8},   {Elem::U32, "u32", 4},
+    {Elem::U16, "u16", 2}, {Elem::U8, "u8", 1},   {Elem::Bool, "bool", 1},
 };
 constexpr const char *kSpaces[] = {"device", "host", "nvme"};
 } // namespace
@@ -49,8 +48,8 @@ Dims zcc::denseStrides(llvm::ArrayRef<int64_t> dims) {
 }
 
 bool Type::operator==(const Type &o) const {
-  return elem == o.elem && dims == o.dims && shards == o.shards && addends == o.addends &&
-         space == o.space && isFuture == o.isFuture;
+  return elem == o.elem && dims == o.dims && shards == o.shards && addends == o.addends && space == o.space &&
+         isFuture == o.isFuture;
 }
 
 std::string Type::str() const {

@@ -39,9 +39,9 @@ Dims denseStrides(llvm::ArrayRef<int64_t> dims);
 
 struct Type {
   Elem elem = Elem::F32;
-  Dims dims;            ///< of the whole tensor, also when this rank holds a shard
-  int shards = 1;       ///< N of `/N`
-  int addends = 1;      ///< N of `+N`
+  Dims dims;       ///< of the whole tensor, also when this rank holds a shard
+  int shards = 1;  ///< N of `/N`
+  int addends = 1; ///< N of `+N`
   Space space = Space::Device;
   bool isFuture = false;
 
@@ -64,7 +64,11 @@ struct Type {
   /// Bytes this rank holds.
   int64_t localBytes() const { return localCount() * elemBytes(elem); }
 
-  Type withElem(Elem e) const { Type t = *this; t.elem = e; return t; }
+  Type withElem(Elem e) const {
+    Type t = *this;
+    t.elem = e;
+    return t;
+  }
   Type withDims(llvm::ArrayRef<int64_t> d) const {
     Type t = *this;
     t.dims.assign(d.begin(), d.end());

@@ -1,7 +1,7 @@
 // Each rule is one function. What is checked of a single node, and shared with the parser, is in
 // NodeRules.cpp.
-#include "ir/Control.h"
 #include "ir/Verifier.h"
+#include "ir/Control.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -15,15 +15,9 @@ struct Report {
   const Module &m;
   std::vector<Violation> all;
 
-  void at(const Node &n, const Twine &text) {
-    all.push_back({&n, nullptr, n.parent(), text.str()});
-  }
-  void at(const GlobalValue &g, const Twine &text) {
-    all.push_back({nullptr, &g, nullptr, text.str()});
-  }
-  void at(const Function &f, const Twine &text) {
-    all.push_back({nullptr, nullptr, &f, text.str()});
-  }
+  void at(const Node &n, const Twine &text) { all.push_back({&n, nullptr, n.parent(), text.str()}); }
+  void at(const GlobalValue &g, const Twine &text) { all.push_back({nullptr, &g, nullptr, text.str()}); }
+  void at(const Function &f, const Twine &text) { all.push_back({nullptr, nullptr, &f, text.str()}); }
 };
 } // namespace
 
@@ -78,14 +72,12 @@ static void checkResults(const Node &n, Report &r) {
     return;
   }
   if (types->size() != n.results.size()) {
-    r.at(n, "[V1] '" + StringRef(n.op->name) + "' has " + Twine(types->size()) + " results, not " +
-                Twine(n.results.size()));
+    r.at(n, "[V1] '" + StringRef(n.op->name) + "' has " + Twine(types->size()) + " results, not " + Twine(n.results.size()));
     return;
   }
   for (unsigned i = 0; i < types->size(); ++i)
     if (n.result(i)->type != (*types)[i])
-      r.at(n, "[V1] " + quoted(n.result(i)) + " is " + (*types)[i].str() + ", not " +
-                  n.result(i)->type.str());
+      r.at(n, "[V1] " + quoted(n.result(i)) + " is " + (*types)[i].str() + ", not " + n.result(i)->type.str());
 }
 
 static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &globals, Report &r) {
@@ -121,16 +113,14 @@ static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &glob
         continue;
       auto *g = v->isGlobal() ? static_cast<const GlobalValue *>(v) : nullptr;
       if (!g || g->role == GlobalValue::Const)
-        r.at(*n,
-             "[V1] '" + StringRef(n->op->name) + "' writes a param or a state, not " + quoted(v));
+        r.at(*n, "[V1] '" + StringRef(n->op->name) + "' writes a param or a state, not " + quoted(v));
     }
     for (auto &res : n->results)
       defined.insert(res.get());
   }
   for (const Value *v : f.results)
     if (!v || !isVisible(v))
-      r.at(f, "[V1] '@" + f.name + "' returns " + (v ? quoted(v) : "nothing") +
-                  ", which is not defined in it");
+      r.at(f, "[V1] '@" + f.name + "' returns " + (v ? quoted(v) : "nothing") + ", which is not defined in it");
 }
 
 // ---- V2: whole tensors, shards, addends
@@ -145,8 +135,7 @@ static void checkV2(const Function &f, Report &r) {
 // ---- V3: what is started is waited for
 
 /// `n` starts it; whatever is waited for first, all that it started is there then.
-static void checkStarted(const Node &n, const Value &future, const llvm::DenseSet<const Node *> &waits,
-                         Report &r) {
+static void checkStarted(const Node &n, const Value &future, const llvm::DenseSet<const Node *> &waits, Report &r) {
   const Node *wait = nullptr;
   for (auto &u : future.uses) {
     if (u.node->op != &ops::wait || u.node->parent() != n.parent())
@@ -163,8 +152,7 @@ static void checkStarted(const Node &n, const Value &future, const llvm::DenseSe
     for (unsigned i = 0; i < k->numOperands() && i < 32; ++i) {
       bool changes = (k->op->writes >> i & 1) || k->op == &ops::release;
       if (changes && k->operand(i) && llvm::is_contained(n.operands(), k->operand(i)))
-        r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " +
-                     (k->op == &ops::release ? "released" : "written") + " before " +
+        r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " + (k->op == &ops::release ? "released" : "written") + " before " +
                      quoted(&future) + " is waited for");
     }
 }
@@ -274,10 +262,8 @@ static void checkV5(Report &r) {
         r.at(*n, "[V5] a sum over ranks is left behind reduce-gradients");
       if (n->op == &ops::addend)
         if (unsigned k = reductionsOf(n->result()); k != 1)
-          r.at(*n, "[V5] addend " + quoted(n->result()) + " is summed " + Twine(k) +
-                       " times over the ranks, not once");
-      bool depends = sumsOverRanks(*n) ||
-                     llvm::any_of(n->operands(), [&](Value *v) { return summed.contains(v); });
+          r.at(*n, "[V5] addend " + quoted(n->result()) + " is summed " + Twine(k) + " times over the ranks, not once");
+      bool depends = sumsOverRanks(*n) || llvm::any_of(n->operands(), [&](Value *v) { return summed.contains(v); });
       for (auto &res : n->results)
         if (depends)
           summed.insert(res.get());
@@ -299,9 +285,7 @@ static void checkV5(Report &r) {
 
 // ---- V6: the same order of collectives on every rank
 
-static bool isPlain(const Type &t) {
-  return !t.isFuture && t.shards == 1 && t.addends == 1 && t.space == Space::Device;
-}
+static bool isPlain(const Type &t) { return !t.isFuture && t.shards == 1 && t.addends == 1 && t.space == Space::Device; }
 
 static void checkBody(const Function &f, Report &r) {
   if (llvm::is_contained({"init", "micro", "update", "eval"}, StringRef(f.name)))
@@ -310,8 +294,7 @@ static void checkBody(const Function &f, Report &r) {
     r.at(f, "[V6] body '@" + f.name + "' names itself");
   for (auto &a : f.args)
     if (!isPlain(a->type))
-      r.at(f, "[V6] a body takes whole tensors in @device, not " + quoted(a.get()) + " (" +
-                  a->type.str() + ")");
+      r.at(f, "[V6] a body takes whole tensors in @device, not " + quoted(a.get()) + " (" + a->type.str() + ")");
   for (auto &n : f.nodes)
     if (!n->op->isPure() || llvm::any_of(n->results, [](auto &v) { return !isPlain(v->type); }))
       r.at(*n, "[V6] '" + StringRef(n->op->name) + "' is not allowed in a body");
@@ -358,9 +341,7 @@ std::vector<Violation> zcc::violations(const Module &m) {
   return std::move(r.all);
 }
 
-StringRef zcc::withoutRule(StringRef text) {
-  return text.starts_with("[V") ? text.split("] ").second : text;
-}
+StringRef zcc::withoutRule(StringRef text) { return text.starts_with("[V") ? text.split("] ").second : text; }
 
 llvm::Error zcc::verify(const Module &m) {
   llvm::Error all = llvm::Error::success();

@@ -4,8 +4,7 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
-std::optional<Dims> zcc::reshapeStrides(ArrayRef<int64_t> dims, ArrayRef<int64_t> strides,
-                                        ArrayRef<int64_t> newDims) {
+std::optional<Dims> zcc::reshapeStrides(ArrayRef<int64_t> dims, ArrayRef<int64_t> strides, ArrayRef<int64_t> newDims) {
   Dims out = denseStrides(newDims); // what axes of 1 keep
   if (elementCount(dims) == 0)
     return out;

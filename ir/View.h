@@ -15,9 +15,8 @@ struct View {
   bool isDense() const;
 };
 
-/// Of a shard: its elements, as one axis. Looks through reshape, transpose, slice and broadcast down to what owns memory. A reshape of
-/// strides that cannot be expressed (torch.view would refuse) has no view: it must read a `copy`;
-/// nullopt then.
+/// Of a shard: its elements, as one axis. Looks through reshape, transpose, slice and broadcast down to what owns memory. A
+/// reshape of strides that cannot be expressed (torch.view would refuse) has no view: it must read a `copy`; nullopt then.
 std::optional<View> viewOf(Value *v);
 /// The result of a view operator whose operand lies as `in`.
 std::optional<View> viewThrough(const Node &n, View in);

@@ -2,9 +2,9 @@
 #include "ir/Steps.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
-#include "passes/Liveness.h"
-#include "passes/PassOptions.h"
 #include "passes/Refusal.h"
+#include "passes/memory/Liveness.h"
+#include "passes/options/PassOptions.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -21,8 +21,7 @@ using llvm::Twine;
 static constexpr const char *kCrashFile = "zcc-crash.zir";
 
 static constexpr PassDef kPasses[] = {
-#define ZCC_PASS(NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY)                                         \
-  {NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY},
+#define ZCC_PASS(NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY) {NAME, FUNCTION, NEEDS, PROVIDES, SUMMARY},
 #include "passes/Passes.def"
 #undef ZCC_PASS
 };
@@ -54,8 +53,7 @@ static std::string saveReproducer(const Running &r) {
   o.locs = true;
   std::string header = "// RUN: " + command + " %s\n";
   if (llvm::Error e = writeText(*r.before, kCrashFile, o, header))
-    return "note: the module before '" + std::string(r.pass->name) +
-           "' could not be saved: " + llvm::toString(std::move(e));
+    return "note: the module before '" + std::string(r.pass->name) + "' could not be saved: " + llvm::toString(std::move(e));
   return "note: reproduce with '" + command + " " + kCrashFile + "'";
 }
 
@@ -70,8 +68,7 @@ static void onSignal(void *) {
 /// Puts a note behind the last of possibly several errors.
 static llvm::Error withNote(llvm::Error e, StringRef note) {
   std::vector<std::string> all;
-  llvm::handleAllErrors(std::move(e),
-                        [&](const llvm::ErrorInfoBase &i) { all.push_back(i.message()); });
+  llvm::handleAllErrors(std::move(e), [&](const llvm::ErrorInfoBase &i) { all.push_back(i.message()); });
   all.back() += "\n" + note.str();
   llvm::Error out = llvm::Error::success();
   for (const std::string &s : all)
@@ -115,8 +112,7 @@ llvm::Error PassManager::plan(const Module &m) {
   for (const PassDef *p : passes) {
     if (uint32_t missing = p->needs & ~have) {
       unsigned bit = llvm::countr_zero(missing);
-      std::string msg =
-          ("pass '" + Twine(p->name) + "' requires '" + propertyNames()[bit] + "'").str();
+      std::string msg = ("pass '" + Twine(p->name) + "' requires '" + propertyNames()[bit] + "'").str();
       for (const PassDef &q : allPasses())
         if (q.provides >> bit & 1)
           msg += "; run '" + std::string(q.name) + "' first";
@@ -151,8 +147,7 @@ llvm::Error PassManager::run(Module &m) {
       return;
     llvm::errs() << "  milliseconds         steps  pass\n";
     for (unsigned i = 0; i < ms.size(); ++i)
-      llvm::errs() << llvm::format("%14.2f%14llu  ", ms[i], (unsigned long long)counted[i])
-                   << passes[i]->name << '\n';
+      llvm::errs() << llvm::format("%14.2f%14llu  ", ms[i], (unsigned long long)counted[i]) << passes[i]->name << '\n';
   });
   for (unsigned i = 0; i < passes.size(); ++i) {
     auto start = Clock::now();
@@ -191,9 +186,7 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
     before->properties |= p.provides; // not a change that a pass reports
     honest = toText(*before) == toText(m);
   }
-  llvm::Error e =
-      honest ? check(m, p)
-             : error("pass '" + Twine(p.name) + "' changed the module and said that it did not");
+  llvm::Error e = honest ? check(m, p) : error("pass '" + Twine(p.name) + "' changed the module and said that it did not");
   if (e)
     return withNote(std::move(e), saveReproducer(running));
   return showAfter(m, p, *changed, number);
@@ -208,8 +201,7 @@ llvm::Error PassManager::check(const Module &m, const PassDef &p) {
   }
   if (!e && dump.verifyRoundtrip)
     e = verifyRoundtrip(m);
-  return e ? withNote(std::move(e), "note: this is what pass '" + std::string(p.name) + "' left")
-           : std::move(e);
+  return e ? withNote(std::move(e), "note: this is what pass '" + std::string(p.name) + "' left") : std::move(e);
 }
 
 // ---- dumps
@@ -233,17 +225,15 @@ std::string PassManager::fileName(unsigned number) const {
   return (Twine(number < 10 ? "0" : "") + Twine(number) + "-" + name + ".zir").str();
 }
 
-llvm::Error PassManager::showAfter(const Module &m, const PassDef &p, bool changed,
-                                   unsigned number) {
-  if (number && (dump.printAfterAll || (dump.printAfterChange && changed) ||
-                 llvm::is_contained(dump.printAfter, p.name)))
+llvm::Error PassManager::showAfter(const Module &m, const PassDef &p, bool changed, unsigned number) {
+  if (number && (dump.printAfterAll || (dump.printAfterChange && changed) || llvm::is_contained(dump.printAfter, p.name)))
     show(m, dump, "after " + Twine(p.name));
   if (dump.treeDir.empty())
     return llvm::Error::success();
   std::string header;
   if (number)
-    header = "// zcc-opt --" + std::string(p.name) + flagsOf(context.options) + " " +
-             fileName(number - 1) + " -o " + fileName(number) + "\n";
+    header = "// zcc-opt --" + std::string(p.name) + flagsOf(context.options) + " " + fileName(number - 1) + " -o " +
+             fileName(number) + "\n";
   PrintOptions o;
   o.locs = dump.locs;
   llvm::SmallString<128> path(dump.treeDir);
@@ -269,10 +259,7 @@ llvm::Error zcc::verifyRoundtrip(const Module &m) {
   auto shown = [&](StringRef s) {
     constexpr size_t kBefore = 60, kLength = 120;
     size_t line = s.rfind('\n', at ? at - 1 : 0) + 1;
-    return s.substr(std::max(line, at < kBefore ? 0 : at - kBefore), kLength)
-        .split('\n')
-        .first.trim();
+    return s.substr(std::max(line, at < kBefore ? 0 : at - kBefore), kLength).split('\n').first.trim();
   };
-  return error("the text reads back differently: '" + shown(first) + "' became '" + shown(second) +
-               "'");
+  return error("the text reads back differently: '" + shown(first) + "' became '" + shown(second) + "'");
 }

@@ -7,7 +7,7 @@
 namespace zcc {
 
 /// What to show and check between passes; filled from the command line by dumpOptions()
-/// (passes/PassOptions.h).
+/// (passes/options/PassOptions.h).
 struct DumpOptions {
   std::vector<std::string> printBefore, printAfter; ///< passes, by name
   bool printAfterAll = false;
@@ -35,9 +35,7 @@ public:
   llvm::Error run(Module &m);
   /// How many bytes of workspace the code of a node needs (PassContext::workspaceBytes); without it
   /// none are planned.
-  void setWorkspace(std::function<int64_t(const Node &)> bytes) {
-    context.workspaceBytes = std::move(bytes);
-  }
+  void setWorkspace(std::function<int64_t(const Node &)> bytes) { context.workspaceBytes = std::move(bytes); }
   /// What the passes found worth telling.
   llvm::ArrayRef<std::string> remarks() const { return context.remarks; }
 

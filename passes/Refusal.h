@@ -10,8 +10,7 @@ namespace zcc {
 class Refusal : public llvm::ErrorInfo<Refusal, llvm::StringError> {
 public:
   static char ID;
-  explicit Refusal(const llvm::Twine &text)
-      : ErrorInfo(text, std::make_error_code(std::errc::invalid_argument)) {}
+  explicit Refusal(const llvm::Twine &text) : ErrorInfo(text, std::make_error_code(std::errc::invalid_argument)) {}
 };
 
 /// error() and errorAt() of ir/Diag.h, as refusals.

@@ -12,14 +12,12 @@ Arena::Arena(int64_t bytes) : size(bytes) {
   // A small arena takes no huge page: the plan's bytes are what is used.
   bool huge = bytes >= 8 * kHugePage;
   mappedBytes = (std::max<int64_t>(bytes, 1) + kPage - 1) / kPage * kPage + (huge ? kHugePage : 0);
-  mapping = mmap(nullptr, mappedBytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  mapping = mmap(nullptr, mappedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED)
     failErrno("cannot get %lld bytes of memory", static_cast<long long>(bytes));
   start = static_cast<char *>(mapping);
   if (huge) {
-    start = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(mapping) + kHugePage - 1) /
-                                     kHugePage * kHugePage);
+    start = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(mapping) + kHugePage - 1) / kHugePage * kHugePage);
     madvise(start, bytes, MADV_HUGEPAGE);
   }
   int64_t chunks = (bytes + kHugePage - 1) / kHugePage;

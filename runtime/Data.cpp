@@ -41,8 +41,7 @@ static std::string typeText(int elem, const int64_t *dims, int ndim) {
 }
 
 static std::string expected(const zccrt_io &input) {
-  return format("input '%s' is %s", input.name,
-                typeText(input.t.elem, input.t.dims, input.t.ndim).c_str());
+  return format("input '%s' is %s", input.name, typeText(input.t.elem, input.t.dims, input.t.ndim).c_str());
 }
 
 /// Whether numbers of one type may stand for those of another: every value must have its own, or be
@@ -100,8 +99,8 @@ static void expectMatch(const zccrt_io &input, const Array &a) {
   bool fits = same || fitsRows(t, a.dims), isElem = converts(a.elem, t.elem);
   if (fits && isElem)
     return;
-  std::string what = format("%s, its data are %s", expected(input).c_str(),
-                            typeText(a.elem, a.dims.data(), a.dims.size()).c_str());
+  std::string what =
+      format("%s, its data are %s", expected(input).c_str(), typeText(a.elem, a.dims.data(), a.dims.size()).c_str());
   if (fits)
     fail("%s; convert them with numpy: array.astype('%s')", what.c_str(), elemName(t.elem));
   std::string how = remedy(t, a);
@@ -124,8 +123,8 @@ static void expectAll(const std::vector<const zccrt_io *> &missing, const std::v
   for (const std::string &name : others)
     had += (had.empty() ? "; the archive also has '" : ", '") + name + "'";
   bool one = missing.size() == 1;
-  fail("no data for input%s %s; give --data=FILE.npz with %s %s, or --data=%s=FILE.npy%s", one ? "" : "s",
-       what.c_str(), one ? "an array" : "arrays", arrays.c_str(), one ? missing[0]->name : "NAME", had.c_str());
+  fail("no data for input%s %s; give --data=FILE.npz with %s %s, or --data=%s=FILE.npy%s", one ? "" : "s", what.c_str(),
+       one ? "an array" : "arrays", arrays.c_str(), one ? missing[0]->name : "NAME", had.c_str());
 }
 
 DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &o, Rest rest)
@@ -137,8 +136,7 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
     if (std::find(found.begin(), found.end(), name) != found.end())
       fail("input '%s' is given twice", name.c_str());
     found.push_back(name);
-    bindArray(p.inputs[std::find(names.begin(), names.end(), name) - names.begin()],
-              std::move(array));
+    bindArray(p.inputs[std::find(names.begin(), names.end(), name) - names.begin()], std::move(array));
   };
   for (const std::string &path : files.npz)
     for (const Array &a : openNpz(path, names, others))
@@ -148,8 +146,7 @@ DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &
       std::string near = nearest(f.input, names);
       if (near.empty() && !names.empty())
         near = names[0];
-      fail("--data=%s=%s: the model has no input '%s'%s", f.input.c_str(), f.file.c_str(),
-           f.input.c_str(),
+      fail("--data=%s=%s: the model has no input '%s'%s", f.input.c_str(), f.file.c_str(), f.input.c_str(),
            near.empty() ? "" : format("; did you mean '%s'?", near.c_str()).c_str());
     }
     bind(f.input, openNpy(f.file));
@@ -168,8 +165,7 @@ void DataSet::bindArray(const zccrt_io &input, Array array) {
   const zccrt_tensor &t = input.t;
   expectMatch(input, array);
   if (isFloat(t.elem) && t.elem != array.elem && elemBytes(t.elem) <= elemBytes(array.elem))
-    note(format("'%s' is rounded from %s to %s", input.name, elemName(array.elem),
-                elemName(t.elem)));
+    note(format("'%s' is rounded from %s to %s", input.name, elemName(array.elem), elemName(t.elem)));
   Binding b{&input, std::move(array), 1, 0, elementCount(t), 0};
   const std::vector<int64_t> &dims = b.array.dims;
   bool same = std::equal(dims.begin(), dims.end(), t.dims, t.dims + t.ndim);
@@ -183,8 +179,7 @@ void DataSet::bindArray(const zccrt_io &input, Array array) {
     b.batches = b.samples / b.rows;
     if (!b.samples || (!b.batches && rest == Rest::LeaveOut))
       fail("%s, its data have only %lld sample%s; one batch needs %lld", expected(input).c_str(),
-           static_cast<long long>(b.samples), b.samples == 1 ? "" : "s",
-           static_cast<long long>(b.rows));
+           static_cast<long long>(b.samples), b.samples == 1 ? "" : "s", static_cast<long long>(b.rows));
   }
   memory += b.array.inMemory;
   bindings.push_back(std::move(b));
@@ -195,8 +190,7 @@ void DataSet::settle(const zccrt_program &p) {
   const Binding *first = nullptr;
   bool equalRows = true;
   for (const Binding &b : bindings) {
-    for (uint64_t x :
-         {uint64_t(b.array.elem), uint64_t(b.rows), uint64_t(b.batches), uint64_t(b.rowElements)})
+    for (uint64_t x : {uint64_t(b.array.elem), uint64_t(b.rows), uint64_t(b.batches), uint64_t(b.rowElements)})
       sizes = hashMix(sizes ^ x) + 1;
     if (!b.samples)
       continue;
@@ -205,8 +199,7 @@ void DataSet::settle(const zccrt_program &p) {
     equalRows &= b.rows == first->rows;
     if (b.batches != first->batches)
       fail("input '%s' has data for %lld batches, input '%s' for %lld", first->input->name,
-           static_cast<long long>(first->batches), b.input->name,
-           static_cast<long long>(b.batches));
+           static_cast<long long>(first->batches), b.input->name, static_cast<long long>(b.batches));
   }
   if (first) {
     batchCount = first->batches;
@@ -234,8 +227,8 @@ void DataSet::settleRest(const zccrt_program &p, const Binding &first) {
   else if (!first.batches)
     fail("there are only %lld samples; one batch needs %lld", number(first.samples), number(first.rows));
   else if (left)
-    note(format("the last %lld of %lld samples are left out: %lld make a batch", number(left),
-                number(first.samples), number(first.rows)));
+    note(format("the last %lld of %lld samples are left out: %lld make a batch", number(left), number(first.samples),
+                number(first.rows)));
 }
 
 int64_t DataSet::rowsOf(int64_t index) const {
@@ -321,12 +314,10 @@ void DataSet::checkRange(const Binding &b, const char *data, int64_t index) cons
           continue;
         int64_t row = i / b.rowElements;
         int64_t sample = b.samples ? sampleOf(b, index * b.rows + row) : row;
-        std::string also =
-            in.ignore == INT64_MIN ? "" : format(" (or %lld)", static_cast<long long>(in.ignore));
-        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs%s",
-             in.name, static_cast<long long>(sample), static_cast<long long>(v),
-             static_cast<long long>(in.lo), static_cast<long long>(in.hi), also.c_str(),
-             in.node ? in.node : "", b.advice.c_str());
+        std::string also = in.ignore == INT64_MIN ? "" : format(" (or %lld)", static_cast<long long>(in.ignore));
+        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs%s", in.name,
+             static_cast<long long>(sample), static_cast<long long>(v), static_cast<long long>(in.lo),
+             static_cast<long long>(in.hi), also.c_str(), in.node ? in.node : "", b.advice.c_str());
       }
     }
   });

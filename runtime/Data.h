@@ -56,8 +56,8 @@ public:
   /// 64 KiB from its first to its last are read.
   uint64_t hash();
 
-  /// Fills the inputs with batch number `index` = (s*K + k)*N + r, or with the padded one behind the whole ones. Throws if a value is outside its
-  /// input's range.
+  /// Fills the inputs with batch number `index` = (s*K + k)*N + r, or with the padded one behind the whole ones. Throws if a
+  /// value is outside its input's range.
   void load(char *arena, int64_t index);
 
 private:
@@ -67,7 +67,7 @@ private:
     int64_t rows;    ///< samples a batch takes
     int64_t batches; ///< whole ones
     int64_t rowElements;
-    int64_t rowStride; ///< elements from sample to sample
+    int64_t rowStride;   ///< elements from sample to sample
     int64_t samples = 0; ///< 0: the same every time
     std::string advice;  ///< ends the message about a value out of range
   };

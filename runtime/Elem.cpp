@@ -41,9 +41,7 @@ void makeBools(char *bytes, int64_t n) {
 
 double floatAt(const void *data, int elem, int64_t i) {
   double x = 0;
-  withType(elem, [&](auto t) {
-    x = static_cast<double>(widen(static_cast<const decltype(t) *>(data)[i]));
-  });
+  withType(elem, [&](auto t) { x = static_cast<double>(widen(static_cast<const decltype(t) *>(data)[i])); });
   return x;
 }
 

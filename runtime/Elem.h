@@ -14,9 +14,8 @@ inline int64_t elemBytes(int elem) {
 
 /// numpy's name: "float32", "int64".
 inline const char *elemName(int elem) {
-  constexpr const char *names[] = {"float32", "float64", "float16", "bfloat16", "int64",
-                                   "int32",   "int16",   "int8",    "uint64",   "uint32",
-                                   "uint16",  "uint8",   "bool"};
+  constexpr const char *names[] = {"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
+                                   "int8",    "uint64",  "uint32",  "uint16",   "uint8", "bool"};
   return names[elem];
 }
 

@@ -144,8 +144,8 @@ bool cpuHas(const std::string &feature) {
   std::string name = plainName(feature);
 #if defined(__x86_64__)
   __builtin_cpu_init();
-#define ZCCRT_FEATURE(gcc, plain)                                                                  \
-  if (name == plain)                                                                               \
+#define ZCCRT_FEATURE(gcc, plain)                                                                                                \
+  if (name == plain)                                                                                                             \
     return __builtin_cpu_supports(gcc);
   ZCCRT_FEATURE("sse3", "sse3")
   ZCCRT_FEATURE("ssse3", "ssse3")

@@ -13,18 +13,12 @@ namespace zccrt {
 constexpr int64_t kChunkBytes = 4 << 20;
 
 /// What is computed in 16 bits and never written is exported as its file has it.
-static bool isNarrowed(const zccrt_global &g) {
-  return g.init == ZCCRT_INIT_FILE && g.file_elem != g.t.elem;
-}
+static bool isNarrowed(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE && g.file_elem != g.t.elem; }
 static int exportElem(const zccrt_global &g) { return isNarrowed(g) ? g.file_elem : g.t.elem; }
 
-static int64_t globalBytes(const zccrt_global &g) {
-  return elementCount(g.t) * elemBytes(exportElem(g));
-}
+static int64_t globalBytes(const zccrt_global &g) { return elementCount(g.t) * elemBytes(exportElem(g)); }
 
-static bool isSafetensors(ExportForm form) {
-  return form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst;
-}
+static bool isSafetensors(ExportForm form) { return form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst; }
 
 /// The tensors of a safetensors file.
 static std::vector<const zccrt_weight *> weightsOf(const zccrt_program &p, ExportForm form) {
@@ -52,8 +46,7 @@ struct Pieces {
 
 class Writer {
 public:
-  Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file,
-         const std::string &weightsDir)
+  Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file, const std::string &weightsDir)
       : program(p), arena(arena), comm(comm), file(file), weightsDir(weightsDir) {}
 
   void bytes(const char *data, int64_t n) {
@@ -155,8 +148,7 @@ private:
 };
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
-  return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces}
-                                  : Pieces{p.onnx_train, p.npieces_train};
+  return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces} : Pieces{p.onnx_train, p.npieces_train};
 }
 
 std::string jsonString(const char *text) {
@@ -183,9 +175,8 @@ std::string safetensorsHeader(const zccrt_program &p, ExportForm form) {
     for (int i = 0; i < w->t.ndim; ++i)
       shape += format(i ? ",%lld" : "%lld", static_cast<long long>(w->t.dims[i]));
     int64_t end = at + weightBytes(p, *w);
-    s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}",
-                jsonString(w->name).c_str(), safetensorsType(weightElem(p, *w)), shape.c_str(),
-                static_cast<long long>(at), static_cast<long long>(end));
+    s += format(",%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%lld,%lld]}", jsonString(w->name).c_str(),
+                safetensorsType(weightElem(p, *w)), shape.c_str(), static_cast<long long>(at), static_cast<long long>(end));
     at = end;
   }
   s += "}";
@@ -212,8 +203,8 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
   return total;
 }
 
-void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm,
-                   OutFile &file, const std::string &weightsDir, const GraphPart *part) {
+void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm, OutFile &file,
+                   const std::string &weightsDir, const GraphPart *part) {
   Writer writer(p, arena, comm, file, weightsDir);
   if (isSafetensors(form)) {
     std::string header = safetensorsHeader(p, form);

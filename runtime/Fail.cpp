@@ -52,8 +52,8 @@ void failErrno(const char *text, ...) {
 volatile int isDrawing = 0;
 
 void endDrawing() {
-  if (isDrawing)
-    [[maybe_unused]] ssize_t n = write(STDOUT_FILENO, "\n", 1);
+  if (isDrawing) [[maybe_unused]]
+    ssize_t n = write(STDOUT_FILENO, "\n", 1);
   isDrawing = 0;
 }
 

@@ -47,8 +47,8 @@ void Generator::readPrompt(const std::string &prompt) {
   }
   for (int64_t t : tokens)
     if (p.tokens->lo < p.tokens->hi && (t < p.tokens->lo || t >= p.tokens->hi))
-      fail("--prompt: token %lld is not in [%lld, %lld)", static_cast<long long>(t),
-           static_cast<long long>(p.tokens->lo), static_cast<long long>(p.tokens->hi));
+      fail("--prompt: token %lld is not in [%lld, %lld)", static_cast<long long>(t), static_cast<long long>(p.tokens->lo),
+           static_cast<long long>(p.tokens->hi));
 }
 
 static void set(char *arena, const zccrt_tensor &t, int64_t i, double value) {

@@ -58,7 +58,7 @@ public:
       if (alias == name)
         return value;
     std::string near = nearest(name, names());
-    std::string hint = !near.empty()   ? "; did you mean '" + near + "'?"
+    std::string hint = !near.empty()    ? "; did you mean '" + near + "'?"
                        : automatic >= 0 ? "; --outputs-of=auto is '" + std::string(values[automatic].name) + "'"
                                         : "";
     fail("--outputs-of=%s: the model has no value, node or module of that name%s", name.c_str(), hint.c_str());
@@ -129,9 +129,7 @@ std::string varint(uint64_t v) {
 constexpr int kModelGraph = 7, kGraphOutput = 12, kInfoName = 1, kInfoType = 2; // ONNX's field numbers
 
 std::string fieldHeader(int field, int64_t bytes) { return varint(uint64_t(field) << 3 | 2) + varint(bytes); }
-std::string field(int number, std::string_view bytes) {
-  return fieldHeader(number, bytes.size()).append(bytes);
-}
+std::string field(int number, std::string_view bytes) { return fieldHeader(number, bytes.size()).append(bytes); }
 
 /// Which fields of the graph a value needs.
 std::vector<bool> fieldsFor(const Index &index, const Value &value) {

@@ -25,8 +25,7 @@ inline uint64_t hashMix(uint64_t x) {
 inline uint64_t hashBlock(const void *data, size_t bytes, uint64_t index) {
   constexpr uint64_t kMul = 0x9e3779b97f4a7c15u;
   // Four chains, so that the multiplications overlap.
-  uint64_t lane[4] = {hashMix(index + 1), hashMix(index + 2) ^ kMul, ~hashMix(index + 3),
-                      hashMix(index + 4) + kMul};
+  uint64_t lane[4] = {hashMix(index + 1), hashMix(index + 2) ^ kMul, ~hashMix(index + 3), hashMix(index + 4) + kMul};
   auto round = [&](const unsigned char *p) {
     uint64_t word[4];
     std::memcpy(word, p, sizeof(word));

@@ -23,8 +23,8 @@ static double secondsSinceFirst() {
 
 static void sayStepIsFinished() {
   constexpr char text[] = "finishing the step; once more ends the run at once\n";
-  if (where.ranks == 1 && isatty(STDERR_FILENO))
-    [[maybe_unused]] ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+  if (where.ranks == 1 && isatty(STDERR_FILENO)) [[maybe_unused]]
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
 }
 
 static void onSignal(int number) {

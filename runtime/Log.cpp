@@ -12,8 +12,7 @@
 namespace zccrt {
 
 Log::Log(const zccrt_program &p, const Options &o, int64_t steps, double stepsPerEpoch)
-    : program(p), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()),
-      progress(o, steps, stepsPerEpoch) {
+    : program(p), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()), progress(o, steps, stepsPerEpoch) {
   if (path.empty())
     return;
   fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
@@ -63,10 +62,8 @@ bool Log::write(const StepReport &r) {
     line.add(", \"skipped\": %s", *r.skipped ? "true" : "false");
   line.add(", \"time_s\": %.6f", r.seconds);
   addNumber("samples_per_s", r.seconds > 0 ? r.samples / r.seconds : 0);
-  line.add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
-           static_cast<long long>(program.arena_bytes[0]),
-           static_cast<long long>(program.arena_bytes[1]),
-           static_cast<long long>(program.arena_bytes[2]));
+  line.add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}", static_cast<long long>(program.arena_bytes[0]),
+           static_cast<long long>(program.arena_bytes[1]), static_cast<long long>(program.arena_bytes[2]));
   if (program.ranks > 1)
     line.add(", \"sent_bytes\": {\"all_reduce\": %lld, \"all_gather\": %lld, "
              "\"reduce_scatter\": %lld}",
@@ -87,15 +84,15 @@ void Log::dropLine(int64_t step) {
   // Devices and pipes have no length.
   [[maybe_unused]] int cut = ftruncate(fd, wholeLines);
   if (!lostLines++)
-    warn(format("step %lld: cannot write the log '%s': %s; the training goes on",
-                static_cast<long long>(step), path.c_str(), strerror(code)));
+    warn(format("step %lld: cannot write the log '%s': %s; the training goes on", static_cast<long long>(step), path.c_str(),
+                strerror(code)));
 }
 
 void Log::reportEval(const StepReport &r) {
   if (!write(r))
     failErrno("cannot write the log '%s'", path.c_str());
-  if (!quiet && !progress.say(format("eval loss %.9g over %lld samples in %.1f s", r.loss,
-                                     static_cast<long long>(r.samples), r.seconds)))
+  if (!quiet &&
+      !progress.say(format("eval loss %.9g over %lld samples in %.1f s", r.loss, static_cast<long long>(r.samples), r.seconds)))
     failErrno("cannot write to standard output");
 }
 
@@ -108,8 +105,7 @@ void Log::report(const StepReport &r) {
 }
 
 void Log::warnNotFinite(int64_t step, const char *what, const std::string &text) {
-  warn(format("step %lld: %s; the training goes on (--stop-on-nan ends it)",
-              static_cast<long long>(step), text.c_str()));
+  warn(format("step %lld: %s; the training goes on (--stop-on-nan ends it)", static_cast<long long>(step), text.c_str()));
   notFinite = format("not finite at step %lld: the %s", static_cast<long long>(step), what);
 }
 
@@ -120,8 +116,8 @@ void Log::finish(std::vector<std::string> wrote, int stoppedBy) {
   auto add = [&](const std::string &part) { text += (text.empty() ? "" : "; ") + part; };
   line.clear();
   if (stoppedBy)
-    line.add("stopped by %s after %lld of %lld steps", signalName(stoppedBy),
-             static_cast<long long>(done), static_cast<long long>(steps));
+    line.add("stopped by %s after %lld of %lld steps", signalName(stoppedBy), static_cast<long long>(done),
+             static_cast<long long>(steps));
   else if (done)
     line.add("%lld step%s", static_cast<long long>(done), done == 1 ? "" : "s");
   if (done)
@@ -142,8 +138,7 @@ void Log::finish(std::vector<std::string> wrote, int stoppedBy) {
   if (!notFinite.empty())
     add(notFinite);
   if (lostLines)
-    add(format("the log lacks %lld step%s", static_cast<long long>(lostLines),
-               lostLines == 1 ? "" : "s"));
+    add(format("the log lacks %lld step%s", static_cast<long long>(lostLines), lostLines == 1 ? "" : "s"));
   if (stoppedBy)
     progress.tell(text);
   else if (!text.empty())

@@ -144,8 +144,7 @@ StepReport Session::trainStep(int64_t s) {
     r.skipped = integerAt(p.overflow) > 0;
   checkGradients(r);
   Traffic after = traffic();
-  r.sent = {after.allReduce - before.allReduce, after.allGather - before.allGather,
-            after.reduceScatter - before.reduceScatter};
+  r.sent = {after.allReduce - before.allReduce, after.allGather - before.allGather, after.reduceScatter - before.reduceScatter};
   r.samples = data->batchRows() * p.grad_accum * comm.ranks;
   r.seconds = now() - begin;
   return r;
@@ -180,9 +179,7 @@ void Session::checkGradients(const StepReport &r) {
 }
 
 /// What a sum of that weight is divided by.
-double Session::divisorOf(double weight) const {
-  return p.weight_floor > 0 ? std::max(weight, p.weight_floor) : weight;
-}
+double Session::divisorOf(double weight) const { return p.weight_floor > 0 ? std::max(weight, p.weight_floor) : weight; }
 
 /// This rank's part of the loss over all samples, of a batch of which so many rows count.
 Weighted Session::lossOf(int64_t rows) const {

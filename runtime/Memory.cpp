@@ -51,8 +51,7 @@ static int64_t firstNumber(const std::string &path) {
 
 /// The least limit from `group` up to the mount point. A group that cannot be seen, as in a
 /// container, has the limits of what is at the mount point.
-static int64_t limitFrom(const std::string &root, const Mount &m, std::string group,
-                         const char *file) {
+static int64_t limitFrom(const std::string &root, const Mount &m, std::string group, const char *file) {
   if (m.shown != "/")
     group = group.compare(0, m.shown.size(), m.shown) == 0 ? group.substr(m.shown.size()) : "";
   int64_t least = INT64_MAX;
@@ -80,8 +79,7 @@ int64_t groupLimit(const std::string &root) {
     if (version == 1 && !hasWord(controllers, "memory"))
       continue;
     for (const Mount &m : groupMounts(root, version))
-      least = std::min(least, limitFrom(root, m, line.substr(second + 1),
-                                        version == 2 ? "memory.max" : "memory.limit_in_bytes"));
+      least = std::min(least, limitFrom(root, m, line.substr(second + 1), version == 2 ? "memory.max" : "memory.limit_in_bytes"));
   }
   return least;
 }
@@ -117,14 +115,11 @@ void checkMemory(int64_t bytesPerRank, int ranksOnNode) {
   int64_t left = memoryLeft(), needed = bytesPerRank * ranksOnNode;
   if (needed <= left)
     return;
-  std::string each =
-      ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
+  std::string each = ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
   fail("the program needs %.2f GiB of memory%s, %s; compile for more ranks or a smaller "
        "batch",
        needed / gib, each.c_str(),
-       format(groupLimit() <= left ? "its control group may have %.2f GiB"
-                                   : "this machine has %.2f GiB left",
-              left / gib)
+       format(groupLimit() <= left ? "its control group may have %.2f GiB" : "this machine has %.2f GiB left", left / gib)
            .c_str());
 }
 

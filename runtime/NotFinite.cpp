@@ -23,8 +23,7 @@ static bool isFinite(const zccrt_global &g, const char *arena, const Comm &comm)
 const char *Session::firstParameterNotFinite() {
   double mine = INT_MAX;
   for (int i = p.nglobals; i--;)
-    if (p.globals[i].trained && isFloat(p.globals[i].t.elem) &&
-        !isFinite(p.globals[i], arena->base(), comm))
+    if (p.globals[i].trained && isFloat(p.globals[i].t.elem) && !isFinite(p.globals[i], arena->base(), comm))
       mine = i;
   comm.exchange(&mine, sizeof mine, gathered.data());
   double first = *std::min_element(gathered.begin(), gathered.end());
@@ -41,8 +40,7 @@ static bool isSkipped(const StepReport &r) { return r.skipped.value_or(false) &&
 std::string Session::describeNotFinite(const StepReport &r) {
   if (std::isfinite(r.loss) && isSkipped(r)) {
     const char *name = firstNotFinite();
-    return format("the gradient of '%s' is not finite, and the step is skipped",
-                  name ? name : "some parameters together");
+    return format("the gradient of '%s' is not finite, and the step is skipped", name ? name : "some parameters together");
   }
   bool isEval = std::isfinite(r.loss);
   double loss = isEval ? *r.evalLoss : r.loss;
@@ -63,9 +61,7 @@ void Session::checkLoss(const StepReport &r) {
     return;
   if (o.stopOnNan) {
     std::string text = describeNotFinite(r);
-    together([&] {
-      fail("%s; lower the learning rate, or clip with zcc's --clip-grad-norm", text.c_str());
-    });
+    together([&] { fail("%s; lower the learning rate, or clip with zcc's --clip-grad-norm", text.c_str()); });
   }
   if (saidNotFinite)
     return;

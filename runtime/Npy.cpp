@@ -23,10 +23,7 @@ int64_t Array::elements() const {
 // ---- files
 
 static const char *kindOf(mode_t mode) {
-  return S_ISDIR(mode)    ? "a folder"
-         : S_ISFIFO(mode) ? "a pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
+  return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 File::File(const std::string &path) : name(path) {
@@ -53,8 +50,8 @@ void File::read(int64_t at, int64_t n, void *to) const {
     if (got < 0)
       failErrno("cannot read '%s'", name.c_str());
     if (got == 0)
-      fail("'%s' ends after %lld bytes; it is cut short or changed while the program ran",
-           name.c_str(), static_cast<long long>(at));
+      fail("'%s' ends after %lld bytes; it is cut short or changed while the program ran", name.c_str(),
+           static_cast<long long>(at));
     p += got;
     at += got;
     n -= got;
@@ -169,10 +166,9 @@ private:
 constexpr struct {
   const char *descr;
   zccrt_elem elem;
-} kDescr[] = {{"<f4", ZCCRT_F32},  {"<f8", ZCCRT_F64}, {"<f2", ZCCRT_F16}, {"<V2", ZCCRT_BF16},
-              {"|V2", ZCCRT_BF16}, {"<i8", ZCCRT_I64}, {"<i4", ZCCRT_I32}, {"<i2", ZCCRT_I16},
-              {"|i1", ZCCRT_I8},   {"<u8", ZCCRT_U64}, {"<u4", ZCCRT_U32}, {"<u2", ZCCRT_U16},
-              {"|u1", ZCCRT_U8},   {"|b1", ZCCRT_BOOL}};
+} kDescr[] = {{"<f4", ZCCRT_F32}, {"<f8", ZCCRT_F64}, {"<f2", ZCCRT_F16}, {"<V2", ZCCRT_BF16}, {"|V2", ZCCRT_BF16},
+              {"<i8", ZCCRT_I64}, {"<i4", ZCCRT_I32}, {"<i2", ZCCRT_I16}, {"|i1", ZCCRT_I8},   {"<u8", ZCCRT_U64},
+              {"<u4", ZCCRT_U32}, {"<u2", ZCCRT_U16}, {"|u1", ZCCRT_U8},  {"|b1", ZCCRT_BOOL}};
 
 zccrt_elem elemFromDescr(const std::string &descr, const std::string &where) {
   for (auto &d : kDescr)
@@ -190,18 +186,17 @@ void expectBytes(const NpyHeader &header, int64_t available, const std::string &
   int64_t bytes = elemBytes(header.elem);
   for (int64_t d : header.dims)
     if (__builtin_mul_overflow(bytes, d, &bytes))
-      fail("%s: its shape %s is too large", where.c_str(),
-           shapeText(header.dims.data(), header.dims.size()).c_str());
+      fail("%s: its shape %s is too large", where.c_str(), shapeText(header.dims.data(), header.dims.size()).c_str());
   if (bytes > available)
     fail("%s: cut short: shape %s of %s takes %lld bytes, there are %lld", where.c_str(),
-         shapeText(header.dims.data(), header.dims.size()).c_str(), elemName(header.elem),
-         static_cast<long long>(bytes), static_cast<long long>(available));
+         shapeText(header.dims.data(), header.dims.size()).c_str(), elemName(header.elem), static_cast<long long>(bytes),
+         static_cast<long long>(available));
 }
 
 } // namespace
 
-Array arrayAt(std::shared_ptr<const Source> source, int64_t at, int64_t bytes,
-              const std::string &name, const std::string &where) {
+Array arrayAt(std::shared_ptr<const Source> source, int64_t at, int64_t bytes, const std::string &name,
+              const std::string &where) {
   // Enough for every header of version 1; later versions may be longer.
   std::string front(std::min<int64_t>(bytes, 65536 + 10), '\0');
   source->read(at, front.size(), front.data());
@@ -236,8 +231,7 @@ NpyHeader parseNpyHeader(std::string_view front, const std::string &where) {
     fail("%s: not a .npy array: its header is cut short", where.c_str());
   HeaderParser p(front.substr(start, length), where);
   p.parse();
-  if (p.fortran &&
-      std::count_if(p.dims.begin(), p.dims.end(), [](int64_t d) { return d != 1; }) > 1)
+  if (p.fortran && std::count_if(p.dims.begin(), p.dims.end(), [](int64_t d) { return d != 1; }) > 1)
     fail("%s: stored in Fortran order; save numpy.ascontiguousarray(array)", where.c_str());
   return {elemFromDescr(p.descr, where), p.dims, static_cast<int64_t>(start + length)};
 }
@@ -247,9 +241,8 @@ std::string npyHeader(int elem, const std::vector<int64_t> &dims) {
   for (auto &d : kDescr)
     if (d.elem == elem && !*descr)
       descr = d.descr;
-  std::string text = std::string("{'descr': '") + descr +
-                     "', 'fortran_order': False, 'shape': " + shapeText(dims.data(), dims.size()) +
-                     ", }";
+  std::string text =
+      std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': " + shapeText(dims.data(), dims.size()) + ", }";
   // The data begin at a multiple of 64.
   text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   text += '\n';

@@ -62,12 +62,10 @@ private:
 };
 
 /// The array whose header begins at `at` of a source with `bytes` bytes from there.
-Array arrayAt(std::shared_ptr<const Source> source, int64_t at, int64_t bytes,
-              const std::string &name, const std::string &where);
+Array arrayAt(std::shared_ptr<const Source> source, int64_t at, int64_t bytes, const std::string &name, const std::string &where);
 
 Array openNpy(const std::string &path);
 /// The arrays of an .npz whose names are in `wanted`; `others` gets the names of the rest.
-std::vector<Array> openNpz(const std::string &path, const std::vector<std::string> &wanted,
-                           std::vector<std::string> &others);
+std::vector<Array> openNpz(const std::string &path, const std::vector<std::string> &wanted, std::vector<std::string> &others);
 
 } // namespace zccrt

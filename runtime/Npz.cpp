@@ -13,17 +13,14 @@ namespace {
 class Inflated : public Source {
 public:
   explicit Inflated(int64_t bytes) : size(bytes) {
-    data = mmap(nullptr, std::max<int64_t>(bytes, 1), PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    data = mmap(nullptr, std::max<int64_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
       failErrno("cannot get %lld bytes of memory", static_cast<long long>(bytes));
   }
   ~Inflated() override { munmap(data, std::max<int64_t>(size, 1)); }
   Inflated(const Inflated &) = delete;
   Inflated &operator=(const Inflated &) = delete;
-  void read(int64_t at, int64_t n, void *to) const override {
-    memcpy(to, static_cast<char *>(data) + at, n);
-  }
+  void read(int64_t at, int64_t n, void *to) const override { memcpy(to, static_cast<char *>(data) + at, n); }
 
   void *data;
   int64_t size;
@@ -38,13 +35,12 @@ struct Archive {
   unzFile zip;
 };
 
-Array openMember(unzFile zip, const unz_file_info64 &info, const std::shared_ptr<File> &file,
-                 const std::string &name, const std::string &where) {
+Array openMember(unzFile zip, const unz_file_info64 &info, const std::shared_ptr<File> &file, const std::string &name,
+                 const std::string &where) {
   if (info.flag & 1)
     fail("%s: encrypted archives are not supported", where.c_str());
   if (info.compression_method != 0 && info.compression_method != 8)
-    fail("%s: compressed by method %lu; only stored and deflated members are supported",
-         where.c_str(), info.compression_method);
+    fail("%s: compressed by method %lu; only stored and deflated members are supported", where.c_str(), info.compression_method);
   if (unzOpenCurrentFile(zip) != UNZ_OK)
     fail("%s: damaged archive", where.c_str());
   if (info.compression_method == 0) {
@@ -55,13 +51,11 @@ Array openMember(unzFile zip, const unz_file_info64 &info, const std::shared_ptr
     return arrayAt(file, at, info.uncompressed_size, name, where);
   }
   // Deflate makes bytes at most 1032 times fewer: a member that claims more lies.
-  if (info.compressed_size > uint64_t(file->bytes()) ||
-      info.uncompressed_size / 1033 > info.compressed_size)
+  if (info.compressed_size > uint64_t(file->bytes()) || info.uncompressed_size / 1033 > info.compressed_size)
     fail("%s: damaged archive", where.c_str());
   auto memory = std::make_shared<Inflated>(info.uncompressed_size);
   for (int64_t done = 0; done < memory->size;) {
-    int n = unzReadCurrentFile(zip, static_cast<char *>(memory->data) + done,
-                               std::min<int64_t>(memory->size - done, 1 << 24));
+    int n = unzReadCurrentFile(zip, static_cast<char *>(memory->data) + done, std::min<int64_t>(memory->size - done, 1 << 24));
     if (n <= 0)
       fail("%s: damaged archive", where.c_str());
     done += n;
@@ -75,8 +69,7 @@ Array openMember(unzFile zip, const unz_file_info64 &info, const std::shared_ptr
 
 } // namespace
 
-std::vector<Array> openNpz(const std::string &path, const std::vector<std::string> &wanted,
-                           std::vector<std::string> &others) {
+std::vector<Array> openNpz(const std::string &path, const std::vector<std::string> &wanted, std::vector<std::string> &others) {
   auto file = std::make_shared<File>(path);
   Archive archive(path);
   if (!archive.zip)
@@ -86,8 +79,7 @@ std::vector<Array> openNpz(const std::string &path, const std::vector<std::strin
   for (; at == UNZ_OK; at = unzGoToNextFile(archive.zip)) {
     unz_file_info64 info;
     char raw[4096];
-    if (unzGetCurrentFileInfo64(archive.zip, &info, raw, sizeof raw, nullptr, 0, nullptr, 0) !=
-            UNZ_OK ||
+    if (unzGetCurrentFileInfo64(archive.zip, &info, raw, sizeof raw, nullptr, 0, nullptr, 0) != UNZ_OK ||
         info.size_filename >= sizeof raw)
       fail("'%s': damaged archive", path.c_str());
     std::string name(raw, strnlen(raw, sizeof raw));
@@ -98,8 +90,7 @@ std::vector<Array> openNpz(const std::string &path, const std::vector<std::strin
       others.push_back(name);
       continue;
     }
-    arrays.push_back(openMember(archive.zip, info, file, name,
-                                format("'%s' in '%s'", name.c_str(), path.c_str())));
+    arrays.push_back(openMember(archive.zip, info, file, name, format("'%s' in '%s'", name.c_str(), path.c_str())));
   }
   if (at != UNZ_END_OF_LIST_OF_FILE)
     fail("'%s': damaged archive", path.c_str());

@@ -67,28 +67,78 @@ constexpr Foreign kForeign[] = {
 };
 
 /// zcc's options that no program has; a test compares them with zcc's help.
-constexpr const char *kCompiler[] = {
-    "allgather-bucket-size", "batch-norm", "betas", "bias-correction", "bundle", "check", "check-grad-overflow", "clip-grad-norm", "config",
-    "cycle-momentum", "dim", "disable-pass", "dtype", "emit", "eps", "freeze", "grad-accum", "help-ops", "help-passes",
-    "init", "initial-accumulator-value", "initial-scale-power", "loss", "loss-scale", "loss-scale-hysteresis",
-    "loss-scale-window", "lr-decay", "march", "max-coeff", "max-live-parameters", "max-reuse-distance", "min-coeff",
-    "min-loss-scale", "momentum", "nesterov", "optimizer", "overlap", "param-group", "param-persistence-threshold",
-    "plan", "prefetch", "print-ir-after", "print-ir-after-all", "print-ir-after-change", "print-ir-before",
-    "print-ir-tree-dir", "print-locs", "print-memory", "ranks", "reduce-bucket-size", "stop-after", "target",
-    "threads", "tie", "time-passes", "train", "untie", "verify-each", "verify-roundtrip", "weight-decay", "zero"};
+constexpr const char *kCompiler[] = {"allgather-bucket-size",
+                                     "batch-norm",
+                                     "betas",
+                                     "bias-correction",
+                                     "bundle",
+                                     "check",
+                                     "check-grad-overflow",
+                                     "clip-grad-norm",
+                                     "config",
+                                     "cycle-momentum",
+                                     "dim",
+                                     "disable-pass",
+                                     "dtype",
+                                     "emit",
+                                     "eps",
+                                     "freeze",
+                                     "grad-accum",
+                                     "help-ops",
+                                     "help-passes",
+                                     "init",
+                                     "initial-accumulator-value",
+                                     "initial-scale-power",
+                                     "loss",
+                                     "loss-scale",
+                                     "loss-scale-hysteresis",
+                                     "loss-scale-window",
+                                     "lr-decay",
+                                     "march",
+                                     "max-coeff",
+                                     "max-live-parameters",
+                                     "max-reuse-distance",
+                                     "min-coeff",
+                                     "min-loss-scale",
+                                     "momentum",
+                                     "nesterov",
+                                     "optimizer",
+                                     "overlap",
+                                     "param-group",
+                                     "param-persistence-threshold",
+                                     "plan",
+                                     "prefetch",
+                                     "print-ir-after",
+                                     "print-ir-after-all",
+                                     "print-ir-after-change",
+                                     "print-ir-before",
+                                     "print-ir-tree-dir",
+                                     "print-locs",
+                                     "print-memory",
+                                     "ranks",
+                                     "reduce-bucket-size",
+                                     "stop-after",
+                                     "target",
+                                     "threads",
+                                     "tie",
+                                     "time-passes",
+                                     "train",
+                                     "untie",
+                                     "verify-each",
+                                     "verify-roundtrip",
+                                     "weight-decay",
+                                     "zero"};
 
 static std::string here(const std::string &option) { return "; here it is '" + option + "'"; }
 
 /// An option of the tool that was not asked.
 static std::string there(Tool asked, const std::string &option) {
-  return asked == Tool::Compiler
-             ? "; it is an option of the compiled program: './PROGRAM " + option + "'"
-             : "; that is decided when the program is compiled: 'zcc " + option + "'";
+  return asked == Tool::Compiler ? "; it is an option of the compiled program: './PROGRAM " + option + "'"
+                                 : "; that is decided when the program is compiled: 'zcc " + option + "'";
 }
 
 /// The hint for a name as it is written somewhere; "" if it is written nowhere.
-static std::string exactHint(Tool asked, const std::string &name,
-                             const std::vector<std::string> &own,
+static std::string exactHint(Tool asked, const std::string &name, const std::vector<std::string> &own,
                              const std::vector<std::string> &others) {
   if (std::count(own.begin(), own.end(), name))
     return "; did you mean '--" + name + "'?";
@@ -107,9 +157,8 @@ std::string optionHint(Tool asked, const std::string &name, const std::vector<st
   std::string plain;
   for (char c : name)
     plain += c == '_' ? '-' : char(tolower(c));
-  std::vector<std::string> others = asked == Tool::Compiler
-                                        ? programOptions()
-                                        : std::vector<std::string>(std::begin(kCompiler), std::end(kCompiler));
+  std::vector<std::string> others =
+      asked == Tool::Compiler ? programOptions() : std::vector<std::string>(std::begin(kCompiler), std::end(kCompiler));
   std::string hint = exactHint(asked, plain, own, others);
   if (!hint.empty())
     return hint;

@@ -58,18 +58,14 @@ struct Spec {
 };
 
 constexpr Spec kSpecs[] = {
-    {"data", "FILE.npz|NAME=FILE.npy", Data,
-     "arrays by input name, first axis = samples; repeatable"},
-    {"tokens", "FILE.bin", Tokens,
-     "flat uint16, uint32 or uint8 tokens; inputs and labels are cut from it"},
-    {"tokens-dtype", "uint16|uint32|uint8", TokensDtype,
-     "element type of --tokens (default: by vocabulary and content)"},
+    {"data", "FILE.npz|NAME=FILE.npy", Data, "arrays by input name, first axis = samples; repeatable"},
+    {"tokens", "FILE.bin", Tokens, "flat uint16, uint32 or uint8 tokens; inputs and labels are cut from it"},
+    {"tokens-dtype", "uint16|uint32|uint8", TokensDtype, "element type of --tokens (default: by vocabulary and content)"},
     {"tokens-labels", "auto|next|same", TokensLabels,
      "labels are the next token, or the same for a model that shifts them itself (default: auto, by the graph)"},
     {"shuffle", nullptr, Shuffle, "permute the samples, each epoch differently, by --seed"},
     {"seed", "N", Seed, "of dropout, initialisation and --shuffle (default 0)"},
-    {"weights", "DIR", Weights,
-     "where the model's files lie (default: beside the program, as compiled)"},
+    {"weights", "DIR", Weights, "where the model's files lie (default: beside the program, as compiled)"},
     {"steps", "N", Steps, "train N steps"},
     {"epochs", "N", Epochs, "train N times through the data (default 1)"},
     {"lr", "X", Lr, "learning rate (default: as compiled)"},
@@ -79,21 +75,16 @@ constexpr Spec kSpecs[] = {
     {"warmup-steps", "N", Warmup, "steps over which the rate rises (default 0)"},
     {"lr-min", "X", LrMin, "rate at the end of a linear or cosine schedule (default 0)"},
     {"lr-steps", "N", LrSteps, "length of the schedule (default: that of the run)"},
-    {"lr-param", "NAME=X", LrParam,
-     "parameter of a DeepSpeed schedule, by its name there; repeatable"},
+    {"lr-param", "NAME=X", LrParam, "parameter of a DeepSpeed schedule, by its name there; repeatable"},
     {"log", "FILE.jsonl", Log, "one JSON object a step"},
     {"quiet", nullptr, Quiet, "print warnings and errors only"},
     {"print-every", "N", PrintEvery, "a line every N steps (default: every few seconds)"},
     {"stop-on-nan", nullptr, StopOnNan, "end with an error at a loss that is not finite"},
     {"eval", nullptr, Eval, "no training: the loss over the data, once"},
-    {"eval-data", "FILE", EvalData,
-     "data for evaluation, as --data (or --tokens, for FILE.bin); repeatable"},
-    {"eval-every", "N", EvalEvery,
-     "evaluate on --eval-data after every N steps (default: at the end)"},
-    {"outputs", "FILE.npz", Outputs,
-     "the graph's outputs, batches joined along axis 0; without --steps it does not train"},
-    {"export", "FILE.onnx|FILE.safetensors", Export,
-     "trained weights, in the model's names, shapes and types"},
+    {"eval-data", "FILE", EvalData, "data for evaluation, as --data (or --tokens, for FILE.bin); repeatable"},
+    {"eval-every", "N", EvalEvery, "evaluate on --eval-data after every N steps (default: at the end)"},
+    {"outputs", "FILE.npz", Outputs, "the graph's outputs, batches joined along axis 0; without --steps it does not train"},
+    {"export", "FILE.onnx|FILE.safetensors", Export, "trained weights, in the model's names, shapes and types"},
     {"export-form", "inference|train", ExportForm, "form of the exported ONNX graph"},
     {"export-ties", "all|first", ExportTies,
      "names of a tied parameter in a safetensors file: every one (default), or the first"},
@@ -173,10 +164,8 @@ void expectKnown(int argc, char **argv) {
       return;
     if (arg.rfind("--", 0) != 0)
       continue;
-    std::string name =
-        arg.substr(2, arg.find('=') == std::string::npos ? std::string::npos : arg.find('=') - 2);
-    const Spec *spec =
-        std::find_if(std::begin(kSpecs), std::end(kSpecs), [&](auto &s) { return s.name == name; });
+    std::string name = arg.substr(2, arg.find('=') == std::string::npos ? std::string::npos : arg.find('=') - 2);
+    const Spec *spec = std::find_if(std::begin(kSpecs), std::end(kSpecs), [&](auto &s) { return s.name == name; });
     if (spec != std::end(kSpecs)) {
       if (spec->argument && arg.find('=') == std::string::npos)
         ++i; // its argument is the next word
@@ -199,8 +188,7 @@ void apply(const zccrt_program &p, Options &o, const Spec &s, const char *arg) {
     o.data.tokens = arg;
     break;
   case TokensDtype:
-    o.tokenType =
-        std::array{TokenType::U16, TokenType::U32, TokenType::U8}[oneOf(s.name, arg, s.argument)];
+    o.tokenType = std::array{TokenType::U16, TokenType::U32, TokenType::U8}[oneOf(s.name, arg, s.argument)];
     break;
   case TokensLabels:
     o.tokenLabels = static_cast<TokenLabels>(oneOf(s.name, arg, s.argument));
@@ -388,8 +376,7 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
       fail("option '%s' takes no value", argv[optind - 1]);
     if (c == '?')
       fail("unknown option '-%c'; see --help", optopt);
-    const Spec *s = std::find_if(std::begin(kSpecs), std::end(kSpecs),
-                                 [&](auto &e) { return e.name == table[index].name; });
+    const Spec *s = std::find_if(std::begin(kSpecs), std::end(kSpecs), [&](auto &e) { return e.name == table[index].name; });
     apply(p, o, *s, optarg);
   }
   if (optind < argc)
@@ -407,26 +394,20 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
 /// The first option of each group, and the group's title.
 constexpr struct {
   const char *first, *title;
-} kGroups[] = {{"data", "the data"},           {"steps", "how long"},
-               {"lr", "the learning rate"},    {"log", "what is shown"},
-               {"eval", "evaluation"},         {"export", "the trained model"},
-               {"comm", "the process"}};
+} kGroups[] = {{"data", "the data"},   {"steps", "how long"},           {"lr", "the learning rate"}, {"log", "what is shown"},
+               {"eval", "evaluation"}, {"export", "the trained model"}, {"comm", "the process"}};
 
 std::string helpText(const zccrt_program &p) {
-  std::string s = format(
-      "%s: a training program compiled by zcc for %d rank%s\n\nusage: %sPROGRAM [options]\n\n",
-      p.model, p.ranks, p.ranks == 1 ? "" : "s",
-      p.ranks > 1 ? format("mpirun -n %d ", p.ranks).c_str() : "");
+  std::string s = format("%s: a training program compiled by zcc for %d rank%s\n\nusage: %sPROGRAM [options]\n\n", p.model,
+                         p.ranks, p.ranks == 1 ? "" : "s", p.ranks > 1 ? format("mpirun -n %d ", p.ranks).c_str() : "");
   for (const Spec &spec : kSpecs) {
     if (!spec.help)
       continue;
     for (auto &group : kGroups)
       if (!strcmp(group.first, spec.name))
         s += format("%s%s:\n", spec.name == kSpecs[0].name ? "" : "\n", group.title);
-    std::string left =
-        std::string("  --") + spec.name + (spec.argument ? std::string("=") + spec.argument : "");
-    s += format(left.size() < 34 ? "%-34s %s\n" : "%s\n                                   %s\n",
-                left.c_str(), spec.help);
+    std::string left = std::string("  --") + spec.name + (spec.argument ? std::string("=") + spec.argument : "");
+    s += format(left.size() < 34 ? "%-34s %s\n" : "%s\n                                   %s\n", left.c_str(), spec.help);
   }
   s += "\ninputs:\n";
   for (int i = 0; i < p.ninputs; ++i)

@@ -94,9 +94,7 @@ void OutFile::openNamed() {
 /// A link does not replace a file that is there: then it gets the temporary name for a moment.
 void OutFile::giveName() {
   const std::string from = nameInProc(fd);
-  auto link = [&](const std::string &to) {
-    return linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0;
-  };
+  auto link = [&](const std::string &to) { return linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), AT_SYMLINK_FOLLOW) == 0; };
   isNameless = false;
   if (link(name)) {
     temporary = name;
@@ -148,8 +146,7 @@ void OutFile::expectRoom(uint64_t bytes) const {
     return;
   uint64_t left = uint64_t(info.f_bavail) * info.f_frsize;
   if (left < bytes)
-    fail("cannot write '%s': it needs %.1f MiB, its disk has %.1f MiB left", name.c_str(),
-         bytes / 1048576.0, left / 1048576.0);
+    fail("cannot write '%s': it needs %.1f MiB, its disk has %.1f MiB left", name.c_str(), bytes / 1048576.0, left / 1048576.0);
 }
 
 void OutFile::commit() {

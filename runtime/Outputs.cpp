@@ -11,8 +11,7 @@
 
 namespace zccrt {
 
-Outputs::Outputs(const zccrt_program &p, const std::string &path, Comm &comm)
-    : comm(comm), path(path) {
+Outputs::Outputs(const zccrt_program &p, const std::string &path, Comm &comm) : comm(comm), path(path) {
   int64_t largest = 0;
   for (int i = 0; i < p.noutputs; ++i) {
     const zccrt_io &out = p.outputs[i];
@@ -73,13 +72,9 @@ static uLong readFile(void *, void *stream, void *data, uLong bytes) {
   ssize_t n = read(static_cast<OutFile *>(stream)->descriptor(), data, bytes);
   return n < 0 ? 0 : n;
 }
-static ZPOS64_T tellFile(void *, void *stream) {
-  return lseek(static_cast<OutFile *>(stream)->descriptor(), 0, SEEK_CUR);
-}
+static ZPOS64_T tellFile(void *, void *stream) { return lseek(static_cast<OutFile *>(stream)->descriptor(), 0, SEEK_CUR); }
 static long seekFile(void *, void *stream, ZPOS64_T to, int origin) {
-  int whence = origin == ZLIB_FILEFUNC_SEEK_SET   ? SEEK_SET
-               : origin == ZLIB_FILEFUNC_SEEK_CUR ? SEEK_CUR
-                                                  : SEEK_END;
+  int whence = origin == ZLIB_FILEFUNC_SEEK_SET ? SEEK_SET : origin == ZLIB_FILEFUNC_SEEK_CUR ? SEEK_CUR : SEEK_END;
   return lseek(static_cast<OutFile *>(stream)->descriptor(), to, whence) < 0 ? -1 : 0;
 }
 static void *openFile(void *opaque, const void *, int) { return opaque; }
@@ -92,8 +87,7 @@ void Outputs::pack(void *zip, const Member &m) {
     dims.push_back(batches);
   else if (!dims.empty())
     dims[0] = m.bytes ? m.written / (m.bytes / dims[0]) : dims[0] * batches;
-  std::string header = npyHeader(m.output->t.elem, dims),
-              name = std::string(m.output->name) + ".npy";
+  std::string header = npyHeader(m.output->t.elem, dims), name = std::string(m.output->name) + ".npy";
   int64_t total = m.written;
   zip_fileinfo info = {};
   info.tmz_date.tm_year = 1980; // the same bytes whenever it is written
@@ -104,8 +98,7 @@ void Outputs::pack(void *zip, const Member &m) {
   std::vector<char> chunk(std::min<int64_t>(total, 4 << 20));
   for (int64_t at = 0; ok && at < total;) {
     int64_t n = std::min<int64_t>(chunk.size(), total - at);
-    ok = pread(m.spool, chunk.data(), n, at) == n &&
-         zipWriteInFileInZip(zip, chunk.data(), n) == ZIP_OK;
+    ok = pread(m.spool, chunk.data(), n, at) == n && zipWriteInFileInZip(zip, chunk.data(), n) == ZIP_OK;
     at += n;
   }
   if (!ok || zipCloseFileInZip(zip) != ZIP_OK)
@@ -115,8 +108,7 @@ void Outputs::pack(void *zip, const Member &m) {
 void Outputs::finish() {
   if (comm.rank != 0)
     return;
-  zlib_filefunc64_def functions = {openFile, readFile,  writeFile, tellFile,
-                                   seekFile, closeFile, fileError, &file};
+  zlib_filefunc64_def functions = {openFile, readFile, writeFile, tellFile, seekFile, closeFile, fileError, &file};
   errno = 0;
   zipFile zip = zipOpen2_64(path.c_str(), APPEND_STATUS_CREATE, nullptr, &functions);
   if (!zip)

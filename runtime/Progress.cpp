@@ -63,8 +63,7 @@ static int openTerminal() {
 }
 
 Progress::Progress(const Options &o, int64_t steps, double stepsPerEpoch)
-    : steps(steps), every(o.printEvery), stepsPerEpoch(stepsPerEpoch),
-      screen(o.quiet ? -1 : openTerminal()), began(now()) {}
+    : steps(steps), every(o.printEvery), stepsPerEpoch(stepsPerEpoch), screen(o.quiet ? -1 : openTerminal()), began(now()) {}
 
 Progress::~Progress() {
   endDrawing();
@@ -165,8 +164,7 @@ void Progress::draw(bool stays) {
   drawing.clear();
   if (screen >= 0)
     line.cutTo(width() - 1);
-  drawing.add("%s%.*s%s%s", screen >= 0 ? "\r" : "", line.size(), line.data(),
-              screen >= 0 ? "\x1b[K" : "", stays ? "\n" : "");
+  drawing.add("%s%.*s%s%s", screen >= 0 ? "\r" : "", line.size(), line.data(), screen >= 0 ? "\x1b[K" : "", stays ? "\n" : "");
   isDrawing = !stays;
   if (!writeAll(STDOUT_FILENO, drawing.data(), drawing.size()))
     warnOfOutput();

@@ -8,8 +8,7 @@
 
 namespace zccrt {
 
-constexpr const char *kTypes[] = {"F32", "F64", "F16", "BF16", "I64", "I32", "I16",
-                                  "I8",  "U64", "U32", "U16",  "U8",  "BOOL"};
+constexpr const char *kTypes[] = {"F32", "F64", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
 
 const char *safetensorsType(int elem) { return kTypes[elem]; }
 
@@ -55,9 +54,7 @@ private:
     return e;
   }
 
-  [[noreturn]] void invalid() const {
-    fail("the header is not that of a safetensors file, at byte %zu", at);
-  }
+  [[noreturn]] void invalid() const { fail("the header is not that of a safetensors file, at byte %zu", at); }
   void skipBlanks() {
     while (at < text.size() && strchr(" \t\r\n", text[at]))
       ++at;
@@ -131,8 +128,7 @@ private:
 };
 
 int64_t bytesOf(const SafetensorsEntry &e) {
-  auto type = std::find_if(std::begin(kTypes), std::end(kTypes),
-                           [&](const char *t) { return e.dtype == t; });
+  auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const char *t) { return e.dtype == t; });
   if (type == std::end(kTypes))
     fail("'%s' has the unknown type %s", e.name.c_str(), e.dtype.c_str());
   int64_t bytes = elemBytes(static_cast<int>(type - std::begin(kTypes)));
@@ -144,14 +140,10 @@ int64_t bytesOf(const SafetensorsEntry &e) {
 
 } // namespace
 
-std::vector<SafetensorsEntry> parseSafetensors(const std::string &header) {
-  return Reader(header).read();
-}
+std::vector<SafetensorsEntry> parseSafetensors(const std::string &header) { return Reader(header).read(); }
 
 void checkEntries(std::vector<SafetensorsEntry> entries, int64_t dataBytes) {
-  auto sort = [&](auto key) {
-    std::sort(entries.begin(), entries.end(), [&](auto &a, auto &b) { return key(a) < key(b); });
-  };
+  auto sort = [&](auto key) { std::sort(entries.begin(), entries.end(), [&](auto &a, auto &b) { return key(a) < key(b); }); };
   sort([](auto &e) -> auto & { return e.name; });
   for (size_t i = 1; i < entries.size(); ++i)
     if (entries[i].name == entries[i - 1].name)
@@ -164,15 +156,13 @@ void checkEntries(std::vector<SafetensorsEntry> entries, int64_t dataBytes) {
     at = e.end;
   }
   if (at != dataBytes)
-    fail("its tensors take %lld of %lld bytes", static_cast<long long>(at),
-         static_cast<long long>(dataBytes));
+    fail("its tensors take %lld of %lld bytes", static_cast<long long>(at), static_cast<long long>(dataBytes));
 }
 
 void checkSafetensors(int descriptor, const std::string &name) {
   struct stat s;
   uint64_t length = 0;
-  bool isRead = fstat(descriptor, &s) == 0 && pread(descriptor, &length, 8, 0) == 8 &&
-                length <= uint64_t(s.st_size) - 8;
+  bool isRead = fstat(descriptor, &s) == 0 && pread(descriptor, &length, 8, 0) == 8 && length <= uint64_t(s.st_size) - 8;
   std::string header(isRead ? length : 0, ' ');
   for (uint64_t done = 0; isRead && done < length;) {
     ssize_t n = pread(descriptor, &header[done], length - done, 8 + done);

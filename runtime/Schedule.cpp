@@ -6,8 +6,7 @@
 
 namespace zccrt {
 
-const char *const kScheduleNames =
-    "constant|linear|cosine|WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest";
+const char *const kScheduleNames = "constant|linear|cosine|WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest";
 
 bool scheduleFromName(const std::string &name, Schedule::Kind &kind) {
   std::string names = std::string(kScheduleNames) + "|";
@@ -80,14 +79,10 @@ double Schedule::scaleInCycle(int64_t step) const {
   return std::floor(at <= first ? at * stairs / first : (total - at) * stairs / second) / stairs;
 }
 
-static double cycleLength(const Schedule &s) {
-  return s.param[CycleFirstStepSize] + s.param[CycleSecondStepSize];
-}
+static double cycleLength(const Schedule &s) { return s.param[CycleFirstStepSize] + s.param[CycleSecondStepSize]; }
 
 /// How many decay intervals lie behind the cycle.
-static double decayIntervals(const Schedule &s, int64_t step) {
-  return (double(step) - cycleLength(s)) / s.param[DecayStepSize];
-}
+static double decayIntervals(const Schedule &s, int64_t step) { return (double(step) - cycleLength(s)) / s.param[DecayStepSize]; }
 
 double Schedule::beta1At(int64_t step) const {
   double low = param[CycleMinMom], high = param[CycleMaxMom], rate = param[DecayMomRate];
@@ -95,8 +90,7 @@ double Schedule::beta1At(int64_t step) const {
     return low;
   if (step - 1 < cycleLength(*this))
     return high - (high - low) * scaleInCycle(step);
-  return param[DecayStepSize] == 0 || rate == 0 ? high
-                                                : high * (1 + rate * decayIntervals(*this, step));
+  return param[DecayStepSize] == 0 || rate == 0 ? high : high * (1 + rate * decayIntervals(*this, step));
 }
 
 double Schedule::at(int64_t step) const {
@@ -115,8 +109,7 @@ double Schedule::at(int64_t step) const {
     double low = param[CycleMinLr], high = param[CycleMaxLr], rate = param[DecayLrRate];
     if (last < cycleLength(*this))
       return low + (high - low) * scaleInCycle(step);
-    return param[DecayStepSize] == 0 || rate == 0 ? low
-                                                  : low / (1 + rate * decayIntervals(*this, step));
+    return param[DecayStepSize] == 0 || rate == 0 ? low : low / (1 + rate * decayIntervals(*this, step));
   }
   case LRRangeTest: {
     double interval = double(step) / param[RangeStepSize];
@@ -235,8 +228,7 @@ void setParam(Schedule &s, const std::string &name, const std::string &value) {
   std::string all;
   for (const std::string &n : paramNames(s.kind))
     all += (all.empty() ? "" : ", ") + n;
-  fail("this schedule has no parameter '%s'%s%s", name.c_str(), all.empty() ? "" : "; it has ",
-       all.c_str());
+  fail("this schedule has no parameter '%s'%s%s", name.c_str(), all.empty() ? "" : "; it has ", all.c_str());
 }
 
 } // namespace zccrt

@@ -41,16 +41,7 @@ enum ScheduleParam {
 };
 
 struct Schedule {
-  enum Kind {
-    Constant,
-    Linear,
-    Cosine,
-    WarmupLR,
-    WarmupDecayLR,
-    WarmupCosineLR,
-    OneCycle,
-    LRRangeTest
-  };
+  enum Kind { Constant, Linear, Cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest };
   Kind kind = Constant;
   double lr = 0;  ///< after the warm-up
   double min = 0; ///< at the end; of Linear and Cosine

@@ -13,8 +13,7 @@
 namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
-    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks),
-      ends(comm.ranks) {}
+    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks), ends(comm.ranks) {}
 
 /// Runs what may fail on some ranks only, then lets all know.
 void Session::together(const std::function<void()> &phase) {
@@ -36,15 +35,13 @@ void Session::start(uint64_t command) {
     if (p.ranks != comm.ranks)
       fail("compiled for %d rank%s, started with %d; start it with 'mpirun -n %d', or compile it "
            "for %d:\n  %s --ranks=%d",
-           p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line,
-           comm.ranks);
+           p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line, comm.ranks);
     checkCpu(p.isa);
     if (p.arena_bytes[1] || p.arena_bytes[2])
       fail("this runtime has no host or nvme arena; compile without offload");
     openData();
     countSteps();
-    int64_t inflated =
-        (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
+    int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
     checkMemory(p.arena_bytes[0] + p.library_bytes + inflated, launch.ranksOnNode);
     openOutputs();
     if (o.generate)
@@ -90,8 +87,7 @@ void Session::countSteps() {
     if (!batches && o.epochs < 0)
       fail("the data are the same for every step, so there is no epoch to end; give --steps=N");
     int64_t perStep = int64_t(p.grad_accum) * p.ranks;
-    steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) /
-                                     perStep);
+    steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) / perStep);
   }
   schedule = makeSchedule(p, o, steps);
 }
@@ -134,8 +130,7 @@ void Session::openOutputs() {
 /// Every rank must run the same program with the same options on the same data, or they would wait for each other or
 /// train on something else.
 void Session::expectSame(uint64_t command) {
-  constexpr const char *what[] = {"another program", "another command line", "other data",
-                                  "other evaluation data"};
+  constexpr const char *what[] = {"another program", "another command line", "other data", "other evaluation data"};
   if (comm.ranks == 1)
     return;
   uint64_t mine[4] = {p.hash, command};
@@ -171,9 +166,8 @@ void Session::announce() {
   if (evalData && evalData->leftOut())
     explainRest();
   int threads = threadsPerRank(p, launch);
-  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(),
-                            p.ranks, p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
-                            p.arena_bytes[0] / 1048576.0);
+  std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(), p.ranks,
+                            p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", p.arena_bytes[0] / 1048576.0);
   if (data)
     line += format(", %lld steps of %lld samples", static_cast<long long>(steps),
                    static_cast<long long>(data->batchRows() * p.ranks * p.grad_accum));

@@ -80,10 +80,10 @@ private:
   std::optional<GraphPart> exportedPart;
   Schedule schedule;
   int64_t steps = 0;
-  std::vector<double> gathered;      // one number from every rank
+  std::vector<double> gathered;         // one number from every rank
   std::vector<Weighted> gatheredLosses; // one from every rank
-  std::vector<StepEnd> ends;    // one of every rank
-  int stoppedBy = 0;            // the signal that ends the run; every rank knows the same
+  std::vector<StepEnd> ends;            // one of every rank
+  int stoppedBy = 0;                    // the signal that ends the run; every rank knows the same
   bool saidNotFinite = false;
 };
 

@@ -11,7 +11,7 @@ struct StepReport {
   int64_t step = 0;
   double loss = 0; ///< mean over ranks and micro-batches, before the update
   std::optional<double> lr, gradNorm, lossScale;
-  bool last = false;    ///< of the run
+  bool last = false;           ///< of the run
   std::optional<bool> skipped; ///< in 16 bits: the gradients are not finite
   double seconds = 0;
   int64_t samples = 0; ///< over all ranks

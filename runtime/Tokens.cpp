@@ -90,8 +90,7 @@ static zccrt_elem tokenElem(const File &file, TokenType type, const Vocabulary &
   }
   fail("--tokens: the %lld bytes of '%s' are no tokens of this model, whose input '%s' takes 0 to %lld%s; tokenize "
        "the text for this model, or name the type with --tokens-dtype",
-       static_cast<long long>(file.bytes()), file.path().c_str(), v.input, static_cast<long long>(v.size - 1),
-       tried.c_str());
+       static_cast<long long>(file.bytes()), file.path().c_str(), v.input, static_cast<long long>(v.size - 1), tried.c_str());
 }
 
 void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_program &p) {
@@ -102,18 +101,16 @@ void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_
   for (int i = 0; i < p.ninputs; ++i) {
     const zccrt_io &in = p.inputs[i];
     zccrt_tokens role = roleOf(in, o.tokenLabels);
-    bool given =
-        std::any_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &in; });
+    bool given = std::any_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &in; });
     if (given || role == ZCCRT_TOKENS_NONE)
       continue;
     // Masks and positions are integers of the same shape; what they hold is not in a token file.
     if (strstr(in.name, "mask") || strstr(in.name, "position") || strstr(in.name, "type"))
-      fail("input '%s' is not cut from --tokens; give it with --data=%s=FILE.npy", in.name,
-           in.name);
+      fail("input '%s' is not cut from --tokens; give it with --data=%s=FILE.npy", in.name, in.name);
     int64_t inputLength = in.t.dims[in.t.ndim - 1];
     if (length >= 0 && length != inputLength)
-      fail("--tokens: input '%s' is %lld tokens long, input '%s' %lld", cut[0].first->name,
-           static_cast<long long>(length), in.name, static_cast<long long>(inputLength));
+      fail("--tokens: input '%s' is %lld tokens long, input '%s' %lld", cut[0].first->name, static_cast<long long>(length),
+           in.name, static_cast<long long>(inputLength));
     length = inputLength;
     if (in.lo < in.hi && in.hi < vocabulary.size)
       vocabulary = {in.hi, in.name};
@@ -127,16 +124,13 @@ void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_
          "--tokens-dtype=uint16|uint32|uint8",
          path.c_str(), static_cast<long long>(file->bytes()), elemName(elem));
   int64_t tokens = file->bytes() / elemBytes(elem);
-  bool shifts =
-      std::any_of(cut.begin(), cut.end(), [](auto &c) { return c.second == ZCCRT_TOKENS_NEXT; });
+  bool shifts = std::any_of(cut.begin(), cut.end(), [](auto &c) { return c.second == ZCCRT_TOKENS_NEXT; });
   int64_t samples = length > 0 ? (tokens - shifts) / length : 0;
-  note(format("'%s': %lld %s tokens, %lld samples of %lld", path.c_str(),
-              static_cast<long long>(tokens), elemName(elem), static_cast<long long>(samples),
-              static_cast<long long>(length)));
+  note(format("'%s': %lld %s tokens, %lld samples of %lld", path.c_str(), static_cast<long long>(tokens), elemName(elem),
+              static_cast<long long>(samples), static_cast<long long>(length)));
   for (auto [input, role] : cut) {
     if (elemBytes(input->t.elem) < elemBytes(elem) || input->t.elem == ZCCRT_I16)
-      fail("%s tokens do not fit input '%s', which is %s", elemName(elem), input->name,
-           elemName(input->t.elem));
+      fail("%s tokens do not fit input '%s', which is %s", elemName(elem), input->name, elemName(input->t.elem));
     Binding b{input, {}, input->t.ndim == 2 ? input->t.dims[0] : 1, 0, length, length};
     b.array.name = path;
     b.array.elem = elem;
@@ -145,12 +139,11 @@ void DataSet::bindTokens(const std::string &path, const Options &o, const zccrt_
     b.array.offset = role == ZCCRT_TOKENS_NEXT ? elemBytes(elem) : 0;
     b.samples = samples;
     b.batches = b.rows > 0 ? samples / b.rows : 0;
-    b.advice = format("; '%s' is read as %s tokens, --tokens-dtype=uint16|uint32|uint8 says otherwise", path.c_str(),
-                      elemName(elem));
+    b.advice =
+        format("; '%s' is read as %s tokens, --tokens-dtype=uint16|uint32|uint8 says otherwise", path.c_str(), elemName(elem));
     if (!samples || (!b.batches && rest == Rest::LeaveOut))
-      fail("--tokens: '%s' has %lld tokens, too few for one batch of %lld samples of %lld",
-           path.c_str(), static_cast<long long>(tokens), static_cast<long long>(b.rows),
-           static_cast<long long>(length));
+      fail("--tokens: '%s' has %lld tokens, too few for one batch of %lld samples of %lld", path.c_str(),
+           static_cast<long long>(tokens), static_cast<long long>(b.rows), static_cast<long long>(length));
     bindings.push_back(std::move(b));
   }
 }

@@ -8,8 +8,8 @@ namespace zccrt {
 
 /// to[r * toStride + c] = from[c * fromStride + r] for r < rows and c < cols; strides in elements
 /// of `size` bytes (1, 2, 4 or 8).
-inline void transposeCopy(const void *from, int64_t fromStride, void *to, int64_t toStride,
-                          int64_t rows, int64_t cols, int64_t size) {
+inline void transposeCopy(const void *from, int64_t fromStride, void *to, int64_t toStride, int64_t rows, int64_t cols,
+                          int64_t size) {
   auto run = [&](auto word) {
     using T = decltype(word);
     const T *src = static_cast<const T *>(from);

@@ -34,9 +34,7 @@ std::string weightsPath(const zccrt_program &p, int index, const std::string &we
   if (!weightsDir.empty()) {
     // Below DIR as it was below the program's folder, or right in it.
     std::string nested = weightsDir + "/" + name;
-    return index >= 0 && name[0] != '/' && access(nested.c_str(), F_OK) == 0
-               ? nested
-               : weightsDir + "/" + base;
+    return index >= 0 && name[0] != '/' && access(nested.c_str(), F_OK) == 0 ? nested : weightsDir + "/" + base;
   }
   if (name[0] == '/')
     return name;
@@ -45,16 +43,13 @@ std::string weightsPath(const zccrt_program &p, int index, const std::string &we
 
 static bool isChecked(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE && g.hash != 0; }
 
-static const char *label(const zccrt_global &g) {
-  return g.onnx_name && *g.onnx_name ? g.onnx_name : g.name;
-}
+static const char *label(const zccrt_global &g) { return g.onnx_name && *g.onnx_name ? g.onnx_name : g.name; }
 
 namespace {
 
 class Loader {
 public:
-  Loader(const zccrt_program &p, char *arena, const Comm &comm, const std::string &dir,
-         int64_t seed)
+  Loader(const zccrt_program &p, char *arena, const Comm &comm, const std::string &dir, int64_t seed)
       : program(p), arena(arena), comm(comm), dir(dir), seed(seed) {}
 
   void load() {
@@ -74,8 +69,7 @@ public:
       const zccrt_global &g = program.globals[i];
       if (!isChecked(g))
         continue;
-      int64_t blocks = (g.file_bytes + kHashBlockBytes - 1) / kHashBlockBytes,
-              mine = comm.piece(blocks);
+      int64_t blocks = (g.file_bytes + kHashBlockBytes - 1) / kHashBlockBytes, mine = comm.piece(blocks);
       for (int64_t b = comm.rank * mine; b < std::min(blocks, (comm.rank + 1) * mine); ++b) {
         int64_t at = b * kHashBlockBytes, n = std::min<int64_t>(kHashBlockBytes, g.file_bytes - at);
         file(g.file).read(g.file_offset + at, n, buffer.data());
@@ -135,8 +129,7 @@ private:
            static_cast<long long>(elementCount(g.t) * size), static_cast<long long>(g.file_bytes));
     const File &f = file(g.file);
     if (g.file_offset < 0 || g.file_bytes > f.bytes() - g.file_offset)
-      fail("'%s' is too short for tensor '%s'; it has changed since the program was compiled",
-           f.path().c_str(), label(g));
+      fail("'%s' is too short for tensor '%s'; it has changed since the program was compiled", f.path().c_str(), label(g));
     if (g.transposed && g.t.ndim >= 2)
       return readTransposed(g, f, to, piece);
     if (g.file_elem != g.t.elem)
@@ -160,8 +153,7 @@ private:
   /// The file has [.., cols, rows] where the arena has [.., rows, cols]: for each matrix the wanted
   /// rows, which are columns of the file, as many of the file's rows at a time as a chunk holds.
   void readTransposed(const zccrt_global &g, const File &f, char *to, Piece piece) {
-    const int64_t size = elemBytes(g.file_elem), rows = g.t.dims[g.t.ndim - 2],
-                  cols = g.t.dims[g.t.ndim - 1];
+    const int64_t size = elemBytes(g.file_elem), rows = g.t.dims[g.t.ndim - 2], cols = g.t.dims[g.t.ndim - 1];
     const int64_t end = piece.begin + piece.count, narrow = elemBytes(g.t.elem);
     for (int64_t at = piece.begin; at < end;) {
       // Whole rows of one matrix, or part of a row where the piece begins or ends inside one.
@@ -174,8 +166,7 @@ private:
       for (int64_t c = c0; c < c1; c += band) {
         int64_t n = std::min(band, c1 - c);
         readColumns(f, base, c, n, first, wanted, rows, size);
-        transposeCopy(inElement(g, n * wanted), wanted, to + (at - piece.begin + c - c0) * narrow, cols,
-                      wanted, n, narrow);
+        transposeCopy(inElement(g, n * wanted), wanted, to + (at - piece.begin + c - c0) * narrow, cols, wanted, n, narrow);
       }
       at += c0 == 0 && c1 == cols ? wanted * cols : c1 - c0;
     }
@@ -192,8 +183,8 @@ private:
 
   /// buffer[n][wanted] = the file's rows [c, c + n), columns [first, first + wanted) of a matrix
   /// `width` wide.
-  void readColumns(const File &f, int64_t base, int64_t c, int64_t n, int64_t first, int64_t wanted,
-                   int64_t width, int64_t size) {
+  void readColumns(const File &f, int64_t base, int64_t c, int64_t n, int64_t first, int64_t wanted, int64_t width,
+                   int64_t size) {
     buffer.resize(n * wanted * size);
     if (wanted == width)
       return f.read(base + c * width * size, n * width * size, buffer.data());
@@ -236,16 +227,15 @@ static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
     fail("cannot read the weights %s; put the files there, or all into one folder, and give --weights=DIR", missing.c_str());
 }
 
-std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm,
-                                  const std::string &weightsDir, int64_t seed) {
+std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm, const std::string &weightsDir,
+                                  int64_t seed) {
   expectFiles(p, weightsDir);
   Loader loader(p, arena, comm, weightsDir, seed);
   loader.load();
   return loader.hash();
 }
 
-void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm,
-                 const std::string &weightsDir) {
+void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir) {
   std::vector<uint64_t> total(sums.size());
   comm.allReduce(sums.data(), total.data(), sums.size(), ZCCRT_U64, /*mean=*/false);
   for (int i = 0; i < p.nglobals; ++i) {

@@ -85,8 +85,7 @@ extern const int zccrt_cpu_kernel_count;
 
 /* Ends the job with exit status 1: one message with the rank, the step and the ONNX node (NULL or
  * "": none). */
-__attribute__((noreturn, format(printf, 2, 3))) void zccrt_fail(const char *node,
-                                                                const char *format, ...);
+__attribute__((noreturn, format(printf, 2, 3))) void zccrt_fail(const char *node, const char *format, ...);
 
 /* ---- collectives of one tensor or of a bucket of n: started and waited, in the program's order;
  * each blocks or not as Comm decides. No buffer is touched between start and wait. out may be in
@@ -101,13 +100,11 @@ typedef struct {
   int64_t count;   /* elements of the whole tensor */
 } zccrt_part;
 /* in[count] -> out[count] */
-void zccrt_all_reduce_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
-                            int mean);
+void zccrt_all_reduce_start(char *arena, int slot, const zccrt_part *parts, int n, int elem, int mean);
 /* in[piece] -> out[count] */
 void zccrt_all_gather_start(char *arena, int slot, const zccrt_part *parts, int n, int elem);
 /* in[count] -> out[piece] */
-void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
-                                int mean);
+void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, int n, int elem, int mean);
 void zccrt_wait(int slot);
 /* out[piece] = this rank's piece of in[count], zero beyond its end. */
 void zccrt_shard(char *arena, const zccrt_part *part, int elem);
@@ -126,13 +123,7 @@ typedef enum {
 /* What --tokens puts into an integer input of shape [.., T]. AUTO goes by the name: "label" or
  * "target" in it, or an `ignore` value, means NEXT, else IDS. SAME is for a model that shifts its
  * labels itself. */
-typedef enum {
-  ZCCRT_TOKENS_AUTO,
-  ZCCRT_TOKENS_IDS,
-  ZCCRT_TOKENS_NEXT,
-  ZCCRT_TOKENS_SAME,
-  ZCCRT_TOKENS_NONE
-} zccrt_tokens;
+typedef enum { ZCCRT_TOKENS_AUTO, ZCCRT_TOKENS_IDS, ZCCRT_TOKENS_NEXT, ZCCRT_TOKENS_SAME, ZCCRT_TOKENS_NONE } zccrt_tokens;
 
 /* Where a global lies and how it starts. */
 typedef struct {
@@ -145,11 +136,11 @@ typedef struct {
   double a, b;  /* splat a; uniform [a,b); normal mean a, deviation b */
   int32_t file; /* index into files; -1: OUT.weights */
   int64_t file_offset, file_bytes;
-  int32_t transposed; /* the file holds it with its last two axes swapped */
-  int32_t file_elem;  /* the file's element; floats are converted to t.elem */
-  int32_t copy_of;    /* index into globals; at the same offset: another name of that one (tied) */
+  int32_t transposed;  /* the file holds it with its last two axes swapped */
+  int32_t file_elem;   /* the file's element; floats are converted to t.elem */
+  int32_t copy_of;     /* index into globals; at the same offset: another name of that one (tied) */
   const char *draw_as; /* random numbers are drawn by this name; NULL: by its own */
-  int32_t role;       /* 0 param, 1 state, 2 const */
+  int32_t role;        /* 0 param, 1 state, 2 const */
   int32_t trained;
   uint64_t hash; /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
 } zccrt_global;
@@ -157,8 +148,8 @@ typedef struct {
 typedef struct {
   const char *name; /* name in the model, for --data and --outputs */
   zccrt_tensor t;
-  int64_t lo, hi; /* integers (labels, token ids) must lie in [lo, hi); lo >= hi: any */
-  int64_t ignore; /* allowed besides, INT64_MIN: none */
+  int64_t lo, hi;   /* integers (labels, token ids) must lie in [lo, hi); lo >= hi: any */
+  int64_t ignore;   /* allowed besides, INT64_MIN: none */
   const char *node; /* the ONNX node that sets the range, for the message */
   zccrt_tokens tokens;
   int32_t by_rows; /* of an output: row b is of row b of the inputs alone */
@@ -175,13 +166,7 @@ typedef struct {
 
 /* The fields of the graph in the exported ONNX file: kept always; where a kept one needs it (an input has a name besides);
  * where the one it needs is kept; never. */
-typedef enum {
-  ZCCRT_FIELD_ALWAYS,
-  ZCCRT_FIELD_NEEDED,
-  ZCCRT_FIELD_INPUT,
-  ZCCRT_FIELD_ABOUT,
-  ZCCRT_FIELD_NEVER
-} zccrt_field_kind;
+typedef enum { ZCCRT_FIELD_ALWAYS, ZCCRT_FIELD_NEEDED, ZCCRT_FIELD_INPUT, ZCCRT_FIELD_ABOUT, ZCCRT_FIELD_NEVER } zccrt_field_kind;
 /* What of that file computes which value, in varints (7 bits a byte, the least first):
  *   the file's bytes in front of the graph, those of the graph's tag and length
  *   number of fields; each: its bytes, its kind, number of fields it needs, those; an input's name
@@ -223,31 +208,31 @@ typedef struct {
   const zccrt_io *outputs;
   int32_t noutputs; /* of @eval: the loss first if has_loss */
   int32_t has_loss;
-  int32_t batch; /* rows of a batch, where the first `rows` of them can be evaluated alone; 0: they cannot */
-  int64_t rows;  /* arena offset, i64; -1: the program has no loss */
-  const char *batch_why;      /* why batch is 0 */
+  int32_t batch;                   /* rows of a batch, where the first `rows` of them can be evaluated alone; 0: they cannot */
+  int64_t rows;                    /* arena offset, i64; -1: the program has no loss */
+  const char *batch_why;           /* why batch is 0 */
   const zccrt_io *tokens, *logits; /* of a token model: an input, and the output with a row of scores for each; or NULL */
-  const char *generate_why;   /* why there are no logits */
-  const zccrt_io *weight;     /* the output by which the losses of batches are weighted; NULL: by their rows */
-  double weight_floor;        /* the loss is divided by at least so much; 0: by the weight */
-  int32_t loss_elem; /* its type in @micro: any float */
-  int64_t loss;      /* arena offset of @micro's loss, -1: none. Likewise: */
+  const char *generate_why;        /* why there are no logits */
+  const zccrt_io *weight;          /* the output by which the losses of batches are weighted; NULL: by their rows */
+  double weight_floor;             /* the loss is divided by at least so much; 0: by the weight */
+  int32_t loss_elem;               /* its type in @micro: any float */
+  int64_t loss;                    /* arena offset of @micro's loss, -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
-  int64_t loss_scale, overflow, skipped; /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
-                                            skipped so far */
-  int64_t grad_squares;                  /* f32[ngradients]: squared norms, not finite where a gradient is not */
-  const char *const *gradients;          /* their parameters' names in the model */
+  int64_t loss_scale, overflow, skipped;           /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
+                                                      skipped so far */
+  int64_t grad_squares;                            /* f32[ngradients]: squared norms, not finite where a gradient is not */
+  const char *const *gradients;                    /* their parameters' names in the model */
   int32_t ngradients;
   double base_lr;
   const zccrt_piece *onnx;
-  int32_t npieces; /* --export=.onnx in inference form */
+  int32_t npieces;        /* --export=.onnx in inference form */
   const char *onnx_index; /* which of its bytes compute which value (--outputs-of); NULL: not known */
   const zccrt_piece *onnx_train;
-  int32_t npieces_train;         /* --export-form=train */
-  const zccrt_weight *weights;   /* --export=.safetensors */
+  int32_t npieces_train;       /* --export-form=train */
+  const zccrt_weight *weights; /* --export=.safetensors */
   int32_t nweights;
-  const char *absent;            /* what of the model's state_dict they lack; NULL: nothing */
-  const char *schedule;          /* default of --lr-schedule */
+  const char *absent;   /* what of the model's state_dict they lack; NULL: nothing */
+  const char *schedule; /* default of --lr-schedule */
   const zccrt_setting *schedule_params;
   int32_t nschedule_params;
   void (*prepare)(void);         /* calls every library kernel with arena NULL */

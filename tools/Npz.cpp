@@ -12,9 +12,8 @@ using llvm::StringRef;
 using llvm::Twine;
 
 static constexpr std::pair<const char *, Elem> kDescr[] = {
-    {"<f4", Elem::F32}, {"<f8", Elem::F64}, {"<f2", Elem::F16}, {"<i8", Elem::I64},
-    {"<i4", Elem::I32}, {"<i2", Elem::I16}, {"|i1", Elem::I8},  {"<u8", Elem::U64},
-    {"<u4", Elem::U32}, {"<u2", Elem::U16}, {"|u1", Elem::U8},  {"|b1", Elem::Bool},
+    {"<f4", Elem::F32}, {"<f8", Elem::F64}, {"<f2", Elem::F16}, {"<i8", Elem::I64}, {"<i4", Elem::I32}, {"<i2", Elem::I16},
+    {"|i1", Elem::I8},  {"<u8", Elem::U64}, {"<u4", Elem::U32}, {"<u2", Elem::U16}, {"|u1", Elem::U8},  {"|b1", Elem::Bool},
 };
 
 // ---- .npy
@@ -30,8 +29,7 @@ static llvm::Expected<Array> parseNpy(StringRef data) {
     return error("is no .npy array");
   bool isLong = data[6] > 1; // format version 2 has a longer length field
   size_t start = isLong ? 12 : 10;
-  uint64_t length = isLong ? llvm::support::endian::read32le(data.data() + 8)
-                           : llvm::support::endian::read16le(data.data() + 8);
+  uint64_t length = isLong ? llvm::support::endian::read32le(data.data() + 8) : llvm::support::endian::read16le(data.data() + 8);
   if (length > data.size() - start)
     return error("has a damaged header");
   StringRef header = data.substr(start, length);
@@ -104,8 +102,7 @@ llvm::Expected<std::map<std::string, Array>> zcc::readNpz(StringRef path) {
   for (int s = unzGoToFirstFile(zip); s == UNZ_OK; s = unzGoToNextFile(zip)) {
     char name[1024] = {};
     unz_file_info64 info;
-    if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name - 1, nullptr, 0, nullptr, 0) !=
-        UNZ_OK)
+    if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name - 1, nullptr, 0, nullptr, 0) != UNZ_OK)
       return error("'" + path + "' is damaged");
     StringRef key = name;
     key.consume_back(".npy");
@@ -128,12 +125,10 @@ llvm::Error zcc::writeNpz(StringRef path, const std::map<std::string, Array> &ar
     std::string data = npyText(a);
     zip_fileinfo info = {};
     info.tmz_date = {0, 0, 0, 1, 0, 1980}; // the same bytes every time
-    good = good &&
-           zipOpenNewFileInZip64(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0,
-                                 nullptr, /*method=*/0, 0, data.size() >= UINT32_MAX) == ZIP_OK;
+    good = good && zipOpenNewFileInZip64(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0, nullptr, /*method=*/0, 0,
+                                         data.size() >= UINT32_MAX) == ZIP_OK;
     for (size_t at = 0; good && at < data.size(); at += 1 << 30)
-      good = zipWriteInFileInZip(zip, data.data() + at,
-                                 std::min<size_t>(data.size() - at, 1 << 30)) == ZIP_OK;
+      good = zipWriteInFileInZip(zip, data.data() + at, std::min<size_t>(data.size() - at, 1 << 30)) == ZIP_OK;
     good = good && zipCloseFileInZip(zip) == ZIP_OK;
   }
   if (zip)

@@ -10,7 +10,7 @@
 
 using namespace zcc;
 
-/// Far more than the deepest nesting that the readers take (kMostNested of frontend/LocalFunctions.h) needs in a build
+/// Far more than the deepest nesting that the readers take (kMostNested of frontend/onnx/LocalFunctions.h) needs in a build
 /// with sanitizers. Pages that are not touched cost nothing.
 static constexpr size_t kStackBytes = size_t(64) << 20;
 
@@ -19,8 +19,8 @@ static const char *toolName = "zcc";
 /// Allocates nothing.
 [[noreturn]] static void endOutOfMemory() {
   for (const char *part : {toolName, ": error: out of memory: this machine, or a limit on the process (ulimit -v, a "
-                                     "control group), has no more to give\n"})
-    [[maybe_unused]] ssize_t n = write(STDERR_FILENO, part, std::char_traits<char>::length(part));
+                                     "control group), has no more to give\n"}) [[maybe_unused]]
+    ssize_t n = write(STDERR_FILENO, part, std::char_traits<char>::length(part));
   llvm::sys::RunInterruptHandlers(); // removes unfinished files
   _exit(1);
 }
@@ -67,8 +67,7 @@ static pthread_t startThread(size_t stack, void *(*body)(void *), void *argument
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_t thread;
-  if (pthread_attr_setstacksize(&attributes, stack) ||
-      pthread_create(&thread, &attributes, body, argument))
+  if (pthread_attr_setstacksize(&attributes, stack) || pthread_create(&thread, &attributes, body, argument))
     endOutOfMemory();
   pthread_attr_destroy(&attributes);
   return thread;

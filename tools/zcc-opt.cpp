@@ -3,8 +3,8 @@
 #include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
-#include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
+#include "passes/options/PassOptions.h"
 #include "tools/Npz.h"
 #include "tools/Process.h"
 #include "llvm/Support/CommandLine.h"
@@ -18,23 +18,17 @@ using namespace zcc;
 using llvm::StringRef;
 namespace cl = llvm::cl;
 
-static cl::opt<std::string> input(cl::Positional, cl::desc("in.zir"), cl::init("-"),
-                                  cl::cat(optionCategory()));
-static cl::opt<std::string> output("o", cl::desc("file for the IR (default: standard output)"),
-                                   cl::value_desc("FILE"), cl::cat(optionCategory()));
-static cl::opt<bool> wholePipeline("pipeline", cl::desc("run all passes that zcc runs"),
+static cl::opt<std::string> input(cl::Positional, cl::desc("in.zir"), cl::init("-"), cl::cat(optionCategory()));
+static cl::opt<std::string> output("o", cl::desc("file for the IR (default: standard output)"), cl::value_desc("FILE"),
                                    cl::cat(optionCategory()));
-static cl::opt<std::string>
-    runInput("run", cl::desc("interpret a function on arrays by argument or global name"),
-             cl::value_desc("IN.npz"), cl::ValueOptional, cl::cat(optionCategory()));
-static cl::opt<std::string> functionName("function", cl::desc("what --run interprets"),
-                                         cl::value_desc("NAME"), cl::init("micro"),
+static cl::opt<bool> wholePipeline("pipeline", cl::desc("run all passes that zcc runs"), cl::cat(optionCategory()));
+static cl::opt<std::string> runInput("run", cl::desc("interpret a function on arrays by argument or global name"),
+                                     cl::value_desc("IN.npz"), cl::ValueOptional, cl::cat(optionCategory()));
+static cl::opt<std::string> functionName("function", cl::desc("what --run interprets"), cl::value_desc("NAME"), cl::init("micro"),
                                          cl::cat(optionCategory()));
-static cl::opt<bool> fp64("fp64", cl::desc("--run computes in double precision"),
-                          cl::cat(optionCategory()));
-static cl::opt<std::string>
-    outputs("outputs", cl::desc("file for the results of --run and the globals it wrote"),
-            cl::value_desc("OUT.npz"), cl::cat(optionCategory()));
+static cl::opt<bool> fp64("fp64", cl::desc("--run computes in double precision"), cl::cat(optionCategory()));
+static cl::opt<std::string> outputs("outputs", cl::desc("file for the results of --run and the globals it wrote"),
+                                    cl::value_desc("OUT.npz"), cl::cat(optionCategory()));
 
 namespace {
 /// --PASS for each pass, in the order of the command line.
@@ -146,8 +140,7 @@ static llvm::Error interpret(Module &m) {
 
 // ---- main
 
-static llvm::Error process(const cl::list<const PassDef *> &passes, const Options &fromFlags,
-                           std::unique_ptr<Module> m) {
+static llvm::Error process(const cl::list<const PassDef *> &passes, const Options &fromFlags, std::unique_ptr<Module> m) {
   Options options = fromFlags;
   if (ranksGiven())
     m->ranks = options.ranks;

@@ -8,11 +8,11 @@
 #include "frontend/Import.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
-#include "passes/Config.h"
-#include "passes/Liveness.h"
-#include "passes/Optimizer.h"
-#include "passes/PassOptions.h"
 #include "passes/Pipeline.h"
+#include "passes/memory/Liveness.h"
+#include "passes/options/Config.h"
+#include "passes/options/PassOptions.h"
+#include "passes/train/Optimizer.h"
 #include "runtime/OptionHints.h"
 #include "tools/Process.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -37,67 +37,49 @@ namespace cl = llvm::cl;
 
 // ---- options
 
-static cl::opt<std::string> model(cl::Positional, cl::desc("model.onnx"),
-                                  cl::cat(optionCategory()));
-static cl::opt<std::string> output("o", cl::desc("the program"), cl::value_desc("OUT"),
-                                   cl::cat(optionCategory()));
-static cl::opt<bool> bundled("bundle", cl::desc("OUT becomes a folder that can be moved: the program and copies of "
-                                                "the model's files that it reads"),
+static cl::opt<std::string> model(cl::Positional, cl::desc("model.onnx"), cl::cat(optionCategory()));
+static cl::opt<std::string> output("o", cl::desc("the program"), cl::value_desc("OUT"), cl::cat(optionCategory()));
+static cl::opt<bool> bundled("bundle",
+                             cl::desc("OUT becomes a folder that can be moved: the program and copies of "
+                                      "the model's files that it reads"),
                              cl::cat(optionCategory()));
-static cl::opt<std::string> target("target", cl::desc("what computes: cpu"), cl::init("cpu"),
-                                   cl::value_desc("cpu|cuda"), cl::cat(optionCategory()));
-static cl::opt<std::string> march("march", cl::desc("the CPU that code is generated for"),
-                                  cl::value_desc("ARCH"), cl::init("native"),
+static cl::opt<std::string> target("target", cl::desc("what computes: cpu"), cl::init("cpu"), cl::value_desc("cpu|cuda"),
+                                   cl::cat(optionCategory()));
+static cl::opt<std::string> march("march", cl::desc("the CPU that code is generated for"), cl::value_desc("ARCH"),
+                                  cl::init("native"), cl::cat(optionCategory()));
+static cl::opt<std::string> loss("loss",
+                                 cl::desc("the loss: an output's name, cross_entropy(logits, labels, ...) and its like, or none"),
+                                 cl::value_desc("NAME"), cl::cat(optionCategory()));
+static cl::list<std::string> dims("dim", cl::desc("fix a symbolic dimension"), cl::value_desc("NAME=N"),
                                   cl::cat(optionCategory()));
-static cl::opt<std::string> loss(
-    "loss",
-    cl::desc(
-        "the loss: an output's name, cross_entropy(logits, labels, ...) and its like, or none"),
-    cl::value_desc("NAME"), cl::cat(optionCategory()));
-static cl::list<std::string> dims("dim", cl::desc("fix a symbolic dimension"),
-                                  cl::value_desc("NAME=N"), cl::cat(optionCategory()));
-static cl::list<std::string> train("train", cl::desc("what is trained, instead of the default set"),
-                                   cl::value_desc("REGEX"), cl::cat(optionCategory()));
-static cl::list<std::string> freeze("freeze", cl::desc("what is not trained"),
-                                    cl::value_desc("REGEX"), cl::cat(optionCategory()));
-static cl::list<std::string> tie("tie", cl::desc("initializers that are one parameter"),
-                                 cl::value_desc("A,B"), cl::cat(optionCategory()));
-static cl::list<std::string> untie("untie",
-                                   cl::desc("an initializer whose uses are several parameters"),
-                                   cl::value_desc("A"), cl::cat(optionCategory()));
-static cl::opt<std::string>
-    batchNorm("batch-norm",
-              cl::desc("normalise by the batch (train) or by the file's statistics (frozen)"),
-              cl::value_desc("train|frozen"), cl::cat(optionCategory()));
+static cl::list<std::string> train("train", cl::desc("what is trained, instead of the default set"), cl::value_desc("REGEX"),
+                                   cl::cat(optionCategory()));
+static cl::list<std::string> freeze("freeze", cl::desc("what is not trained"), cl::value_desc("REGEX"),
+                                    cl::cat(optionCategory()));
+static cl::list<std::string> tie("tie", cl::desc("initializers that are one parameter"), cl::value_desc("A,B"),
+                                 cl::cat(optionCategory()));
+static cl::list<std::string> untie("untie", cl::desc("an initializer whose uses are several parameters"), cl::value_desc("A"),
+                                   cl::cat(optionCategory()));
+static cl::opt<std::string> batchNorm("batch-norm",
+                                      cl::desc("normalise by the batch (train) or by the file's statistics (frozen)"),
+                                      cl::value_desc("train|frozen"), cl::cat(optionCategory()));
 static cl::opt<std::string> initWith("init", cl::desc("how initializers without data start"),
-                                     cl::value_desc("pytorch|normal:STD"),
-                                     cl::cat(optionCategory()));
-static cl::opt<std::string> configFile("config",
-                                       cl::desc("a DeepSpeed configuration; flags win over it"),
-                                       cl::value_desc("FILE"), cl::cat(optionCategory()));
-static cl::opt<std::string> emit("emit", cl::desc("stop early: exe, zir, cpp"), cl::init("exe"),
-                                 cl::value_desc("KIND"), cl::cat(optionCategory()));
-static cl::opt<std::string> plan("plan",
-                                 cl::desc("memory, traffic and predicted time; no output file"),
-                                 cl::ValueOptional, cl::value_desc("full|json"),
+                                     cl::value_desc("pytorch|normal:STD"), cl::cat(optionCategory()));
+static cl::opt<std::string> configFile("config", cl::desc("a DeepSpeed configuration; flags win over it"), cl::value_desc("FILE"),
+                                       cl::cat(optionCategory()));
+static cl::opt<std::string> emit("emit", cl::desc("stop early: exe, zir, cpp"), cl::init("exe"), cl::value_desc("KIND"),
                                  cl::cat(optionCategory()));
-static cl::opt<bool> check("check", cl::desc("list what cannot be compiled"),
-                           cl::cat(optionCategory()));
-static cl::opt<bool> memoryTable("print-memory", cl::desc("print the bytes live at each node"),
-                                 cl::cat(optionCategory()));
+static cl::opt<std::string> plan("plan", cl::desc("memory, traffic and predicted time; no output file"), cl::ValueOptional,
+                                 cl::value_desc("full|json"), cl::cat(optionCategory()));
+static cl::opt<bool> check("check", cl::desc("list what cannot be compiled"), cl::cat(optionCategory()));
+static cl::opt<bool> memoryTable("print-memory", cl::desc("print the bytes live at each node"), cl::cat(optionCategory()));
 
 /// Options that the design names and that do not work yet: they are refused by name, before the
 /// parser calls them unknown.
 static llvm::Error refuseMissing(int argc, char **argv) {
-  constexpr StringRef kMissing[] = {"offload-optimizer",
-                                    "offload-param",
-                                    "offload-activations",
-                                    "checkpoint-activations",
-                                    "tile",
-                                    "memory",
-                                    "host-memory",
-                                    "nvme",
-                                    "sub-group-size"};
+  constexpr StringRef kMissing[] = {
+      "offload-optimizer", "offload-param", "offload-activations", "checkpoint-activations", "tile", "memory",
+      "host-memory",       "nvme",          "sub-group-size"};
   for (int i = 1; i < argc; ++i) {
     StringRef a = argv[i];
     if (!a.consume_front("-"))
@@ -268,8 +250,7 @@ static llvm::Expected<const GlobalValue *> exportedGlobal(const Module &m, const
   return master ? master : g;
 }
 
-static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m,
-                                                           const ExportTemplate &t) {
+static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m, const ExportTemplate &t) {
   std::vector<ExportPart> parts;
   std::string bytes;
   for (const ExportPiece &p : t.pieces) {
@@ -293,8 +274,7 @@ static llvm::Expected<std::vector<ExportPart>> exportParts(const Module &m,
   return parts;
 }
 
-static llvm::Expected<std::vector<ExportWeight>>
-exportWeights(const Module &m, llvm::ArrayRef<ExportTensor> tensors) {
+static llvm::Expected<std::vector<ExportWeight>> exportWeights(const Module &m, llvm::ArrayRef<ExportTensor> tensors) {
   std::vector<ExportWeight> weights;
   for (const ExportTensor &t : tensors) {
     if (t.type.ndim() > ZCCRT_MAX_DIMS)
@@ -394,9 +374,7 @@ static std::vector<std::string> decisionsOf(const ImportReport &imported) {
 /// Without -o the program is named after the model, in the current folder.
 static llvm::Error nameProgram() {
   std::string name = llvm::sys::path::stem(model).str();
-  auto refuse = [&](StringRef what) {
-    return error("name the program: -o OUT; '" + name + "' is " + what);
-  };
+  auto refuse = [&](StringRef what) { return error("name the program: -o OUT; '" + name + "' is " + what); };
   if (model == "-")
     return error("name the program: -o OUT");
   if (llvm::sys::fs::equivalent(name, model))
@@ -415,8 +393,8 @@ static void noteOptimizer(const Module &m, const Options &o) {
   if (optimizerGiven() || !m.function("micro") || m.function("algorithm"))
     return;
   double decay = o.weightDecay >= 0 ? o.weightDecay : findOptimizer(o.optimizer)->weightDecay;
-  llvm::errs() << llvm::sys::path::filename(model) << ": note: without --optimizer it is trained by "
-               << o.optimizer << llvm::format(", --lr=%g --weight-decay=%g\n", baseLr(o), decay);
+  llvm::errs() << llvm::sys::path::filename(model) << ": note: without --optimizer it is trained by " << o.optimizer
+               << llvm::format(", --lr=%g --weight-decay=%g\n", baseLr(o), decay);
 }
 
 static llvm::Error compile(int argc, char **argv) {
@@ -487,8 +465,7 @@ static llvm::Error compile(int argc, char **argv) {
   p->decisions = decisionsOf(imported);
   p->remarks = passes.remarks().vec();
   if (configured.config)
-    p->settings.insert(p->settings.begin(), configured.config->settings.begin(),
-                       configured.config->settings.end());
+    p->settings.insert(p->settings.begin(), configured.config->settings.begin(), configured.config->settings.end());
   addFlags(p->settings, configured.given);
   if (memoryTable)
     if (auto e = printMemory(m, llvm::outs()))
@@ -515,8 +492,8 @@ static llvm::Error compile(int argc, char **argv) {
   }
   StringRef folder = llvm::sys::path::parent_path(output);
   info.outputFolder = folder.empty() ? "." : folder.str();
-  for (auto [form, parts] : {std::pair(&imported.inferenceForm, &info.onnx),
-                             std::pair(&imported.trainingForm, &info.onnxTrain)}) {
+  for (auto [form, parts] :
+       {std::pair(&imported.inferenceForm, &info.onnx), std::pair(&imported.trainingForm, &info.onnxTrain)}) {
     auto made = exportParts(m, *form);
     if (!made)
       return made.takeError();
@@ -545,9 +522,7 @@ static int run(int argc, char **argv) {
   if (report("zcc", refuseMissing(argc, argv)))
     return 1;
   if (!parseCommandLine(argc, argv, "zcc: compiles an ONNX model to a native training program",
-                        [](auto &name, auto &known) {
-                          return zccrt::optionHint(zccrt::Tool::Compiler, name, known);
-                        }))
+                        [](auto &name, auto &known) { return zccrt::optionHint(zccrt::Tool::Compiler, name, known); }))
     return 1;
   if (printTables([] { printOnnxOps(llvm::outs()); }))
     return 0;

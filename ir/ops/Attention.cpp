@@ -16,25 +16,20 @@ struct Heads {
 };
 } // namespace
 
-static llvm::Expected<Heads> headsOf(const Type &q, const Type &k, const Type &v,
-                                     const Type *mask) {
+static llvm::Expected<Heads> headsOf(const Type &q, const Type &k, const Type &v, const Type *mask) {
   if (q.ndim() != 4 || k.ndim() != 4 || v.ndim() != 4)
-    return error("attention needs [batch, heads, length, width], got " + q.str() + ", " + k.str() +
-                 " and " + v.str());
+    return error("attention needs [batch, heads, length, width], got " + q.str() + ", " + k.str() + " and " + v.str());
   if (auto e = sameFloats({&q, &k, &v}))
     return e;
   Heads n{q.dims[0], q.dims[1], k.dims[1], q.dims[2], k.dims[2], q.dims[3], v.dims[3]};
-  if (k.dims[0] != n.b || v.dims[0] != n.b || v.dims[1] != n.hk || v.dims[2] != n.t ||
-      k.dims[3] != n.d || n.hk < 1 || n.h % n.hk)
-    return error("query, key and value do not fit: " + q.str() + ", " + k.str() + " and " +
-                 v.str());
+  if (k.dims[0] != n.b || v.dims[0] != n.b || v.dims[1] != n.hk || v.dims[2] != n.t || k.dims[3] != n.d || n.hk < 1 || n.h % n.hk)
+    return error("query, key and value do not fit: " + q.str() + ", " + k.str() + " and " + v.str());
   if (!mask)
     return n;
   if (mask->elem != Elem::Bool && mask->elem != q.elem)
     return error("the mask must be bool or " + elemName(q.elem) + ", got " + mask->str());
   if (broadcastDims(n.scores(), mask->dims) != n.scores())
-    return error("the mask " + mask->str() + " does not broadcast to the scores " +
-                 Type(q.elem, n.scores()).str());
+    return error("the mask " + mask->str() + " does not broadcast to the scores " + Type(q.elem, n.scores()).str());
   return n;
 }
 
@@ -55,8 +50,8 @@ static TypesOr inferAttentionGrad(Operands t, const Attrs &) {
     return n.takeError();
   Type y(t[1]->elem, {n->b, n->h, n->s, n->dv});
   if (*t[0] != y || *t[5] != y || *t[6] != lseType(*t[1]))
-    return error("gradient, result and log-sum do not fit to the query: " + t[0]->str() + ", " +
-                 t[5]->str() + ", " + t[6]->str());
+    return error("gradient, result and log-sum do not fit to the query: " + t[0]->str() + ", " + t[5]->str() + ", " +
+                 t[6]->str());
   return Types{*t[1], *t[2], *t[3]};
 }
 
@@ -71,14 +66,11 @@ struct Scores {
   bool causal;
 
   Scores(const Node &node, ArrayRef<const Tensor *> in)
-      : n(llvm::cantFail(headsOf(in[0]->type, in[1]->type, in[2]->type, nullptr))), q(*in[0]),
-        k(*in[1]), v(*in[2]), mask(in.size() > 3 ? in[3] : nullptr), scale(node.attrs.f("scale")),
-        causal(node.attrs.i("causal")) {}
+      : n(llvm::cantFail(headsOf(in[0]->type, in[1]->type, in[2]->type, nullptr))), q(*in[0]), k(*in[1]), v(*in[2]),
+        mask(in.size() > 3 ? in[3] : nullptr), scale(node.attrs.f("scale")), causal(node.attrs.i("causal")) {}
 
   int64_t qRow(int64_t b, int64_t h, int64_t s) const { return (b * n.h + h) * n.s + s; }
-  int64_t kRow(int64_t b, int64_t h, int64_t t) const {
-    return (b * n.hk + h / n.group()) * n.t + t;
-  }
+  int64_t kRow(int64_t b, int64_t h, int64_t t) const { return (b * n.hk + h / n.group()) * n.t + t; }
   /// The scaled and masked score; -infinity where key t may not be attended.
   double at(int64_t b, int64_t h, int64_t s, int64_t t) const {
     if (causal && t > s + n.t - n.s)
@@ -133,8 +125,7 @@ static llvm::Error evalAttention(Node &node, ArrayRef<const Tensor *> in, ArrayR
   return llvm::Error::success();
 }
 
-static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in,
-                                     ArrayRef<Tensor *> out) {
+static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   Scores sc(node, in.slice(1, 4));
   const Heads &n = sc.n;
   const Tensor &dy = *in[0], &y = *in[5], &lse = *in[6];
@@ -202,9 +193,8 @@ static Values gradAttention(Builder &b, Node &n, ArrayRef<Value *> dy) {
   if (dy[1])
     return {}; // the log-sum is for the gradient alone
   Value *mask = n.operand(3);
-  Node *g = b.node(
-      ops::attention_grad,
-      {dy[0], n.operand(0), n.operand(1), n.operand(2), mask, n.result(0), n.result(1)}, n.attrs);
+  Node *g =
+      b.node(ops::attention_grad, {dy[0], n.operand(0), n.operand(1), n.operand(2), mask, n.result(0), n.result(1)}, n.attrs);
   Value *dMask = mask && isFloat(mask->type.elem) ? gradMask(b, n, dy[0]) : nullptr;
   return {g->result(0), g->result(1), g->result(2), dMask};
 }
@@ -226,10 +216,7 @@ constexpr OpDef zcc::ops::attention = defineOp({
     .name = "attention",
     .summary = "softmax(q k^T * scale + mask) v per head; saves the log of the sum; rows without a "
                "key give 0",
-    .operands = {{{"q"},
-                  {"k"},
-                  {"v"},
-                  {"mask", OperandDef::Flags(OperandDef::Optional | OperandDef::AnyElem)}}},
+    .operands = {{{"q"}, {"k"}, {"v"}, {"mask", OperandDef::Flags(OperandDef::Optional | OperandDef::AnyElem)}}},
     .attrs = {{{"scale", AttrKind::Float, nullptr}, {"causal", AttrKind::Int, "0"}}},
     .results = 2,
     .infer = inferAttention,

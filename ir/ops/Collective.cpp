@@ -10,8 +10,7 @@ static double noFlops(const Node &) { return 0; }
 
 static llvm::Error evalOneRank(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   for (size_t i = 0; i < in.size(); ++i)
-    if (in[i]->type.isPartitioned() || in[i]->type.isAddend() || out[i]->type.isPartitioned() ||
-        out[i]->type.isAddend())
+    if (in[i]->type.isPartitioned() || in[i]->type.isAddend() || out[i]->type.isPartitioned() || out[i]->type.isAddend())
       return errorAt(n.loc, "several ranks cannot be interpreted");
   for (size_t i = 0; i < in.size(); ++i) {
     out[i]->f = in[i]->f;
@@ -23,8 +22,7 @@ static llvm::Error evalOneRank(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Te
 static TypesOr inferAddend(Operands t, const Attrs &a) {
   int64_t ranks = a.i("ranks");
   if (t[0]->isAddend() || t[0]->isPartitioned() || ranks < 1)
-    return error(t[0]->str() + " cannot be the addend of a sum over " + llvm::Twine(ranks) +
-                 " ranks");
+    return error(t[0]->str() + " cannot be the addend of a sum over " + llvm::Twine(ranks) + " ranks");
   Type r = *t[0];
   r.addends = int(ranks);
   return Types{r};
@@ -46,9 +44,7 @@ static Type summed(const Type &t, bool isScattered) {
   return r;
 }
 
-static TypesOr inferSumRanks(Operands t, const Attrs &a) {
-  return Types{summed(*t[0], a.i("scatter"))};
-}
+static TypesOr inferSumRanks(Operands t, const Attrs &a) { return Types{summed(*t[0], a.i("scatter"))}; }
 
 static TypesOr inferAllReduce(Operands t, const Attrs &) {
   Types types;
@@ -92,8 +88,7 @@ static consteval OpDef betweenRanks(const char *name, const char *summary, Infer
 }
 
 /// Of one type, or of several as one bucket: a result for each operand.
-static consteval OpDef collective(const char *name, const char *summary, InferFn infer,
-                                  Collective kind, int sends) {
+static consteval OpDef collective(const char *name, const char *summary, InferFn infer, Collective kind, int sends) {
   OpDef d = betweenRanks(name, summary, infer);
   d.operands = {{{"x", OperandDef::Variadic}}};
   if (kind == Collective::Reduce)
@@ -118,25 +113,20 @@ static consteval OpDef sum(const char *name, const char *summary, InferFn infer)
 }
 
 constexpr OpDef ops::addend = [] {
-  OpDef d = splitting("addend", "the same tensor as this rank's addend of a sum over all ranks",
-                      inferAddend);
+  OpDef d = splitting("addend", "the same tensor as this rank's addend of a sum over all ranks", inferAddend);
   d.forwards = true;
   return d;
 }();
-constexpr OpDef ops::shard =
-    splitting("shard", "this rank's piece of a tensor that every rank holds", inferShard);
+constexpr OpDef ops::shard = splitting("shard", "this rank's piece of a tensor that every rank holds", inferShard);
 constexpr OpDef ops::sum_ranks =
-    sum("sum_ranks", "the sum of an addend over the ranks, or the mean; with `scatter` a piece of it",
-        inferSumRanks);
+    sum("sum_ranks", "the sum of an addend over the ranks, or the mean; with `scatter` a piece of it", inferSumRanks);
 constexpr OpDef ops::all_reduce = [] {
-  OpDef d = collective("all_reduce", "the sum of an addend over the ranks, or the mean, on every rank",
-                       inferAllReduce, Collective::Reduce, /*sends=*/2);
+  OpDef d = collective("all_reduce", "the sum of an addend over the ranks, or the mean, on every rank", inferAllReduce,
+                       Collective::Reduce, /*sends=*/2);
   d.inPlace = kAllOperands;
   return d;
 }();
 constexpr OpDef ops::all_gather =
-    collective("all_gather", "the whole tensor from every rank's piece", inferGather,
-               Collective::Gather, /*sends=*/1);
-constexpr OpDef ops::reduce_scatter =
-    collective("reduce_scatter", "this rank's piece of the sum of an addend, or of the mean",
-               inferReduceScatter, Collective::Reduce, /*sends=*/1);
+    collective("all_gather", "the whole tensor from every rank's piece", inferGather, Collective::Gather, /*sends=*/1);
+constexpr OpDef ops::reduce_scatter = collective("reduce_scatter", "this rank's piece of the sum of an addend, or of the mean",
+                                                 inferReduceScatter, Collective::Reduce, /*sends=*/1);

@@ -82,8 +82,7 @@ static Expansion expandLogSoftmax(Builder &b, Node &n) {
 /// Whether a select may keep some of a value, seen through casts and views.
 static bool isSelected(const Value *v) {
   return llvm::any_of(v->uses, [](auto &u) {
-    return u.node->op == &ops::select ||
-           ((u.node->op == &ops::cast || u.node->op->view) && isSelected(u.node->result()));
+    return u.node->op == &ops::select || ((u.node->op == &ops::cast || u.node->op->view) && isSelected(u.node->result()));
   });
 }
 
@@ -147,9 +146,7 @@ static TypesOr inferCrossEntropy(Operands t, const Attrs &) {
   return Types{Type(e, {x.dims[0]}), Type(e, {x.dims[0], 1})};
 }
 
-static bool isIgnored(const Attrs &a, int64_t label) {
-  return a.i("has_ignore", 1) && label == a.i("ignore", -100);
-}
+static bool isIgnored(const Attrs &a, int64_t label) { return a.i("has_ignore", 1) && label == a.i("ignore", -100); }
 
 static llvm::Error evalCrossEntropy(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0], &labels = *in[1], *weight = in.size() > 2 ? in[2] : nullptr;
@@ -189,8 +186,7 @@ static LabelRows labelRows(Builder &b, Node &n) {
     l.valid = b.make(ops::ne, {label, ignore});
   }
   if (weight)
-    l.weight =
-        b.reduceSum(b.make(ops::select, {l.hit, b.cast(weight, e), b.scalar(0, e)}), /*axes=*/1);
+    l.weight = b.reduceSum(b.make(ops::select, {l.hit, b.cast(weight, e), b.scalar(0, e)}), /*axes=*/1);
   return l;
 }
 
@@ -203,8 +199,7 @@ static Expansion expandCrossEntropy(Builder &b, Node &n) {
   Value *max = b.make(ops::reduce_max, {l.x}, {{"axes", vec(1)}});
   Value *sum = b.reduceSum(b.make(ops::exp, {b.make(ops::sub, {l.x, max})}), /*axes=*/1);
   Value *lse = b.make(ops::add, {b.make(ops::log, {sum}), max});
-  Value *picked =
-      b.reduceSum(b.make(ops::select, {l.hit, l.x, b.scalar(0, l.x->type.elem)}), /*axes=*/1);
+  Value *picked = b.reduceSum(b.make(ops::select, {l.hit, l.x, b.scalar(0, l.x->type.elem)}), /*axes=*/1);
   Value *loss = b.make(ops::sub, {lse, picked});
   if (l.weight)
     loss = b.make(ops::mul, {loss, l.weight});
@@ -235,9 +230,8 @@ static Values gradCrossEntropy(Builder &b, Node &n, ArrayRef<Value *> dy) {
 
 constexpr OpDef zcc::ops::cross_entropy = defineOp({
     .name = "cross_entropy",
-    .summary =
-        "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
-        "log of the sum",
+    .summary = "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
+               "log of the sum",
     .operands = {{{"logits"}, {"labels", OperandDef::AnyElem}, {"weight", OperandDef::Optional}}},
     .attrs = {{{"ignore", AttrKind::Int, "-100"}, {"has_ignore", AttrKind::Int, "1"}}},
     .results = 2,

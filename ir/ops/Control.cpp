@@ -5,9 +5,7 @@
 using namespace zcc;
 using namespace zcc::rules;
 
-static TypesOr inferByBodies(Operands, const Attrs &) {
-  return error("the types of what names bodies are theirs");
-}
+static TypesOr inferByBodies(Operands, const Attrs &) { return error("the types of what names bodies are theirs"); }
 
 static double noFlops(const Node &) { return 0; }
 

@@ -6,8 +6,7 @@
 using namespace zcc;
 
 /// An operator of one operand `x`.
-static consteval OpDef unary(const char *name, const char *onnx, const char *scalar,
-                             const char *grad, const char *summary,
+static consteval OpDef unary(const char *name, const char *onnx, const char *scalar, const char *grad, const char *summary,
                              Precision precision = Precision::Follow) {
   OpDef d;
   d.name = name;
@@ -21,8 +20,7 @@ static consteval OpDef unary(const char *name, const char *onnx, const char *sca
 }
 
 /// An operator of two operands `a` and `b`.
-static consteval OpDef binary(const char *name, const char *onnx, const char *scalar,
-                              const char *grad, const char *summary) {
+static consteval OpDef binary(const char *name, const char *onnx, const char *scalar, const char *grad, const char *summary) {
   OpDef d;
   d.name = name;
   d.summary = summary;
@@ -53,71 +51,52 @@ static consteval OpDef ofIntegers(OpDef d) {
 
 // ---- arithmetic
 
-constexpr OpDef ops::add =
-    linear(binary("add", "Add", "a + b", "dy; dy", "sum"), kAllOperands);
-constexpr OpDef ops::sub =
-    linear(binary("sub", "Sub", "a - b", "dy; -dy", "difference"), kAllOperands);
+constexpr OpDef ops::add = linear(binary("add", "Add", "a + b", "dy; dy", "sum"), kAllOperands);
+constexpr OpDef ops::sub = linear(binary("sub", "Sub", "a - b", "dy; -dy", "difference"), kAllOperands);
 constexpr OpDef ops::mul = [] {
   OpDef d = linear(binary("mul", "Mul", "a * b", "dy * b; dy * a", "product"), kAllOperands);
   d.bilinear = true;
   return d;
 }();
-constexpr OpDef ops::div = linear(
-    binary("div", "Div", "a / b", "dy / b; -dy * (y / b)", "quotient; of integers, truncated"), 1);
+constexpr OpDef ops::div = linear(binary("div", "Div", "a / b", "dy / b; -dy * (y / b)", "quotient; of integers, truncated"), 1);
 constexpr OpDef ops::pow = [] {
-  OpDef d =
-      binary("pow", nullptr, "pow(a, b)",
-             "b == 0 ? 0 : dy * (b * pow(a, b - 1)); a == 0 && b >= 0 ? 0 : dy * (y * log(a))",
-             "a to the power of b");
+  OpDef d = binary("pow", nullptr, "pow(a, b)", "b == 0 ? 0 : dy * (b * pow(a, b - 1)); a == 0 && b >= 0 ? 0 : dy * (y * log(a))",
+                   "a to the power of b");
   d.precision = Precision::F32;
   return d;
 }();
 constexpr OpDef ops::max =
-    binary("max", nullptr, "max(a, b)",
-           "a == b ? dy * 0.5 : a < b ? 0 : dy; a == b ? dy * 0.5 : b < a ? 0 : dy",
+    binary("max", nullptr, "max(a, b)", "a == b ? dy * 0.5 : a < b ? 0 : dy; a == b ? dy * 0.5 : b < a ? 0 : dy",
            "the larger one; NaN if either is");
 constexpr OpDef ops::min =
-    binary("min", nullptr, "min(a, b)",
-           "a == b ? dy * 0.5 : b < a ? 0 : dy; a == b ? dy * 0.5 : a < b ? 0 : dy",
+    binary("min", nullptr, "min(a, b)", "a == b ? dy * 0.5 : b < a ? 0 : dy; a == b ? dy * 0.5 : a < b ? 0 : dy",
            "the smaller one; NaN if either is");
-constexpr OpDef ops::mod = binary("mod", nullptr, "mod(a, b)", "dy; -dy * floor(a / b)",
-                                  "remainder with the sign of b, as Python's");
-constexpr OpDef ops::fmod =
-    binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0 ? -dy * ceil(a / b) : -dy * floor(a / b)",
-           "remainder with the sign of a, as C's");
+constexpr OpDef ops::mod =
+    binary("mod", nullptr, "mod(a, b)", "dy; -dy * floor(a / b)", "remainder with the sign of b, as Python's");
+constexpr OpDef ops::fmod = binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0 ? -dy * ceil(a / b) : -dy * floor(a / b)",
+                                   "remainder with the sign of a, as C's");
 
-constexpr OpDef ops::neg =
-    linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands);
+constexpr OpDef ops::neg = linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands);
 constexpr OpDef ops::abs = unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value");
 constexpr OpDef ops::sign = unary("sign", "Sign", "sign(x)", "0", "-1, 0 or 1");
 constexpr OpDef ops::sqrt = unary("sqrt", "Sqrt", "sqrt(x)", "dy / (2 * y)", "square root", Precision::F32);
-constexpr OpDef ops::rsqrt =
-    unary("rsqrt", nullptr, "rsqrt(x)", "dy * (-0.5 * (y * y * y))", "1 / sqrt(x)", Precision::F32);
-constexpr OpDef ops::reciprocal =
-    unary("reciprocal", "Reciprocal", "1 / x", "-dy * (y * y)", "1 / x", Precision::F32);
+constexpr OpDef ops::rsqrt = unary("rsqrt", nullptr, "rsqrt(x)", "dy * (-0.5 * (y * y * y))", "1 / sqrt(x)", Precision::F32);
+constexpr OpDef ops::reciprocal = unary("reciprocal", "Reciprocal", "1 / x", "-dy * (y * y)", "1 / x", Precision::F32);
 
 // ---- exponentials, logarithms, trigonometry
 
 constexpr OpDef ops::exp = unary("exp", "Exp", "exp(x)", "dy * y", "e^x", Precision::F32);
-constexpr OpDef ops::expm1 =
-    unary("expm1", nullptr, "expm1(x)", "dy * (y + 1)", "e^x - 1", Precision::F32);
-constexpr OpDef ops::log =
-    unary("log", "Log", "log(x)", "dy / x", "natural logarithm", Precision::F32);
-constexpr OpDef ops::log1p =
-    unary("log1p", nullptr, "log1p(x)", "dy / (x + 1)", "log(1 + x)", Precision::F32);
+constexpr OpDef ops::expm1 = unary("expm1", nullptr, "expm1(x)", "dy * (y + 1)", "e^x - 1", Precision::F32);
+constexpr OpDef ops::log = unary("log", "Log", "log(x)", "dy / x", "natural logarithm", Precision::F32);
+constexpr OpDef ops::log1p = unary("log1p", nullptr, "log1p(x)", "dy / (x + 1)", "log(1 + x)", Precision::F32);
 constexpr OpDef ops::sin = unary("sin", "Sin", "sin(x)", "dy * cos(x)", "sine", Precision::F32);
 constexpr OpDef ops::cos = unary("cos", "Cos", "cos(x)", "-dy * sin(x)", "cosine", Precision::F32);
-constexpr OpDef ops::tan =
-    unary("tan", "Tan", "tan(x)", "dy * (y * y + 1)", "tangent", Precision::F32);
-constexpr OpDef ops::asin =
-    unary("asin", "Asin", "asin(x)", "dy * rsqrt(1 - x * x)", "inverse sine", Precision::F32);
-constexpr OpDef ops::acos =
-    unary("acos", "Acos", "acos(x)", "-dy * rsqrt(1 - x * x)", "inverse cosine", Precision::F32);
+constexpr OpDef ops::tan = unary("tan", "Tan", "tan(x)", "dy * (y * y + 1)", "tangent", Precision::F32);
+constexpr OpDef ops::asin = unary("asin", "Asin", "asin(x)", "dy * rsqrt(1 - x * x)", "inverse sine", Precision::F32);
+constexpr OpDef ops::acos = unary("acos", "Acos", "acos(x)", "-dy * rsqrt(1 - x * x)", "inverse cosine", Precision::F32);
 constexpr OpDef ops::atan = unary("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent", Precision::F32);
-constexpr OpDef ops::sinh =
-    unary("sinh", "Sinh", "sinh(x)", "dy * cosh(x)", "hyperbolic sine", Precision::F32);
-constexpr OpDef ops::cosh =
-    unary("cosh", "Cosh", "cosh(x)", "dy * sinh(x)", "hyperbolic cosine", Precision::F32);
+constexpr OpDef ops::sinh = unary("sinh", "Sinh", "sinh(x)", "dy * cosh(x)", "hyperbolic sine", Precision::F32);
+constexpr OpDef ops::cosh = unary("cosh", "Cosh", "cosh(x)", "dy * sinh(x)", "hyperbolic cosine", Precision::F32);
 constexpr OpDef ops::asinh =
     unary("asinh", "Asinh", "asinh(x)", "dy * rsqrt(x * x + 1)", "inverse hyperbolic sine", Precision::F32);
 constexpr OpDef ops::acosh =
@@ -125,33 +104,28 @@ constexpr OpDef ops::acosh =
 constexpr OpDef ops::atanh =
     unary("atanh", "Atanh", "atanh(x)", "dy / (1 - x * x)", "inverse hyperbolic tangent", Precision::F32);
 constexpr OpDef ops::erf =
-    unary("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))", "error function",
-          Precision::F32);
+    unary("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))", "error function", Precision::F32);
 
 // ---- activations
 
-constexpr OpDef ops::tanh =
-    unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent", Precision::F32);
-constexpr OpDef ops::sigmoid =
-    unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)", Precision::F32);
-constexpr OpDef ops::softplus = unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))",
-                                      "dy * sigmoid(x)", "log(1 + e^x)", Precision::F32);
-constexpr OpDef ops::relu =
-    unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0");
+constexpr OpDef ops::tanh = unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent", Precision::F32);
+constexpr OpDef ops::sigmoid = unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)", Precision::F32);
+constexpr OpDef ops::softplus =
+    unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))", "dy * sigmoid(x)", "log(1 + e^x)", Precision::F32);
+constexpr OpDef ops::relu = unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0");
 constexpr OpDef ops::gelu = unary("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
                                   "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
                                   "x * (exp(x * x * -0.5) * 0.3989422804014327))",
                                   "x times the normal distribution function", Precision::F32);
-constexpr OpDef ops::gelu_tanh = unary(
-    "gelu_tanh", nullptr, "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
-    "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
-    "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
-    "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
-    "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
-    "gelu with tanh in place of erf", Precision::F32);
-constexpr OpDef ops::silu =
-    unary("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
-          "x times its sigmoid", Precision::F32);
+constexpr OpDef ops::gelu_tanh =
+    unary("gelu_tanh", nullptr, "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
+          "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
+          "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
+          "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
+          "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
+          "gelu with tanh in place of erf", Precision::F32);
+constexpr OpDef ops::silu = unary("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
+                                  "x times its sigmoid", Precision::F32);
 
 constexpr OpDef ops::stop_gradient = defineOp({
     .name = "stop_gradient",
@@ -166,41 +140,30 @@ constexpr OpDef ops::stop_gradient = defineOp({
 
 constexpr OpDef ops::floor = unary("floor", "Floor", "floor(x)", "0", "rounds down");
 constexpr OpDef ops::ceil = unary("ceil", "Ceil", "ceil(x)", "0", "rounds up");
-constexpr OpDef ops::round =
-    unary("round", "Round", "round(x)", "0", "rounds to the nearest integer, halves to even");
-constexpr OpDef ops::isnan =
-    test(unary("isnan", "IsNaN", "isnan(x)", "0", "whether x is not a number"));
-constexpr OpDef ops::isinf =
-    test(unary("isinf", nullptr, "isinf(x)", "0", "whether x is infinite"));
+constexpr OpDef ops::round = unary("round", "Round", "round(x)", "0", "rounds to the nearest integer, halves to even");
+constexpr OpDef ops::isnan = test(unary("isnan", "IsNaN", "isnan(x)", "0", "whether x is not a number"));
+constexpr OpDef ops::isinf = test(unary("isinf", nullptr, "isinf(x)", "0", "whether x is infinite"));
 
 constexpr OpDef ops::eq = test(binary("eq", nullptr, "a == b", "0", "whether equal"));
 constexpr OpDef ops::ne = test(binary("ne", nullptr, "a != b", "0", "whether different"));
 constexpr OpDef ops::lt = test(binary("lt", "Less", "a < b", "0", "whether a is less"));
-constexpr OpDef ops::le =
-    test(binary("le", "LessOrEqual", "a <= b", "0", "whether a is less or equal"));
+constexpr OpDef ops::le = test(binary("le", "LessOrEqual", "a <= b", "0", "whether a is less or equal"));
 constexpr OpDef ops::gt = test(binary("gt", "Greater", "a > b", "0", "whether a is greater"));
-constexpr OpDef ops::ge =
-    test(binary("ge", "GreaterOrEqual", "a >= b", "0", "whether a is greater or equal"));
+constexpr OpDef ops::ge = test(binary("ge", "GreaterOrEqual", "a >= b", "0", "whether a is greater or equal"));
 
 // ---- truth values and bits
 
 constexpr OpDef ops::and_ = test(binary("and", "And", "a && b", "0", "whether both are true"));
 constexpr OpDef ops::or_ = test(binary("or", "Or", "a || b", "0", "whether one is true"));
-constexpr OpDef ops::xor_ =
-    test(binary("xor", "Xor", "!a != !b", "0", "whether exactly one is true"));
+constexpr OpDef ops::xor_ = test(binary("xor", "Xor", "!a != !b", "0", "whether exactly one is true"));
 constexpr OpDef ops::not_ = test(unary("not", "Not", "!x", "0", "whether false"));
 
-constexpr OpDef ops::bit_and =
-    ofIntegers(binary("bit_and", "BitwiseAnd", "a & b", "0", "bits set in both"));
-constexpr OpDef ops::bit_or =
-    ofIntegers(binary("bit_or", "BitwiseOr", "a | b", "0", "bits set in one"));
-constexpr OpDef ops::bit_xor =
-    ofIntegers(binary("bit_xor", "BitwiseXor", "a ^ b", "0", "bits set in exactly one"));
+constexpr OpDef ops::bit_and = ofIntegers(binary("bit_and", "BitwiseAnd", "a & b", "0", "bits set in both"));
+constexpr OpDef ops::bit_or = ofIntegers(binary("bit_or", "BitwiseOr", "a | b", "0", "bits set in one"));
+constexpr OpDef ops::bit_xor = ofIntegers(binary("bit_xor", "BitwiseXor", "a ^ b", "0", "bits set in exactly one"));
 constexpr OpDef ops::bit_not = ofIntegers(unary("bit_not", "BitwiseNot", "~x", "0", "other bits"));
-constexpr OpDef ops::shift_left =
-    ofIntegers(binary("shift_left", nullptr, "a << b", "0", "bits moved up by b"));
-constexpr OpDef ops::shift_right =
-    ofIntegers(binary("shift_right", nullptr, "a >> b", "0", "bits moved down by b"));
+constexpr OpDef ops::shift_left = ofIntegers(binary("shift_left", nullptr, "a << b", "0", "bits moved up by b"));
+constexpr OpDef ops::shift_right = ofIntegers(binary("shift_right", nullptr, "a >> b", "0", "bits moved down by b"));
 
 // ---- choice and conversion
 

@@ -23,8 +23,7 @@ static llvm::Error sameElem(const Type &a, const Type &b) {
 static llvm::Expected<int64_t> resolve(const Node &n, int64_t index, int64_t extent) {
   int64_t i = index < 0 ? index + extent : index;
   if (i < 0 || i >= extent)
-    return errorAt(n.loc,
-                   "index " + llvm::Twine(index) + " is outside an axis of " + llvm::Twine(extent));
+    return errorAt(n.loc, "index " + llvm::Twine(index) + " is outside an axis of " + llvm::Twine(extent));
   return i;
 }
 
@@ -108,8 +107,7 @@ static TypesOr inferScatterAdd(Operands t, const Attrs &a) {
 }
 
 /// Calls f(element of x, element of the gathered tensor) for each pair.
-template <typename F>
-static llvm::Error forGathered(const Node &n, const Type &x, const Tensor &index, F f) {
+template <typename F> static llvm::Error forGathered(const Node &n, const Type &x, const Tensor &index, F f) {
   AroundAxis s(x.dims, n.attrs.i("axis"));
   int64_t count = index.count();
   for (int64_t j = 0; j < count; ++j) {
@@ -124,15 +122,12 @@ static llvm::Error forGathered(const Node &n, const Type &x, const Tensor &index
 }
 
 static llvm::Error evalGather(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  return forGathered(n, in[0]->type, *in[1],
-                     [&](int64_t x, int64_t y) { copyElement(*out[0], y, *in[0], x); });
+  return forGathered(n, in[0]->type, *in[1], [&](int64_t x, int64_t y) { copyElement(*out[0], y, *in[0], x); });
 }
 
 static llvm::Error evalScatterAdd(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   copyValues(*out[0], *in[0]);
-  return forGathered(n, in[0]->type, *in[1], [&](int64_t x, int64_t y) {
-    combineElement(Combine::Add, *out[0], x, *in[2], y);
-  });
+  return forGathered(n, in[0]->type, *in[1], [&](int64_t x, int64_t y) { combineElement(Combine::Add, *out[0], x, *in[2], y); });
 }
 
 static Values gradGather(Builder &b, Node &n, ArrayRef<Value *> dy) {
@@ -180,8 +175,7 @@ static TypesOr inferScatterElements(Operands t, const Attrs &a) {
 }
 
 /// Calls f(element of x, element of the indices) for each index.
-template <typename F>
-static llvm::Error forElements(const Node &n, const Type &x, const Tensor &index, F f) {
+template <typename F> static llvm::Error forElements(const Node &n, const Type &x, const Tensor &index, F f) {
   Dims strides = denseStrides(x.dims), at(x.ndim(), 0);
   int64_t axis = n.attrs.i("axis");
   for (int64_t e = 0; e < index.count(); ++e, step(at, index.type.dims)) {
@@ -196,18 +190,14 @@ static llvm::Error forElements(const Node &n, const Type &x, const Tensor &index
   return llvm::Error::success();
 }
 
-static llvm::Error evalGatherElements(Node &n, ArrayRef<const Tensor *> in,
-                                      ArrayRef<Tensor *> out) {
-  return forElements(n, in[0]->type, *in[1],
-                     [&](int64_t x, int64_t e) { copyElement(*out[0], e, *in[0], x); });
+static llvm::Error evalGatherElements(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  return forElements(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) { copyElement(*out[0], e, *in[0], x); });
 }
 
-static llvm::Error evalScatterElements(Node &n, ArrayRef<const Tensor *> in,
-                                       ArrayRef<Tensor *> out) {
+static llvm::Error evalScatterElements(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   Combine c = llvm::cantFail(combineOf(n.attrs));
   copyValues(*out[0], *in[0]);
-  return forElements(n, in[0]->type, *in[1],
-                     [&](int64_t x, int64_t e) { combineElement(c, *out[0], x, *in[2], e); });
+  return forElements(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) { combineElement(c, *out[0], x, *in[2], e); });
 }
 
 // ---- gather_nd, scatter_nd: tuples of indices
@@ -216,8 +206,7 @@ static llvm::Error evalScatterElements(Node &n, ArrayRef<const Tensor *> in,
 static llvm::Expected<Dims> tupleDims(const Type &x, const Type &index, int64_t batch) {
   if (auto e = checkIndex(index))
     return e;
-  bool fits = index.ndim() >= 1 && batch >= 0 && batch < int64_t(index.ndim()) &&
-              batch + index.dims.back() <= int64_t(x.ndim());
+  bool fits = index.ndim() >= 1 && batch >= 0 && batch < int64_t(index.ndim()) && batch + index.dims.back() <= int64_t(x.ndim());
   for (int64_t i = 0; fits && i < batch; ++i)
     fits = x.dims[i] == index.dims[i];
   if (!fits)
@@ -248,8 +237,7 @@ static TypesOr inferScatterNd(Operands t, const Attrs &a) {
 }
 
 /// Calls f(element of x, element of what is selected) for each pair.
-template <typename F>
-static llvm::Error forTuples(const Node &n, const Type &x, const Tensor &index, F f) {
+template <typename F> static llvm::Error forTuples(const Node &n, const Type &x, const Tensor &index, F f) {
   int64_t width = index.type.dims.back(), batch = n.attrs.i("batch");
   Dims strides = denseStrides(x.dims);
   int64_t tuples = elementCount(ArrayRef(index.type.dims).drop_back());
@@ -271,15 +259,13 @@ static llvm::Error forTuples(const Node &n, const Type &x, const Tensor &index, 
 }
 
 static llvm::Error evalGatherNd(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  return forTuples(n, in[0]->type, *in[1],
-                   [&](int64_t x, int64_t e) { copyElement(*out[0], e, *in[0], x); });
+  return forTuples(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) { copyElement(*out[0], e, *in[0], x); });
 }
 
 static llvm::Error evalScatterNd(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   Combine c = llvm::cantFail(combineOf(n.attrs));
   copyValues(*out[0], *in[0]);
-  return forTuples(n, in[0]->type, *in[1],
-                   [&](int64_t x, int64_t e) { combineElement(c, *out[0], x, *in[2], e); });
+  return forTuples(n, in[0]->type, *in[1], [&](int64_t x, int64_t e) { combineElement(c, *out[0], x, *in[2], e); });
 }
 
 // ---- gradients of the last two pairs
@@ -320,8 +306,7 @@ static Values gradScatterMul(const Indexing &at, Value *x, Value *updates, Value
 }
 
 /// Maxima and minima: shared equally by all that equal the result.
-static Values gradScatterExtreme(const Indexing &at, Value *x, Value *updates, Value *y,
-                                 Value *dy) {
+static Values gradScatterExtreme(const Indexing &at, Value *x, Value *updates, Value *y, Value *dy) {
   Builder &b = at.b;
   Value *inX = b.cast(b.make(ops::eq, {x, y}), x->type.elem);
   Value *inUpdates = b.cast(b.make(ops::eq, {updates, at.gather(y)}), x->type.elem);
@@ -346,13 +331,10 @@ static Values gradScatter(const Indexing &at, Node &n, Value *dy) {
 }
 
 static Indexing elementsOf(Builder &b, Node &n) {
-  return {
-      b, ops::gather_elements, ops::scatter_elements, n.operand(1), {{"axis", n.attrs.i("axis")}}};
+  return {b, ops::gather_elements, ops::scatter_elements, n.operand(1), {{"axis", n.attrs.i("axis")}}};
 }
 
-static Values gradScatterElements(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  return gradScatter(elementsOf(b, n), n, dy[0]);
-}
+static Values gradScatterElements(Builder &b, Node &n, ArrayRef<Value *> dy) { return gradScatter(elementsOf(b, n), n, dy[0]); }
 
 static Values gradScatterNd(Builder &b, Node &n, ArrayRef<Value *> dy) {
   return gradScatter({b, ops::gather_nd, ops::scatter_nd, n.operand(1), {}}, n, dy[0]);

@@ -14,8 +14,7 @@ static TypesOr inferMatmul(Operands t, const Attrs &) {
   if (a.ndim() < 2 || b.ndim() < 2)
     return error("operands need two axes at least: " + both(a, b));
   if (a.dims.back() != b.dims[b.ndim() - 2])
-    return error("inner dimensions differ, " + llvm::Twine(a.dims.back()) + " and " +
-                 llvm::Twine(b.dims[b.ndim() - 2]));
+    return error("inner dimensions differ, " + llvm::Twine(a.dims.back()) + " and " + llvm::Twine(b.dims[b.ndim() - 2]));
   auto dims = broadcastDims(ArrayRef(a.dims).drop_back(2), ArrayRef(b.dims).drop_back(2));
   if (!dims)
     return error("batch dimensions do not broadcast: " + both(a, b));
@@ -111,8 +110,8 @@ struct Conv {
 /// From x's and w's dims.
 static llvm::Expected<Conv> convOf(ArrayRef<int64_t> x, ArrayRef<int64_t> w, const Attrs &a) {
   if (x.size() < 3 || x.size() != w.size())
-    return error("convolution needs [N, C, spatial...] and [M, C/group, kernel...], got " +
-                 llvm::Twine(x.size()) + " and " + llvm::Twine(w.size()) + " axes");
+    return error("convolution needs [N, C, spatial...] and [M, C/group, kernel...], got " + llvm::Twine(x.size()) + " and " +
+                 llvm::Twine(w.size()) + " axes");
   auto window = Window::from(a, w.drop_front(2));
   if (!window)
     return window.takeError();
@@ -120,9 +119,8 @@ static llvm::Expected<Conv> convOf(ArrayRef<int64_t> x, ArrayRef<int64_t> w, con
   if (*llvm::min_element(x) < 0 || *llvm::min_element(w) < 0)
     return error("attribute 'dims' must not be negative");
   if (c.group < 1 || c.group > c.filters || c.channels != w[1] * c.group || c.filters % c.group)
-    return error("channels do not fit: the input has " + llvm::Twine(c.channels) +
-                 ", the weight is for " + llvm::Twine(w[1]) + " per group and " +
-                 llvm::Twine(c.filters) + " filters in " + llvm::Twine(c.group) + " groups");
+    return error("channels do not fit: the input has " + llvm::Twine(c.channels) + ", the weight is for " + llvm::Twine(w[1]) +
+                 " per group and " + llvm::Twine(c.filters) + " filters in " + llvm::Twine(c.group) + " groups");
   auto out = c.window.outputs(c.in);
   if (!out)
     return out.takeError();
@@ -137,8 +135,7 @@ static TypesOr inferConv(Operands t, const Attrs &a) {
   if (!c)
     return c.takeError();
   if (t.size() > 2 && t[2] && t[2]->dims != Dims{c->filters})
-    return error("the bias is " + t[2]->str() + ", the convolution has " + llvm::Twine(c->filters) +
-                 " filters");
+    return error("the bias is " + t[2]->str() + ", the convolution has " + llvm::Twine(c->filters) + " filters");
   return Types{Type(t[0]->elem, c->result())};
 }
 
@@ -150,8 +147,7 @@ static TypesOr inferConvGradInput(Operands t, const Attrs &a) {
   if (!c)
     return c.takeError();
   if (t[0]->dims != c->result())
-    return error("a convolution of these dims gives " + Type(t[0]->elem, c->result()).str() +
-                 ", operand 'dy' is " + t[0]->str());
+    return error("a convolution of these dims gives " + Type(t[0]->elem, c->result()).str() + ", operand 'dy' is " + t[0]->str());
   return Types{Type(t[0]->elem, dims)};
 }
 
@@ -163,8 +159,7 @@ static TypesOr inferConvGradWeight(Operands t, const Attrs &a) {
   if (!c)
     return c.takeError();
   if (t[1]->dims != c->result())
-    return error("a convolution of these dims gives " + Type(t[0]->elem, c->result()).str() +
-                 ", operand 'dy' is " + t[1]->str());
+    return error("a convolution of these dims gives " + Type(t[0]->elem, c->result()).str() + ", operand 'dy' is " + t[1]->str());
   return Types{Type(t[0]->elem, dims)};
 }
 
@@ -204,8 +199,7 @@ static llvm::Error evalConvGradInput(Node &n, ArrayRef<const Tensor *> in, Array
   return llvm::Error::success();
 }
 
-static llvm::Error evalConvGradWeight(Node &n, ArrayRef<const Tensor *> in,
-                                      ArrayRef<Tensor *> out) {
+static llvm::Error evalConvGradWeight(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0], &dy = *in[1];
   Tensor &dw = *out[0];
   Conv c = llvm::cantFail(convOf(x.type.dims, dw.type.dims, n.attrs));
@@ -244,16 +238,10 @@ static Values gradConvGradWeight(Builder &b, Node &n, ArrayRef<Value *> dy) {
 }
 
 /// Two per filter weight and output position, with dims of y and w.
-static double convFlops(const Type &y, const Type &w) {
-  return 2.0 * double(y.count()) * double(w.count() / w.dims[0]);
-}
+static double convFlops(const Type &y, const Type &w) { return 2.0 * double(y.count()) * double(w.count() / w.dims[0]); }
 static double flopsConv(const Node &n) { return convFlops(n.result()->type, n.operand(1)->type); }
-static double flopsConvGradInput(const Node &n) {
-  return convFlops(n.operand(0)->type, n.operand(1)->type);
-}
-static double flopsConvGradWeight(const Node &n) {
-  return convFlops(n.operand(1)->type, n.result()->type);
-}
+static double flopsConvGradInput(const Node &n) { return convFlops(n.operand(0)->type, n.operand(1)->type); }
+static double flopsConvGradWeight(const Node &n) { return convFlops(n.operand(1)->type, n.result()->type); }
 
 constexpr OpDef zcc::ops::conv = defineOp({
     .name = "conv",
@@ -275,8 +263,7 @@ constexpr OpDef zcc::ops::conv = defineOp({
 
 constexpr OpDef zcc::ops::conv_grad_input = defineOp({
     .name = "conv_grad_input",
-    .summary =
-        "gradient of conv's input, also the transposed convolution; dims: those of the input",
+    .summary = "gradient of conv's input, also the transposed convolution; dims: those of the input",
     .operands = {{{"dy"}, {"w"}}},
     .attrs = {{{"dims", AttrKind::Ints, nullptr},
                {"strides", AttrKind::Ints, "1"},

@@ -85,8 +85,7 @@ constexpr OpDef ops::release = defineOp({
 });
 
 static TypesOr inferFused(Operands, const Attrs &a) {
-  return error(llvm::Twine("the results of 'fused' are those of its kernel '@") + a.s("kernel") +
-               "'");
+  return error(llvm::Twine("the results of 'fused' are those of its kernel '@") + a.s("kernel") + "'");
 }
 
 constexpr OpDef ops::fused = defineOp({

@@ -75,8 +75,7 @@ static void evalNorm(Node &n, ArrayRef<const Tensor *> in, Tensor &y, Tensor *me
     if (means)
       means->f[r] = m;
     for (int64_t e = r * cols; e < (r + 1) * cols; ++e)
-      y.f[e] = (x.f[e] - m) * rstd.f[r] * (scale ? broadcastAt(*scale, x, e) : 1) +
-               (bias ? broadcastAt(*bias, x, e) : 0);
+      y.f[e] = (x.f[e] - m) * rstd.f[r] * (scale ? broadcastAt(*scale, x, e) : 1) + (bias ? broadcastAt(*bias, x, e) : 0);
   }
 }
 
@@ -244,8 +243,8 @@ static Expansion expandBatchNorm(Builder &b, Node &n) {
   Value *var = mean(b, b.make(ops::mul, {centred, centred}), axes);
   Value *eps = b.scalar(n.attrs.f("eps"), x->type.elem);
   Value *rstd = b.make(ops::rsqrt, {b.make(ops::add, {var, eps})});
-  Value *y = affine(b, b.make(ops::mul, {centred, rstd}), perChannel(b, n.operand(1), x->type),
-                    perChannel(b, n.operand(2), x->type));
+  Value *y =
+      affine(b, b.make(ops::mul, {centred, rstd}), perChannel(b, n.operand(1), x->type), perChannel(b, n.operand(2), x->type));
   const Dims &c = n.result(1)->type.dims;
   return {y, b.reshape(m, c), b.reshape(var, c), b.reshape(rstd, c)};
 }
@@ -272,8 +271,7 @@ static Values gradBatchNorm(Builder &b, Node &n, ArrayRef<Value *> dy) {
   if (dy[1])
     dx = plus(b, dx, b.expand(perChannel(b, scaled(b, dy[1], 1 / count), x->type), x->type.dims));
   if (dy[2])
-    dx = plus(b, dx,
-              b.make(ops::mul, {centred, perChannel(b, scaled(b, dy[2], 2 / count), x->type)}));
+    dx = plus(b, dx, b.make(ops::mul, {centred, perChannel(b, scaled(b, dy[2], 2 / count), x->type)}));
   Value *dRstd = dy[3] ? perChannel(b, dy[3], x->type) : nullptr;
   return {plus(b, dx, fromRstd(b, dRstd, rstd, xhat, count)), dScale, dBias};
 }

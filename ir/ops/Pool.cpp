@@ -44,8 +44,7 @@ static llvm::Expected<Type> inputOf(const Type &dy, const Attrs &a) {
   if (!p)
     return p.takeError();
   if (dy.dims != p->result(dims))
-    return error("pooling these dims gives " + Type(dy.elem, p->result(dims)).str() +
-                 ", operand 'dy' is " + dy.str());
+    return error("pooling these dims gives " + Type(dy.elem, p->result(dims)).str() + ", operand 'dy' is " + dy.str());
   return Type(dy.elem, dims);
 }
 
@@ -92,8 +91,8 @@ static TypesOr inferMaxPoolGrad(Operands t, const Attrs &a) {
   std::vector<int64_t> dims = a.ints("dims");
   if (!isFloat(t[0]->elem) || t[1]->elem != Elem::I32 || t[0]->dims != t[1]->dims)
     return error("the gradient and its i32 index differ: " + both(*t[0], *t[1]));
-  if (dims.size() != t[0]->ndim() || dims.size() < 3 || dims[0] != t[0]->dims[0] ||
-      dims[1] != t[0]->dims[1] || *llvm::min_element(dims) < 0)
+  if (dims.size() != t[0]->ndim() || dims.size() < 3 || dims[0] != t[0]->dims[0] || dims[1] != t[0]->dims[1] ||
+      *llvm::min_element(dims) < 0)
     return error("attribute 'dims' does not fit to " + t[0]->str());
   return Types{Type(t[0]->elem, dims)};
 }

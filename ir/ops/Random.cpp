@@ -13,13 +13,11 @@ static TypesOr inferRandom(Operands t, const Attrs &a) {
       return error(llvm::Twine("seed, step and micro must be i64[], got ") + x->str());
   auto e = elemFromName(a.s("elem", "f32"));
   if (!e || (*e != Elem::F32 && *e != Elem::F64))
-    return error(llvm::Twine("random numbers are drawn as f32 or f64, not '") + a.s("elem", "f32") +
-                 "'");
+    return error(llvm::Twine("random numbers are drawn as f32 or f64, not '") + a.s("elem", "f32") + "'");
   return Types{Type(*e, a.ints("dims"))};
 }
 
-template <typename F>
-static llvm::Error draw(Node &n, ArrayRef<const Tensor *> in, Tensor &out, F f) {
+template <typename F> static llvm::Error draw(Node &n, ArrayRef<const Tensor *> in, Tensor &out, F f) {
   uint64_t seed = uint64_t(in[0]->i[0]);
   uint32_t time = philoxTime(in[1]->i[0], in[2]->i[0]), id = uint32_t(n.attrs.i("id"));
   for (int64_t e = 0; e < out.count(); ++e)
@@ -50,7 +48,5 @@ static consteval OpDef random(const char *name, const char *summary, EvalFn eval
   return defineOp(d);
 }
 
-constexpr OpDef ops::random_uniform =
-    random("random_uniform", "uniform random numbers in [0, 1)", evalUniform);
-constexpr OpDef ops::random_normal =
-    random("random_normal", "normal random numbers of mean 0 and deviation 1", evalNormal);
+constexpr OpDef ops::random_uniform = random("random_uniform", "uniform random numbers in [0, 1)", evalUniform);
+constexpr OpDef ops::random_normal = random("random_normal", "normal random numbers of mean 0 and deviation 1", evalNormal);

@@ -51,8 +51,7 @@ template <typename F> static void forReduced(const Type &x, const Type &y, F f) 
 static double wrapping(double v) { return v; }
 static uint64_t wrapping(int64_t v) { return uint64_t(v); }
 
-template <typename F>
-static void reduceInto(const Tensor &x, Tensor &y, double zeroF, int64_t zeroI, F f) {
+template <typename F> static void reduceInto(const Tensor &x, Tensor &y, double zeroF, int64_t zeroI, F f) {
   std::fill(y.f.begin(), y.f.end(), zeroF);
   std::fill(y.i.begin(), y.i.end(), zeroI);
   forReduced(x.type, y.type, [&](int64_t from, int64_t to) {
@@ -100,9 +99,7 @@ static llvm::Error evalMin(Node &, ArrayRef<const Tensor *> in, ArrayRef<Tensor 
   return llvm::Error::success();
 }
 
-static Values gradSum(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  return {b.expand(dy[0], n.operand(0)->type.dims)};
-}
+static Values gradSum(Builder &b, Node &n, ArrayRef<Value *> dy) { return {b.expand(dy[0], n.operand(0)->type.dims)}; }
 
 /// Equal extremes share the gradient alike.
 static Values gradExtreme(Builder &b, Node &n, ArrayRef<Value *> dy) {
@@ -128,8 +125,7 @@ static Values gradProd(Builder &b, Node &n, ArrayRef<Value *> dy) {
                  {{"x", nonZero}, {"isZero", isZero}, {"zeros", zeros}, {"g", g}})};
 }
 
-static consteval OpDef reduction(const char *name, const char *summary, EvalFn eval, GradFn grad,
-                                 Precision precision) {
+static consteval OpDef reduction(const char *name, const char *summary, EvalFn eval, GradFn grad, Precision precision) {
   OpDef d;
   d.name = name;
   d.summary = summary;
@@ -149,12 +145,11 @@ constexpr OpDef ops::reduce_sum = [] {
   d.linear = kAllOperands;
   return d;
 }();
-constexpr OpDef ops::reduce_max = reduction("reduce_max", "maximum over axes; NaN if there is one",
-                                            evalMax, gradExtreme, Precision::Follow);
-constexpr OpDef ops::reduce_min = reduction("reduce_min", "minimum over axes; NaN if there is one",
-                                            evalMin, gradExtreme, Precision::Follow);
-constexpr OpDef ops::reduce_prod =
-    reduction("reduce_prod", "product over axes", evalProd, gradProd, Precision::F32);
+constexpr OpDef ops::reduce_max =
+    reduction("reduce_max", "maximum over axes; NaN if there is one", evalMax, gradExtreme, Precision::Follow);
+constexpr OpDef ops::reduce_min =
+    reduction("reduce_min", "minimum over axes; NaN if there is one", evalMin, gradExtreme, Precision::Follow);
+constexpr OpDef ops::reduce_prod = reduction("reduce_prod", "product over axes", evalProd, gradProd, Precision::F32);
 
 // ---- order along one axis
 
@@ -167,8 +162,7 @@ static bool comesFirst(const Tensor &x, int64_t a, int64_t b, bool largest) {
   };
   if (x.isFloat())
     return before(x.f[a], x.f[b]);
-  return x.type.elem == Elem::U64 ? before(uint64_t(x.i[a]), uint64_t(x.i[b]))
-                                  : before(x.i[a], x.i[b]);
+  return x.type.elem == Elem::U64 ? before(uint64_t(x.i[a]), uint64_t(x.i[b])) : before(x.i[a], x.i[b]);
 }
 
 static TypesOr inferArg(Operands t, const Attrs &a) {
@@ -187,8 +181,7 @@ static void evalArg(Node &n, const Tensor &x, Tensor &y, bool largest) {
   AroundAxis s(x.type.dims, n.attrs.i("axis"));
   bool last = n.attrs.i("last");
   auto equal = [&](int64_t a, int64_t b) {
-    return x.isFloat() ? x.f[a] == x.f[b] || (x.f[a] != x.f[a] && x.f[b] != x.f[b])
-                       : x.i[a] == x.i[b];
+    return x.isFloat() ? x.f[a] == x.f[b] || (x.f[a] != x.f[a] && x.f[b] != x.f[b]) : x.i[a] == x.i[b];
   };
   for (int64_t o = 0; o < s.outer; ++o)
     for (int64_t i = 0; i < s.inner; ++i) {
@@ -225,10 +218,8 @@ static consteval OpDef indexOf(const char *name, const char *summary, EvalFn eva
   return defineOp(d);
 }
 
-constexpr OpDef ops::argmax = indexOf(
-    "argmax", "index of the maximum along an axis, the first one unless `last`", evalArgmax);
-constexpr OpDef ops::argmin = indexOf(
-    "argmin", "index of the minimum along an axis, the first one unless `last`", evalArgmin);
+constexpr OpDef ops::argmax = indexOf("argmax", "index of the maximum along an axis, the first one unless `last`", evalArgmax);
+constexpr OpDef ops::argmin = indexOf("argmin", "index of the minimum along an axis, the first one unless `last`", evalArgmin);
 
 static TypesOr inferTopk(Operands t, const Attrs &a) {
   auto axis = axisOf(*t[0], a);
@@ -236,8 +227,7 @@ static TypesOr inferTopk(Operands t, const Attrs &a) {
     return axis.takeError();
   int64_t k = a.i("k");
   if (k < 0 || k > t[0]->dims[*axis])
-    return error("'k' is " + llvm::Twine(k) + ", axis " + llvm::Twine(*axis) + " of " +
-                 t[0]->str() + " is shorter");
+    return error("'k' is " + llvm::Twine(k) + ", axis " + llvm::Twine(*axis) + " of " + t[0]->str() + " is shorter");
   Type values = *t[0];
   values.dims[*axis] = k;
   return Types{values, values.withElem(Elem::I64)};
@@ -252,9 +242,7 @@ static llvm::Error evalTopk(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tenso
     for (int64_t i = 0; i < s.inner; ++i) {
       auto at = [&](int64_t e) { return (o * s.extent + e) * s.inner + i; };
       std::iota(order.begin(), order.end(), 0);
-      llvm::sort(order, [&](int64_t a, int64_t b) {
-        return a != b && comesFirst(*in[0], at(a), at(b), largest);
-      });
+      llvm::sort(order, [&](int64_t a, int64_t b) { return a != b && comesFirst(*in[0], at(a), at(b), largest); });
       for (int64_t e = 0; e < k; ++e) {
         int64_t to = (o * k + e) * s.inner + i;
         copyElement(*out[0], to, *in[0], at(order[e]));
@@ -266,8 +254,7 @@ static llvm::Error evalTopk(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tenso
 
 static Values gradTopk(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Value *zero = b.splat(0, n.operand(0)->type);
-  return {b.make(ops::scatter_elements, {zero, n.result(1), dy[0]},
-                 {{"axis", n.attrs.i("axis")}, {"reduce", "add"}})};
+  return {b.make(ops::scatter_elements, {zero, n.result(1), dy[0]}, {{"axis", n.attrs.i("axis")}, {"reduce", "add"}})};
 }
 
 constexpr OpDef ops::topk = defineOp({

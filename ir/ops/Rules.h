@@ -77,9 +77,7 @@ inline bool swapsLastTwo(const Node *n) {
 }
 
 /// `v` with its last two axes swapped; where it is already another value's swap, that value.
-inline Value *swapped(Builder &b, Value *v) {
-  return swapsLastTwo(v->def) ? v->def->operand(0) : b.swapLast(v);
-}
+inline Value *swapped(Builder &b, Value *v) { return swapsLastTwo(v->def) ? v->def->operand(0) : b.swapLast(v); }
 
 /// The attributes with `dims` set to those of `t`.
 inline Attrs withDims(Attrs a, const Type &t) {
@@ -93,13 +91,9 @@ inline Value *counter(Builder &b, llvm::ArrayRef<int64_t> dims, int64_t axis, El
 }
 
 /// v * x with a constant factor.
-inline Value *scaled(Builder &b, Value *v, double x) {
-  return b.make(ops::mul, {v, b.scalar(x, v->type.elem)});
-}
+inline Value *scaled(Builder &b, Value *v, double x) { return b.make(ops::mul, {v, b.scalar(x, v->type.elem)}); }
 
 /// The sum of two values either of which may be absent.
-inline Value *plus(Builder &b, Value *x, Value *y) {
-  return !x ? y : !y ? x : b.make(ops::add, {x, y});
-}
+inline Value *plus(Builder &b, Value *x, Value *y) { return !x ? y : !y ? x : b.make(ops::add, {x, y}); }
 
 } // namespace zcc::rules

@@ -11,8 +11,7 @@ static double noFlops(const Node &) { return 0; }
 
 static llvm::Error checkLength(const Attrs &a, const char *name, const Type &t) {
   if (a.ints(name).size() != t.ndim())
-    return error("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(t.ndim()) +
-                 " values, one per axis of " + t.str());
+    return error("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(t.ndim()) + " values, one per axis of " + t.str());
   return llvm::Error::success();
 }
 
@@ -33,9 +32,7 @@ static TypesOr inferReshape(Operands t, const Attrs &a) {
   return Types{r};
 }
 
-static Values gradReshape(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  return {b.reshape(dy[0], n.operand(0)->type.dims)};
-}
+static Values gradReshape(Builder &b, Node &n, ArrayRef<Value *> dy) { return {b.reshape(dy[0], n.operand(0)->type.dims)}; }
 
 constexpr OpDef ops::reshape = defineOp({
     .name = "reshape",
@@ -104,9 +101,8 @@ static TypesOr inferSlice(Operands t, const Attrs &a) {
     r.dims[i] = steps[i] ? sliceLength(starts[i], ends[i], steps[i]) : 0;
     bool startsInside = starts[i] >= low && starts[i] <= n && (r.dims[i] == 0 || starts[i] < n);
     if (!steps[i] || !startsInside || ends[i] < low || ends[i] > n)
-      return error("slice " + llvm::Twine(starts[i]) + ":" + llvm::Twine(ends[i]) + ":" +
-                   llvm::Twine(steps[i]) + " is outside axis " + llvm::Twine(i) + " of " +
-                   t[0]->str());
+      return error("slice " + llvm::Twine(starts[i]) + ":" + llvm::Twine(ends[i]) + ":" + llvm::Twine(steps[i]) +
+                   " is outside axis " + llvm::Twine(i) + " of " + t[0]->str());
   }
   return Types{r};
 }
@@ -150,8 +146,7 @@ static Values gradSlice(Builder &b, Node &n, ArrayRef<Value *> dy) {
 
 constexpr OpDef ops::slice = defineOp({
     .name = "slice",
-    .summary =
-        "elements start, start + step, ... before end along each axis; a step may be negative",
+    .summary = "elements start, start + step, ... before end along each axis; a step may be negative",
     .operands = {{{"x"}}},
     .attrs = {{{"starts", AttrKind::Ints, nullptr}, {"ends", AttrKind::Ints, nullptr}, {"steps", AttrKind::Ints, nullptr}}},
     .infer = inferSlice,
@@ -172,9 +167,7 @@ static TypesOr inferBroadcast(Operands t, const Attrs &a) {
   return Types{t[0]->withDims(dims)};
 }
 
-static Values gradBroadcast(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  return {b.sumTo(dy[0], n.operand(0)->type.dims)};
-}
+static Values gradBroadcast(Builder &b, Node &n, ArrayRef<Value *> dy) { return {b.sumTo(dy[0], n.operand(0)->type.dims)}; }
 
 constexpr OpDef ops::broadcast = defineOp({
     .name = "broadcast",
@@ -267,8 +260,8 @@ static TypesOr inferPad(Operands t, const Attrs &a) {
                 : mode == "wrap"    ? less >= 0 && more <= n
                                     : less >= 0 && (n > 0 || more == 0);
     if (!fits)
-      return error("padding of " + llvm::Twine(lo[i]) + " and " + llvm::Twine(hi[i]) + " (" + mode +
-                   ") does not fit axis " + llvm::Twine(i) + " of " + t[0]->str());
+      return error("padding of " + llvm::Twine(lo[i]) + " and " + llvm::Twine(hi[i]) + " (" + mode + ") does not fit axis " +
+                   llvm::Twine(i) + " of " + t[0]->str());
   }
   return Types{r};
 }
@@ -313,8 +306,7 @@ static llvm::Error evalPad(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor
 
 /// Adds the part [from, to) of `g` along `axis` to the positions of `sum` from `at` on, in reverse
 /// order if `mirrored`.
-static Value *foldBack(Builder &b, Value *sum, Value *g, int64_t axis, int64_t from, int64_t to,
-                       int64_t at, bool mirrored) {
+static Value *foldBack(Builder &b, Value *sum, Value *g, int64_t axis, int64_t from, int64_t to, int64_t at, bool mirrored) {
   if (from == to)
     return sum;
   Value *part = mirrored ? b.slice(g, axis, to - 1, from - 1, -1) : b.slice(g, axis, from, to);
@@ -325,8 +317,7 @@ static Value *foldBack(Builder &b, Value *sum, Value *g, int64_t axis, int64_t f
 }
 
 /// The gradient along one axis, where lo and hi elements were copied from the operand.
-static Value *unpadAxis(Builder &b, Value *g, llvm::StringRef mode, int64_t axis, int64_t lo,
-                        int64_t hi) {
+static Value *unpadAxis(Builder &b, Value *g, llvm::StringRef mode, int64_t axis, int64_t lo, int64_t hi) {
   int64_t all = g->type.dims[axis], n = all - lo - hi;
   Value *sum = b.slice(g, axis, lo, lo + n);
   if (mode == "reflect") {

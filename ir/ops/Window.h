@@ -16,9 +16,7 @@ struct Window {
   llvm::Expected<Dims> outputs(llvm::ArrayRef<int64_t> in) const;
   /// Input position of kernel tap `k` for output position `o` along `axis`; outside the input: in
   /// the padding.
-  int64_t at(unsigned axis, int64_t o, int64_t k) const {
-    return o * strides[axis] - lo[axis] + k * dilations[axis];
-  }
+  int64_t at(unsigned axis, int64_t o, int64_t k) const { return o * strides[axis] - lo[axis] + k * dilations[axis]; }
 };
 
 /// Row-major counter: steps `i` through `dims`; false when it wrapped around.
@@ -33,8 +31,7 @@ inline bool step(Dims &i, llvm::ArrayRef<int64_t> dims) {
 
 /// Calls f(output position, kernel position, input position), each a flat index into its spatial
 /// plane, for all taps that lie inside the input.
-template <typename F>
-void forTaps(const Window &w, llvm::ArrayRef<int64_t> out, llvm::ArrayRef<int64_t> in, F f) {
+template <typename F> void forTaps(const Window &w, llvm::ArrayRef<int64_t> out, llvm::ArrayRef<int64_t> in, F f) {
   if (!elementCount(out) || !elementCount(w.kernel))
     return;
   Dims o(out.size(), 0);
@@ -67,19 +64,16 @@ inline llvm::Expected<Window> Window::from(const Attrs &a, llvm::ArrayRef<int64_
     if (v.empty())
       v.assign(kernel.size(), otherwise);
     if (v.size() != kernel.size())
-      return error("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(kernel.size()) +
-                   " values, one per spatial axis");
+      return error("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(kernel.size()) + " values, one per spatial axis");
     for (int64_t x : v)
       if (x < least || x > kMost)
-        return error("attribute '" + llvm::Twine(name) + "' must be " + llvm::Twine(least) +
-                     " to " + llvm::Twine(kMost));
+        return error("attribute '" + llvm::Twine(name) + "' must be " + llvm::Twine(least) + " to " + llvm::Twine(kMost));
     to.assign(v.begin(), v.end());
     return llvm::Error::success();
   };
   for (int64_t k : kernel)
     if (k < 1 || k > kMost)
-      return error("a window's axis must be 1 to " + llvm::Twine(kMost) + ", not " +
-                   llvm::Twine(k));
+      return error("a window's axis must be 1 to " + llvm::Twine(kMost) + ", not " + llvm::Twine(k));
   if (auto e = read("strides", 1, 1, w.strides))
     return e;
   if (auto e = read("pads_lo", 0, 0, w.lo))
@@ -96,9 +90,8 @@ inline llvm::Expected<Dims> Window::outputs(llvm::ArrayRef<int64_t> in) const {
   for (unsigned a = 0; a < rank(); ++a) {
     int64_t room = in[a] + lo[a] + hi[a] - dilations[a] * (kernel[a] - 1) - 1;
     if (room < 0)
-      return error("a window of " + llvm::Twine(dilations[a] * (kernel[a] - 1) + 1) +
-                   " does not fit into spatial axis " + llvm::Twine(a) + " of " +
-                   llvm::Twine(in[a] + lo[a] + hi[a]) + " with its padding");
+      return error("a window of " + llvm::Twine(dilations[a] * (kernel[a] - 1) + 1) + " does not fit into spatial axis " +
+                   llvm::Twine(a) + " of " + llvm::Twine(in[a] + lo[a] + hi[a]) + " with its padding");
     out.push_back(room / strides[a] + 1);
   }
   return out;

@@ -23,8 +23,7 @@ struct Job {
 /// Collectives under way. Everything is allocated when it is made: a step only moves numbers.
 class Queue {
 public:
-  Queue(Comm &comm, int slots, int mostParts, bool ownThread)
-      : comm(comm), ring(slots), turnOf(slots, 0) {
+  Queue(Comm &comm, int slots, int mostParts, bool ownThread) : comm(comm), ring(slots), turnOf(slots, 0) {
     for (Job &j : ring)
       j.parts.reserve(mostParts);
     if (ownThread)
@@ -42,8 +41,7 @@ public:
     worker.join();
   }
 
-  void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem,
-             bool mean) {
+  void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem, bool mean) {
     if (slot < 0 || slot >= static_cast<int>(ring.size()))
       endJob(format("collective slot %d of %zu", slot, ring.size()));
     // No more are under way than there are slots, so this place of the ring is free.
@@ -140,8 +138,7 @@ private:
 
 std::unique_ptr<Queue> queue;
 
-void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem,
-           bool mean) {
+void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem, bool mean) {
   if (!queue)
     endJob("a collective was started outside the step loop");
   queue->start(arena, slot, kind, parts, n, elem, mean);
@@ -150,8 +147,7 @@ void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n
 } // namespace
 
 void startCollectives(Comm &comm, int slots, int mostParts, bool ownThread) {
-  queue = std::make_unique<Queue>(comm, std::max(slots, 1), mostParts,
-                                  ownThread && comm.ranks > 1 && slots > 0);
+  queue = std::make_unique<Queue>(comm, std::max(slots, 1), mostParts, ownThread && comm.ranks > 1 && slots > 0);
 }
 
 void stopCollectives() { queue.reset(); }
@@ -160,8 +156,7 @@ Traffic traffic() { return queue ? queue->sent : Traffic(); }
 
 } // namespace zccrt
 
-void zccrt_all_reduce_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
-                            int mean) {
+void zccrt_all_reduce_start(char *arena, int slot, const zccrt_part *parts, int n, int elem, int mean) {
   zccrt::start(arena, slot, zccrt::Job::AllReduce, parts, n, elem, mean != 0);
 }
 
@@ -169,8 +164,7 @@ void zccrt_all_gather_start(char *arena, int slot, const zccrt_part *parts, int 
   zccrt::start(arena, slot, zccrt::Job::AllGather, parts, n, elem, false);
 }
 
-void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, int n, int elem,
-                                int mean) {
+void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, int n, int elem, int mean) {
   zccrt::start(arena, slot, zccrt::Job::ReduceScatter, parts, n, elem, mean != 0);
 }
 

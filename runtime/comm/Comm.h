@@ -63,9 +63,7 @@ public:
   /// elements.
   int64_t pieceLength(int64_t count, int r, int64_t at, int64_t length) const;
   /// all[ranks * bytes] = every rank's record, in rank order.
-  void exchange(const void *mine, int64_t bytes, void *all) {
-    allGather(mine, all, bytes * ranks, ZCCRT_U8);
-  }
+  void exchange(const void *mine, int64_t bytes, void *all) { allGather(mine, all, bytes * ranks, ZCCRT_U8); }
   /// Hands every rank's error ("" for none) round; if there is one, rank 0 prints each once and all
   /// ranks throw AgreedFailure.
   void agree(const std::string &error);

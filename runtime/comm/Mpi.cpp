@@ -27,8 +27,7 @@ constexpr int64_t kMessageBytes = 1 << 20;
 /// under way at once.
 class MpiComm : public Comm {
 public:
-  MpiComm(int rank, int ranks)
-      : Comm(rank, ranks), staging(kMessageBytes * ranks), requests(2 * ranks), parts(ranks) {}
+  MpiComm(int rank, int ranks) : Comm(rank, ranks), staging(kMessageBytes * ranks), requests(2 * ranks), parts(ranks) {}
 
   void allReduce(Parts tensors, int elem, bool mean) override {
     const int64_t size = elemBytes(elem), chunk = kMessageBytes / size * ranks;
@@ -178,8 +177,7 @@ void *mapWindow(int rank, int64_t bytes) {
   MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
   if (rank != 0)
     fd = shm_open(name, O_RDWR, 0);
-  void *window =
-      fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void *window = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   code = window == MAP_FAILED ? errno : 0;
   int worst = 0;
   MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
@@ -196,9 +194,7 @@ void *mapWindow(int rank, int64_t bytes) {
 
 } // namespace
 
-std::unique_ptr<Comm> mpiComm(int rank, int ranks) {
-  return std::make_unique<MpiComm>(rank, ranks);
-}
+std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
 
 std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
   if (!launch.underMpi)

@@ -30,18 +30,13 @@ struct ShmComm::Control {
   alignas(kLine) std::atomic<int32_t> pids[1]; ///< one for each rank
 };
 
-static int64_t controlBytes(int ranks) {
-  return (4 * kLine + 4 * ranks + kLine - 1) / kLine * kLine;
-}
+static int64_t controlBytes(int ranks) { return (4 * kLine + 4 * ranks + kLine - 1) / kLine * kLine; }
 
-int64_t ShmComm::windowBytes(int ranks, int64_t chunkBytes) {
-  return controlBytes(ranks) + 2 * chunkBytes * ranks;
-}
+int64_t ShmComm::windowBytes(int ranks, int64_t chunkBytes) { return controlBytes(ranks) + 2 * chunkBytes * ranks; }
 
 ShmComm::ShmComm(int rank, int ranks, void *window, int64_t chunkBytes)
-    : Comm(rank, ranks), control(static_cast<Control *>(window)),
-      buffers(static_cast<char *>(window) + controlBytes(ranks)), chunkBytes(chunkBytes),
-      parts(ranks) {
+    : Comm(rank, ranks), control(static_cast<Control *>(window)), buffers(static_cast<char *>(window) + controlBytes(ranks)),
+      chunkBytes(chunkBytes), parts(ranks) {
   control->pids[rank].store(getpid());
 }
 
@@ -106,8 +101,7 @@ void ShmComm::wait(uint32_t generation) {
   const timespec timeout = {0, kSleepNanoseconds};
   control->sleepers.fetch_add(1);
   while (control->generation.load() == generation) {
-    long woken =
-        syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &timeout, nullptr, 0);
+    long woken = syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &timeout, nullptr, 0);
     bool timedOut = woken != 0 && errno == ETIMEDOUT;
     if (control->generation.load() != generation)
       break;
@@ -174,8 +168,7 @@ void ShmComm::collect(Parts tensors, int elem, bool everyone) {
   for (int64_t at = 0; at < packed.total; at += chunk) {
     int64_t end = std::min(at + chunk, packed.total);
     packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
-      std::memcpy(buffer(rank) + behind * size, from(p, offset * size),
-                  pieceLength(p.count, rank, offset, length) * size);
+      std::memcpy(buffer(rank) + behind * size, from(p, offset * size), pieceLength(p.count, rank, offset, length) * size);
     });
     barrier();
     for (int r = 0; r < ranks && (everyone || rank == 0); ++r)
@@ -204,8 +197,7 @@ void ShmComm::reduceScatter(Parts tensors, int elem, bool mean) {
     barrier();
     packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
       for (int r = 0; r < ranks; ++r)
-        parts[r] = r == rank ? from(p, (rank * piece(p.count) + offset) * size)
-                             : buffer(r) + (rank * chunk + behind) * size;
+        parts[r] = r == rank ? from(p, (rank * piece(p.count) + offset) * size) : buffer(r) + (rank * chunk + behind) * size;
       int64_t mine = pieceLength(p.count, rank, offset, length);
       sumInOrder(to(p, offset * size), parts.data(), ranks, mine, elem, mean);
       std::memset(to(p, (offset + mine) * size), 0, (length - mine) * size);

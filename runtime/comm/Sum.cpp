@@ -8,12 +8,22 @@ namespace zccrt {
 // The running sums of a block stay in the first-level cache.
 constexpr int64_t kBlock = 1024;
 
-template <class T> struct Accumulator { using type = T; };
-template <> struct Accumulator<Bf16> { using type = float; };
-template <> struct Accumulator<F16> { using type = float; };
+template <class T> struct Accumulator {
+  using type = T;
+};
+template <> struct Accumulator<Bf16> {
+  using type = float;
+};
+template <> struct Accumulator<F16> {
+  using type = float;
+};
 // Wrapping is defined for unsigned numbers only.
-template <> struct Accumulator<int64_t> { using type = uint64_t; };
-template <> struct Accumulator<int32_t> { using type = uint32_t; };
+template <> struct Accumulator<int64_t> {
+  using type = uint64_t;
+};
+template <> struct Accumulator<int32_t> {
+  using type = uint32_t;
+};
 
 template <class T> static T finish(typename Accumulator<T>::type sum, int n, bool mean) {
   if constexpr (std::is_integral_v<T>)
@@ -22,8 +32,7 @@ template <class T> static T finish(typename Accumulator<T>::type sum, int n, boo
     return T(mean ? sum / static_cast<decltype(sum)>(n) : sum);
 }
 
-template <class T>
-static void sumTyped(T *out, const void *const *parts, int n, int64_t count, bool mean) {
+template <class T> static void sumTyped(T *out, const void *const *parts, int n, int64_t count, bool mean) {
   using A = typename Accumulator<T>::type;
   A sums[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {

@@ -46,10 +46,9 @@ double Heads::maskAt(char *arena, int64_t b, int64_t h, int64_t row, int64_t key
   return at<uint8_t>(arena, *mask)[offset] ? 0 : -__builtin_inf();
 }
 
-void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-               int64_t lda, const float *b, int64_t ldb, float beta, float *y, int64_t ldy) {
-  if (m && n && k &&
-      dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, y, ldy) != dnnl_success)
+void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+               int64_t ldb, float beta, float *y, int64_t ldy) {
+  if (m && n && k && dnnl_sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, y, ldy) != dnnl_success)
     zccrt_fail(nullptr, "attention: sgemm failed");
 }
 
@@ -101,9 +100,8 @@ ZCC_CLONES void scaleRow(float *y, float by, int64_t n) {
 
 } // namespace
 
-void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows,
-                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k,
-                  int64_t ldk, float *scores, int64_t ld) {
+void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                  const float *q, int64_t ldq, const float *k, int64_t ldk, float *scores, int64_t ld) {
   smallGemm('N', 'T', rows, keys, n.d, n.scale, q, ldq, k, ldk, 0.0f, scores, ld);
   for (int64_t r = 0; r < rows; ++r) {
     float *row = scores + r * ld;
@@ -130,8 +128,8 @@ struct Running {
 
 /// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what
 /// `y` and the sums hold by the change of the maximum.
-void onlineSoftmax(Running &run, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys,
-                   float *y, int64_t ldy, int64_t dv) {
+void onlineSoftmax(Running &run, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy,
+                   int64_t dv) {
   for (int64_t r = 0; r < rows; ++r) {
     float *row = scores + r * ld;
     float before = first ? kMinusInf : run.max[r];
@@ -158,9 +156,8 @@ struct Attention {
   float *lse;
 
   Attention(char *arena, const zccrt_call *c)
-      : n(c, 0), blocks(n), q(arena, operand(c, 0)), k(arena, operand(c, 1)),
-        v(arena, operand(c, 2)), y(arena, result(c, 0)), arena(arena),
-        lse(at<float>(arena, result(c, 1))) {}
+      : n(c, 0), blocks(n), q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)), y(arena, result(c, 0)),
+        arena(arena), lse(at<float>(arena, result(c, 1))) {}
 
   void block(int64_t b, int64_t h, int64_t r0, float *scores) const {
     int64_t rows = std::min(blocks.rows, n.s - r0), kv = h / (n.heads / n.kvHeads);
@@ -169,11 +166,9 @@ struct Attention {
     float *out = y.at(b, h, r0);
     for (int64_t t0 = 0; t0 < end; t0 += blocks.keys) {
       int64_t keys = std::min(blocks.keys, end - t0);
-      maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0),
-                   k.row, scores, blocks.ld);
+      maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0), k.row, scores, blocks.ld);
       onlineSoftmax(run, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
-      smallGemm('N', 'N', rows, n.dv, keys, 1.0f, scores, blocks.ld, v.at(b, kv, t0), v.row,
-                t0 ? 1.0f : 0.0f, out, y.row);
+      smallGemm('N', 'N', rows, n.dv, keys, 1.0f, scores, blocks.ld, v.at(b, kv, t0), v.row, t0 ? 1.0f : 0.0f, out, y.row);
     }
     for (int64_t r = 0; r < rows; ++r) {
       if (end == 0)

@@ -12,8 +12,7 @@ struct Rows {
   int64_t bytes;            ///< of an element
 
   Rows(char *arena, const zccrt_tensor &t)
-      : data(arena + t.offset), batch(t.strides[0]), head(t.strides[1]), row(t.strides[2]),
-        bytes(elemBytes(t.elem)) {}
+      : data(arena + t.offset), batch(t.strides[0]), head(t.strides[1]), row(t.strides[2]), bytes(elemBytes(t.elem)) {}
   template <typename T = float> T *at(int64_t b, int64_t h, int64_t r) const {
     return reinterpret_cast<T *>(data + (b * batch + h * head + r * row) * bytes);
   }
@@ -34,9 +33,7 @@ struct Heads {
   /// Offset, in elements, of the mask's value for a score.
   int64_t maskOffset(int64_t b, int64_t h, int64_t row, int64_t key) const;
   /// Keys that queries before `row` may attend: [0, this).
-  int64_t keysBefore(int64_t row) const {
-    return causal ? std::clamp<int64_t>(row + t - s, 0, t) : t;
-  }
+  int64_t keysBefore(int64_t row) const { return causal ? std::clamp<int64_t>(row + t - s, 0, t) : t; }
 };
 
 /// Rows and keys of one block of scores; 64 rows by 512 keys are 128 KiB, so that scores, their
@@ -45,20 +42,18 @@ struct Blocks {
   static constexpr int64_t kRows = 64, kKeys = 512;
   int64_t rows, keys;
   int64_t ld; ///< floats from row to row, off powers of two: they collide in caches
-  explicit Blocks(const Heads &n)
-      : rows(std::min(n.s, kRows)), keys(std::min(n.t, kKeys)), ld((keys + 15) / 16 * 16 + 16) {}
+  explicit Blocks(const Heads &n) : rows(std::min(n.s, kRows)), keys(std::min(n.t, kKeys)), ld((keys + 15) / 16 * 16 + 16) {}
   int64_t floats() const { return rows * ld; }
 };
 
 /// y[m,n] = alpha * a[m,k] b[k,n] + beta * y on this thread alone; 'T': stored transposed.
-void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
-               int64_t lda, const float *b, int64_t ldb, float beta, float *y, int64_t ldy);
+void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+               int64_t ldb, float beta, float *y, int64_t ldy);
 
 /// scores[r][t] = scale * q[r] . k[t] for rows [r0, r0 + rows) and keys [t0, t0 + keys) with the
 /// mask; -infinity where row r may not attend key t.
-void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows,
-                  int64_t t0, int64_t keys, const float *q, int64_t ldq, const float *k,
-                  int64_t ldk, float *scores, int64_t ld);
+void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                  const float *q, int64_t ldq, const float *k, int64_t ldk, float *scores, int64_t ld);
 
 /// The operators in double, with a row of scores per thread as scratch.
 void attentionLoops(char *arena, const zccrt_call *c);

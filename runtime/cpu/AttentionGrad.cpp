@@ -36,30 +36,25 @@ struct AttentionGrad {
   const float *lse;
 
   AttentionGrad(char *arena, const zccrt_call *c)
-      : n(c, 1), blocks(n), dy(arena, operand(c, 0)), q(arena, operand(c, 1)),
-        k(arena, operand(c, 2)), v(arena, operand(c, 3)), y(arena, operand(c, 5)),
-        dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2)), arena(arena),
+      : n(c, 1), blocks(n), dy(arena, operand(c, 0)), q(arena, operand(c, 1)), k(arena, operand(c, 2)), v(arena, operand(c, 3)),
+        y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2)), arena(arena),
         lse(at<float>(arena, operand(c, 6))) {}
 
-  void keyBlock(int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0,
-                int64_t keys, const float *delta, float *p, float *dp) const {
+  void keyBlock(int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys, const float *delta,
+                float *p, float *dp) const {
     int64_t ld = blocks.ld;
     const float *dyRow = dy.at(b, h, r0), *qRow = q.at(b, h, r0), *kRow = k.at(b, kv, t0);
     maskedScores(n, arena, b, h, r0, rows, t0, keys, qRow, q.row, kRow, k.row, p, ld);
-    smallGemm('N', 'T', rows, keys, n.dv, 1.0f, dyRow, dy.row, v.at(b, kv, t0), v.row, 0.0f, dp,
-              ld);
+    smallGemm('N', 'T', rows, keys, n.dv, 1.0f, dyRow, dy.row, v.at(b, kv, t0), v.row, 0.0f, dp, ld);
     for (int64_t r = 0; r < rows; ++r) {
       float log = lse[(b * n.heads + h) * n.s + r0 + r];
       // A row that attends nothing: all scores are -infinity, and exp(-infinity) is 0.
       probabilities(p + r * ld, log == -__builtin_inff() ? 0.0f : log, keys);
       scoreGrad(p + r * ld, dp + r * ld, delta[r], keys);
     }
-    smallGemm('T', 'N', keys, n.dv, rows, 1.0f, p, ld, dyRow, dy.row, 1.0f, dv.at(b, kv, t0),
-              dv.row);
-    smallGemm('T', 'N', keys, n.d, rows, n.scale, dp, ld, qRow, q.row, 1.0f, dk.at(b, kv, t0),
-              dk.row);
-    smallGemm('N', 'N', rows, n.d, keys, n.scale, dp, ld, kRow, k.row, t0 ? 1.0f : 0.0f,
-              dq.at(b, h, r0), dq.row);
+    smallGemm('T', 'N', keys, n.dv, rows, 1.0f, p, ld, dyRow, dy.row, 1.0f, dv.at(b, kv, t0), dv.row);
+    smallGemm('T', 'N', keys, n.d, rows, n.scale, dp, ld, qRow, q.row, 1.0f, dk.at(b, kv, t0), dk.row);
+    smallGemm('N', 'N', rows, n.d, keys, n.scale, dp, ld, kRow, k.row, t0 ? 1.0f : 0.0f, dq.at(b, h, r0), dq.row);
   }
 
   void rowBlock(int64_t b, int64_t h, int64_t kv, int64_t r0, float *scratch) const {
@@ -71,8 +66,7 @@ struct AttentionGrad {
         memset(dq.at(b, h, r0 + r), 0, size_t(n.d) * sizeof(float));
     }
     for (int64_t t0 = 0; t0 < end; t0 += blocks.keys)
-      keyBlock(b, h, kv, r0, rows, t0, std::min(blocks.keys, end - t0), delta, scratch,
-               scratch + blocks.floats());
+      keyBlock(b, h, kv, r0, rows, t0, std::min(blocks.keys, end - t0), delta, scratch, scratch + blocks.floats());
   }
 
   void keyHead(int64_t b, int64_t kv, float *scratch) const {

@@ -7,16 +7,14 @@ namespace zccrt::cpu {
 namespace {
 
 /// The row of scaled and masked scores of query r; returns its maximum.
-double scoreRow(const Heads &n, char *arena, const Rows &q, const Rows &k, int64_t b, int64_t h,
-                int64_t r, double *scores) {
+double scoreRow(const Heads &n, char *arena, const Rows &q, const Rows &k, int64_t b, int64_t h, int64_t r, double *scores) {
   int64_t kv = h / (n.heads / n.kvHeads);
   double max = -INFINITY;
   for (int64_t t = 0; t < n.t; ++t) {
     double x = 0;
     for (int64_t i = 0; i < n.d; ++i)
       x += q.at<double>(b, h, r)[i] * k.at<double>(b, kv, t)[i];
-    scores[t] =
-        t < n.keysBefore(r + 1) ? x * n.exactScale + n.maskAt(arena, b, h, r, t) : -INFINITY;
+    scores[t] = t < n.keysBefore(r + 1) ? x * n.exactScale + n.maskAt(arena, b, h, r, t) : -INFINITY;
     max = scores[t] > max || std::isnan(scores[t]) ? scores[t] : max;
   }
   return max;
@@ -26,8 +24,7 @@ double scoreRow(const Heads &n, char *arena, const Rows &q, const Rows &k, int64
 
 void attentionLoops(char *arena, const zccrt_call *c) {
   Heads n(c, 0);
-  Rows q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)),
-      y(arena, result(c, 0));
+  Rows q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)), y(arena, result(c, 0));
   double *lse = at<double>(arena, result(c, 1));
 #pragma omp parallel for schedule(static) num_threads(c->threads)
   for (int64_t row = 0; row < n.batch * n.heads * n.s; ++row) {
@@ -51,9 +48,8 @@ void attentionLoops(char *arena, const zccrt_call *c) {
 
 void attentionGradLoops(char *arena, const zccrt_call *c) {
   Heads n(c, 1);
-  Rows dy(arena, operand(c, 0)), q(arena, operand(c, 1)), k(arena, operand(c, 2)),
-      v(arena, operand(c, 3)), y(arena, operand(c, 5)), dq(arena, result(c, 0)),
-      dk(arena, result(c, 1)), dv(arena, result(c, 2));
+  Rows dy(arena, operand(c, 0)), q(arena, operand(c, 1)), k(arena, operand(c, 2)), v(arena, operand(c, 3)),
+      y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2));
   const double *lse = at<double>(arena, operand(c, 6));
   int64_t group = n.heads / n.kvHeads;
   auto row = [&](int64_t b, int64_t h, int64_t r, double *p) {

@@ -12,8 +12,8 @@
 /// starts. For leaf functions with the inner loops: what OpenMP outlines is not cloned. Vector
 /// width never shows in results: sums over lanes are written with a fixed number of lanes, and FMAs
 /// are explicit. Sanitizers are not up yet when the choice is made.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) &&                             \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) &&                         \
+    !defined(__SANITIZE_THREAD__)
 #define ZCC_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define ZCC_CLONES
@@ -31,9 +31,7 @@ inline const zccrt_tensor &result(const zccrt_call *c, int i) { return c->t[c->n
 /// list.
 inline bool hasOperand(const zccrt_call *c, int i) { return i < c->nin && c->t[i].offset >= 0; }
 
-template <typename T> T *at(char *arena, const zccrt_tensor &t) {
-  return reinterpret_cast<T *>(arena + t.offset);
-}
+template <typename T> T *at(char *arena, const zccrt_tensor &t) { return reinterpret_cast<T *>(arena + t.offset); }
 template <typename T> T *scratchAt(char *arena, const zccrt_call *c, int64_t bytes = 0) {
   return reinterpret_cast<T *>(arena + c->scratch + bytes);
 }
@@ -107,8 +105,7 @@ inline void useThreads(const zccrt_call *c) {
 /// The share of thread `thread` of `threads` in n pieces: [begin, end).
 struct Share {
   int64_t begin, end;
-  Share(int64_t n, int64_t thread, int64_t threads)
-      : begin(n * thread / threads), end(n * (thread + 1) / threads) {}
+  Share(int64_t n, int64_t thread, int64_t threads) : begin(n * thread / threads), end(n * (thread + 1) / threads) {}
 };
 
 /// Threads that pay for a loop that touches so many bytes: starting a team takes about 2 us.

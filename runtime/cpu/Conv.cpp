@@ -45,8 +45,7 @@ memory::desc plainDesc(const memory::dims &dims, memory::data_type type) {
 }
 
 Descs plainDescs(const ConvShape &s, memory::data_type type) {
-  memory::dims x{s.batch, s.channels}, w{s.filters / s.group, s.channels / s.group},
-      y{s.batch, s.filters};
+  memory::dims x{s.batch, s.channels}, w{s.filters / s.group, s.channels / s.group}, y{s.batch, s.filters};
   if (s.group > 1)
     w.insert(w.begin(), s.group);
   for (int i = 0; i < s.spatial; ++i) {
@@ -84,10 +83,9 @@ struct Choice {
 
 Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool make) {
   bool keep = staysPlain(kind, s);
-  memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep),
-               y = anyLayout(plain.y, keep);
-  memory::dims stride(s.stride, s.stride + s.spatial), lo(s.padLo, s.padLo + s.spatial),
-      hi(s.padHi, s.padHi + s.spatial), dilation;
+  memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep), y = anyLayout(plain.y, keep);
+  memory::dims stride(s.stride, s.stride + s.spatial), lo(s.padLo, s.padLo + s.spatial), hi(s.padHi, s.padHi + s.spatial),
+      dilation;
   for (int i = 0; i < s.spatial; ++i)
     dilation.push_back(s.dilation[i] - 1);
   auto attr = userScratchpad();
@@ -95,9 +93,8 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
   const auto prop = prop_kind::forward_training;
 #if DNNL_VERSION_MAJOR >= 3
   using Forward = convolution_forward::primitive_desc;
-  Forward forward =
-      bias ? Forward(engine(), prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi, attr)
-           : Forward(engine(), prop, algo, x, w, y, stride, dilation, lo, hi, attr);
+  Forward forward = bias ? Forward(engine(), prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi, attr)
+                         : Forward(engine(), prop, algo, x, w, y, stride, dilation, lo, hi, attr);
   auto backward = [&](auto *type) {
     using Pd = std::remove_pointer_t<decltype(type)>;
     if constexpr (std::is_same_v<Pd, convolution_backward_data::primitive_desc>)
@@ -107,31 +104,28 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
   };
 #else
   using Desc = convolution_forward::desc;
-  convolution_forward::primitive_desc forward(
-      bias ? Desc(prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi)
-           : Desc(prop, algo, x, w, y, stride, dilation, lo, hi),
-      attr, engine());
+  convolution_forward::primitive_desc forward(bias ? Desc(prop, algo, x, w, plain.bias, y, stride, dilation, lo, hi)
+                                                   : Desc(prop, algo, x, w, y, stride, dilation, lo, hi),
+                                              attr, engine());
   auto backward = [&](auto *type) {
     using Pd = std::remove_pointer_t<decltype(type)>;
     if constexpr (std::is_same_v<Pd, convolution_backward_data::primitive_desc>)
-      return Pd(convolution_backward_data::desc(algo, x, w, y, stride, dilation, lo, hi), attr,
-                engine(), forward);
+      return Pd(convolution_backward_data::desc(algo, x, w, y, stride, dilation, lo, hi), attr, engine(), forward);
     else
-      return Pd(convolution_backward_weights::desc(algo, x, w, y, stride, dilation, lo, hi), attr,
-                engine(), forward);
+      return Pd(convolution_backward_weights::desc(algo, x, w, y, stride, dilation, lo, hi), attr, engine(), forward);
   };
 #endif
   if (kind == ConvKind::Forward)
-    return {make ? primitive(convolution_forward(forward)) : primitive(), forward.src_desc(),
-            forward.weights_desc(), forward.dst_desc(), forward.scratchpad_desc()};
+    return {make ? primitive(convolution_forward(forward)) : primitive(), forward.src_desc(), forward.weights_desc(),
+            forward.dst_desc(), forward.scratchpad_desc()};
   if (kind == ConvKind::GradInput) {
     auto pd = backward((convolution_backward_data::primitive_desc *)nullptr);
-    return {make ? primitive(convolution_backward_data(pd)) : primitive(), pd.diff_src_desc(),
-            pd.weights_desc(), pd.diff_dst_desc(), pd.scratchpad_desc()};
+    return {make ? primitive(convolution_backward_data(pd)) : primitive(), pd.diff_src_desc(), pd.weights_desc(),
+            pd.diff_dst_desc(), pd.scratchpad_desc()};
   }
   auto pd = backward((convolution_backward_weights::primitive_desc *)nullptr);
-  return {make ? primitive(convolution_backward_weights(pd)) : primitive(), pd.src_desc(),
-          pd.diff_weights_desc(), pd.diff_dst_desc(), pd.scratchpad_desc()};
+  return {make ? primitive(convolution_backward_weights(pd)) : primitive(), pd.src_desc(), pd.diff_weights_desc(),
+          pd.diff_dst_desc(), pd.scratchpad_desc()};
 }
 
 enum class For { Workspace, Run };
@@ -178,12 +172,7 @@ void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   Choice choice = choose(kind, s, plain, t.bias, purpose == For::Run);
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
-  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS,
-         t.w,
-         plain.w,
-         choice.w,
-         -1,
-         {}};
+  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w, choice.w, -1, {}};
   Part y{forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t.y, plain.y, choice.y, -1, {}};
   if (forward)
     p.inputs = {x, w}, p.output = y;
@@ -274,9 +263,7 @@ void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
 
 } // namespace
 
-static bool isWide(const zccrt_call *c) {
-  return needsWide(c, computesNatively(result(c, 0).elem));
-}
+static bool isWide(const zccrt_call *c) { return needsWide(c, computesNatively(result(c, 0).elem)); }
 
 int64_t convWorkspace(const zccrt_call *c) {
   if (isWide(c))

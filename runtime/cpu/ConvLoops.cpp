@@ -21,8 +21,7 @@ template <typename F> void forTaps(const ConvShape &s, F f) {
       int64_t restTap = tap, restOut = o, in = 0, scale = 1;
       bool inside = true;
       for (int i = s.spatial - 1; i >= 0; --i) {
-        int64_t at =
-            restOut % s.out[i] * s.stride[i] + restTap % s.kernel[i] * s.dilation[i] - s.padLo[i];
+        int64_t at = restOut % s.out[i] * s.stride[i] + restTap % s.kernel[i] * s.dilation[i] - s.padLo[i];
         inside &= at >= 0 && at < s.in[i];
         in += at * scale;
         scale *= s.in[i];
@@ -36,14 +35,10 @@ template <typename F> void forTaps(const ConvShape &s, F f) {
 
 } // namespace
 
-void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias,
-               double *y, int threads) {
-  int64_t taps = volume(s.kernel, s.spatial), ins = volume(s.in, s.spatial),
-          outs = volume(s.out, s.spatial);
+void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y, int threads) {
+  int64_t taps = volume(s.kernel, s.spatial), ins = volume(s.in, s.spatial), outs = volume(s.out, s.spatial);
   int64_t perGroup = s.channels / s.group, filtersPerGroup = s.filters / s.group;
-  auto xAt = [&](int64_t n, int64_t m, int64_t ch) {
-    return x + (n * s.channels + m / filtersPerGroup * perGroup + ch) * ins;
-  };
+  auto xAt = [&](int64_t n, int64_t m, int64_t ch) { return x + (n * s.channels + m / filtersPerGroup * perGroup + ch) * ins; };
   auto wAt = [&](int64_t m, int64_t ch) { return w + (m * perGroup + ch) * taps; };
   auto yAt = [&](int64_t n, int64_t m) { return y + (n * s.filters + m) * outs; };
   if (kind == ConvKind::Forward) {
@@ -53,9 +48,7 @@ void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const do
       double *to = yAt(n, m);
       std::fill_n(to, outs, bias ? bias[m] : 0.0);
       for (int64_t ch = 0; ch < perGroup; ++ch)
-        forTaps(s, [&](int64_t tap, int64_t i, int64_t o) {
-          to[o] += wAt(m, ch)[tap] * xAt(n, m, ch)[i];
-        });
+        forTaps(s, [&](int64_t tap, int64_t i, int64_t o) { to[o] += wAt(m, ch)[tap] * xAt(n, m, ch)[i]; });
     }
     return;
   }
@@ -65,9 +58,7 @@ void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const do
     for (int64_t n = 0; n < s.batch; ++n)
       for (int64_t m = 0; m < s.filters; ++m)
         for (int64_t ch = 0; ch < perGroup; ++ch)
-          forTaps(s, [&](int64_t tap, int64_t i, int64_t o) {
-            xAt(n, m, ch)[i] += wAt(m, ch)[tap] * yAt(n, m)[o];
-          });
+          forTaps(s, [&](int64_t tap, int64_t i, int64_t o) { xAt(n, m, ch)[i] += wAt(m, ch)[tap] * yAt(n, m)[o]; });
     return;
   }
 #pragma omp parallel for schedule(static) num_threads(threads)
@@ -75,9 +66,7 @@ void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const do
     for (int64_t ch = 0; ch < perGroup; ++ch) {
       std::fill_n(wAt(m, ch), taps, 0.0);
       for (int64_t n = 0; n < s.batch; ++n)
-        forTaps(s, [&](int64_t tap, int64_t i, int64_t o) {
-          wAt(m, ch)[tap] += xAt(n, m, ch)[i] * yAt(n, m)[o];
-        });
+        forTaps(s, [&](int64_t tap, int64_t i, int64_t o) { wAt(m, ch)[tap] += xAt(n, m, ch)[i] * yAt(n, m)[o]; });
     }
 }
 

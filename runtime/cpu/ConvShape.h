@@ -11,10 +11,8 @@ struct ConvShape {
   int64_t batch, channels, filters, group;
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], padLo[3], padHi[3];
 
-  ConvShape(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w,
-            const zccrt_tensor &y)
-      : spatial(x.ndim - 2), batch(x.dims[0]), channels(x.dims[1]), filters(w.dims[0]),
-        group(attrInt(c, "group", 1)) {
+  ConvShape(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y)
+      : spatial(x.ndim - 2), batch(x.dims[0]), channels(x.dims[1]), filters(w.dims[0]), group(attrInt(c, "group", 1)) {
     if (spatial < 1 || spatial > 3)
       zccrt_fail(c->node, "a convolution over %d axes has no kernel", spatial);
     for (int i = 0; i < spatial; ++i) {
@@ -33,7 +31,6 @@ struct ConvShape {
 enum class ConvKind { Forward, GradInput, GradWeight };
 
 /// Plain loops for elements that oneDNN has no convolution for (f64). `bias` may be null.
-void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias,
-               double *y, int threads);
+void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y, int threads);
 
 } // namespace zccrt::cpu

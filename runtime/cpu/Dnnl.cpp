@@ -56,15 +56,12 @@ static void setHandle(memory &m, void *&bound, void *data) {
   bound = data;
 }
 
-void Primitive::bind(int place, void *data) {
-  setHandle(memories_[place + 1], bound_[place + 1], data);
-}
+void Primitive::bind(int place, void *data) { setHandle(memories_[place + 1], bound_[place + 1], data); }
 
 void Primitive::run(void *scratchpad) {
   setHandle(memories_[0], bound_[0], scratchpad);
-  error::wrap_c_api(
-      dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data()),
-      "a primitive failed");
+  error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream().get(), int(args_.size()), args_.data()),
+                    "a primitive failed");
 }
 
 void Scratch::prepare(const zccrt_call *c, int64_t bytes) {

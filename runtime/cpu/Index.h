@@ -16,8 +16,7 @@ struct Indices {
       : node(c->node), data(arena ? arena + t.offset : nullptr), wide(t.elem == ZCCRT_I64) {}
   /// Index number i into an axis of n; ends the program if it is outside.
   int64_t resolve(int64_t i, int64_t n) const {
-    int64_t x =
-        wide ? static_cast<const int64_t *>(data)[i] : static_cast<const int32_t *>(data)[i];
+    int64_t x = wide ? static_cast<const int64_t *>(data)[i] : static_cast<const int32_t *>(data)[i];
     int64_t r = x < 0 ? x + n : x;
     if (r < 0 || r >= n)
       zccrt_fail(node, "index %lld is outside of an axis of %lld", (long long)x, (long long)n);
@@ -52,8 +51,7 @@ struct AxisElements {
   int64_t dims[ZCCRT_MAX_DIMS], strides[ZCCRT_MAX_DIMS], axis;
 
   AxisElements(char *arena, const zccrt_call *c)
-      : index(arena, c, operand(c, 1)), axisAt(int(attrInt(c, "axis", 0))),
-        rows(count(operand(c, 1))), ndim(operand(c, 1).ndim) {
+      : index(arena, c, operand(c, 1)), axisAt(int(attrInt(c, "axis", 0))), rows(count(operand(c, 1))), ndim(operand(c, 1).ndim) {
     const zccrt_tensor &x = operand(c, 0);
     axis = x.dims[axisAt];
     for (int i = 0; i < ndim; ++i) {

@@ -64,19 +64,21 @@ ZCCKM double z_rsqrt(double a) { return 1.0 / __builtin_sqrt(a); }
 ZCCKM float z_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 ZCCKM double z_fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-#define Z_VECTOR(NAME)                                                                             \
-  ZCCKM float z_##NAME(float a) { return v##NAME(a); }                                             \
+#define Z_VECTOR(NAME)                                                                                                           \
+  ZCCKM float z_##NAME(float a) { return v##NAME(a); }                                                                           \
   ZCCKM double z_##NAME(double a) { return v##NAME(a); }
-Z_VECTOR(exp) Z_VECTOR(expm1) Z_VECTOR(log) Z_VECTOR(log1p) Z_VECTOR(tanh) Z_VECTOR(sigmoid)
-Z_VECTOR(erf) Z_VECTOR(sin) Z_VECTOR(cos) Z_VECTOR(tan)
+Z_VECTOR(exp)
+Z_VECTOR(expm1)
+Z_VECTOR(log) Z_VECTOR(log1p) Z_VECTOR(tanh) Z_VECTOR(sigmoid) Z_VECTOR(erf) Z_VECTOR(sin) Z_VECTOR(cos) Z_VECTOR(tan)
 #undef Z_VECTOR
-#define Z_LIBM(NAME)                                                                               \
-  ZCCKM float z_##NAME(float a) { return __builtin_##NAME##f(a); }                                 \
+#define Z_LIBM(NAME)                                                                                                             \
+  ZCCKM float z_##NAME(float a) { return __builtin_##NAME##f(a); }                                                               \
   ZCCKM double z_##NAME(double a) { return __builtin_##NAME(a); }
-Z_LIBM(asin) Z_LIBM(acos) Z_LIBM(atan) Z_LIBM(sinh) Z_LIBM(cosh) Z_LIBM(asinh) Z_LIBM(acosh)
-Z_LIBM(atanh)
+    Z_LIBM(asin) Z_LIBM(acos) Z_LIBM(atan) Z_LIBM(sinh) Z_LIBM(cosh) Z_LIBM(asinh) Z_LIBM(acosh) Z_LIBM(atanh)
 #undef Z_LIBM
-ZCCKM float z_pow(float a, float b) { return vpow(a, b); }
+        ZCCKM float z_pow(float a, float b) {
+  return vpow(a, b);
+}
 ZCCKM double z_pow(double a, double b) { return vpow(a, b); }
 template <typename T> ZCCKM T z_pow(T a, T b) { // integers, by squaring
   T r = 1;
@@ -102,9 +104,7 @@ template <int N, typename T> ZCCKM void z_sum_lanes(T *s) {
 ZCCKM float z_fmod(float a, float b) { return __builtin_fmodf(a, b); }
 ZCCKM double z_fmod(double a, double b) { return __builtin_fmod(a, b); }
 // What is undefined in C: dividing by zero gives 0, the smallest integer divided by -1 wraps.
-template <typename T> ZCCKM T z_fmod(T a, T b) {
-  return (b == 0) | (T(-1) < T(0) && b == T(-1)) ? T(0) : T(a % b);
-}
+template <typename T> ZCCKM T z_fmod(T a, T b) { return (b == 0) | (T(-1) < T(0) && b == T(-1)) ? T(0) : T(a % b); }
 template <typename T> ZCCKM T z_mod(T a, T b) {
   T r = z_fmod(a, b);
   return r != 0 && (r < 0) != (b < 0) ? T(r + b) : r;

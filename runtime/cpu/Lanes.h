@@ -33,8 +33,7 @@ static inline __attribute__((always_inline)) float rowSum(const float *s, int64_
 }
 
 /// sum(a * b), the products rounded.
-static inline __attribute__((always_inline)) float rowDot(const float *a, const float *b,
-                                                          int64_t n) {
+static inline __attribute__((always_inline)) float rowDot(const float *a, const float *b, int64_t n) {
   Lanes sum{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)

@@ -121,13 +121,12 @@ Way wayOf(const Plan &p, int32_t elem) {
   bool transposedB = p.b.transposed && !p.a.transposed;
   if (transposedB && (p.k >= p.n || p.m * p.n * p.k <= (int64_t(1) << 25)))
     return Way::Primitive;
-  bool slowPacking = p.a.transposed && !p.b.transposed && p.n <= 512 && p.m >= 3 * p.n &&
-                     p.k >= 512 && (p.m % 512 == 0 || p.m >= (1 << 14));
+  bool slowPacking =
+      p.a.transposed && !p.b.transposed && p.n <= 512 && p.m >= 3 * p.n && p.k >= 512 && (p.m % 512 == 0 || p.m >= (1 << 14));
   return slowPacking ? Way::Primitive : Way::Sgemm;
 }
 
-memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix &x, int64_t step,
-                      memory::data_type type) {
+memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix &x, int64_t step, memory::data_type type) {
   memory::dims strides = x.transposed ? memory::dims{1, x.ld} : memory::dims{x.ld, 1};
   if (batches == 1)
     return {{rows, cols}, type, strides};
@@ -187,8 +186,7 @@ void planOperands(Plan &p, const zccrt_call *c) {
 void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   useThreads(c);
   planOperands(p, c);
-  if (p.batches > 1 && oneMatrix(p.bT) && rowsMerge(p.aT, p.a, p.batches) &&
-      rowsMerge(p.yT, p.y, p.batches)) {
+  if (p.batches > 1 && oneMatrix(p.bT) && rowsMerge(p.aT, p.a, p.batches) && rowsMerge(p.yT, p.y, p.batches)) {
     p.a.ld = mergedLd(p.aT, p.a);
     p.y.ld = mergedLd(p.yT, p.y);
     p.m *= p.batches;
@@ -226,14 +224,13 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
 }
 
 void sgemm(const Plan &p, const float *a, const float *b, float *y) {
-  error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n,
-                               p.k, 1.0f, a, p.a.ld, b, p.b.ld, 0.0f, y, p.y.ld),
+  error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a, p.a.ld, b, p.b.ld,
+                               0.0f, y, p.y.ld),
                     "sgemm failed");
 }
 
 /// Plain loops for the elements that libraries have no product for; rows [r0, r1).
-template <typename T>
-void loops(const Plan &p, const T *a, const T *b, T *y, int64_t r0, int64_t r1) {
+template <typename T> void loops(const Plan &p, const T *a, const T *b, T *y, int64_t r0, int64_t r1) {
   int64_t aDown = p.a.transposed ? 1 : p.a.ld, aRight = p.a.transposed ? p.a.ld : 1;
   for (int64_t i = r0; i < r1; ++i) {
     T *row = y + i * p.y.ld;
@@ -255,8 +252,7 @@ void loops(const Plan &p, const T *a, const T *b, T *y, int64_t r0, int64_t r1) 
   }
 }
 
-template <typename T>
-void runLoops(const Plan &p, const T *a, const T *b, T *y, int threads) {
+template <typename T> void runLoops(const Plan &p, const T *a, const T *b, T *y, int threads) {
   if (!p.m)
     return;
   bool isLarge = p.batches * p.m * p.n * p.k > 20000;
@@ -267,8 +263,7 @@ void runLoops(const Plan &p, const T *a, const T *b, T *y, int threads) {
 }
 
 void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threads) {
-  forEach(p.batches, p.parallelBatches ? threads : 1,
-          [&](int64_t i) { sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]); });
+  forEach(p.batches, p.parallelBatches ? threads : 1, [&](int64_t i) { sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]); });
 }
 
 void runPrimitive(Plan &p, char *a, char *b, char *y, int64_t bytes, void *scratch) {
@@ -283,19 +278,15 @@ void runPrimitive(Plan &p, char *a, char *b, char *y, int64_t bytes, void *scrat
 void run(Plan &p, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
   int64_t bytes = elemBytes(p.yT.elem);
-  auto place = [&](const zccrt_tensor &t, int64_t packed) {
-    return packed < 0 ? arena + t.offset : scratch + packed;
-  };
+  auto place = [&](const zccrt_tensor &t, int64_t packed) { return packed < 0 ? arena + t.offset : scratch + packed; };
   auto copyIn = [&](const zccrt_tensor &from, const zccrt_tensor &dense, int64_t packed) {
     if (packed >= 0)
-      copyStrided(scratch + packed, dense.strides, arena + from.offset, from.strides, from.dims,
-                  from.ndim, bytes, c->threads);
+      copyStrided(scratch + packed, dense.strides, arena + from.offset, from.strides, from.dims, from.ndim, bytes, c->threads);
   };
   copyIn(operand(c, 0), p.aT, p.aScratch);
   copyIn(operand(c, 1), p.bT, p.bScratch);
   // Where the call says now: slices and rows of a scan lie elsewhere in each iteration.
-  char *a = place(operand(c, 0), p.aScratch), *b = place(operand(c, 1), p.bScratch),
-       *y = place(result(c, 0), p.yScratch);
+  char *a = place(operand(c, 0), p.aScratch), *b = place(operand(c, 1), p.bScratch), *y = place(result(c, 0), p.yScratch);
   if (p.primitive)
     runPrimitive(p, a, b, y, bytes, scratch ? scratch + p.libraryScratch : nullptr);
   else if (p.way == Way::Sgemm && p.k)
@@ -307,8 +298,7 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
     });
   if (p.yScratch >= 0) {
     const zccrt_tensor &to = result(c, 0);
-    copyStrided(arena + to.offset, to.strides, y, p.yT.strides, to.dims, to.ndim, bytes,
-                c->threads);
+    copyStrided(arena + to.offset, to.strides, y, p.yT.strides, to.dims, to.ndim, bytes, c->threads);
   }
 }
 

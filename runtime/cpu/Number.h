@@ -24,9 +24,15 @@ struct F16 {
 };
 
 /// What elements of T are summed in.
-template <typename T> struct SumOf { using type = T; };
-template <> struct SumOf<Bf16> { using type = float; };
-template <> struct SumOf<F16> { using type = float; };
+template <typename T> struct SumOf {
+  using type = T;
+};
+template <> struct SumOf<Bf16> {
+  using type = float;
+};
+template <> struct SumOf<F16> {
+  using type = float;
+};
 template <typename T> using Sum = typename SumOf<T>::type;
 
 /// Calls f with a null pointer to the C++ type of an element (bool: uint8_t).

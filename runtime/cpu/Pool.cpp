@@ -34,9 +34,7 @@ struct Pool {
   int64_t outRows() const { return out[0] * out[1]; }
   int64_t outPlane() const { return outRows() * out[2]; }
   /// Position in the input of a tap, outside of it in the padding.
-  int64_t source(int a, int64_t o, int64_t tap) const {
-    return o * stride[a] - lo[a] + tap * dilation[a];
-  }
+  int64_t source(int a, int64_t o, int64_t tap) const { return o * stride[a] - lo[a] + tap * dilation[a]; }
   /// Taps of output position o along axis a that lie inside the input.
   int64_t inside(int a, int64_t o) const {
     int64_t at = source(a, o, 0), d = dilation[a];
@@ -90,8 +88,8 @@ struct Pool {
 // ---- one tap over a row; `step` may be a constant, which is what makes the loop vectorise
 
 template <typename T, typename Step>
-ZCC_INLINE inline void takeMax(T *__restrict y, int32_t *__restrict index, const T *__restrict x,
-                               int32_t at, Step step, int64_t n) {
+ZCC_INLINE inline void takeMax(T *__restrict y, int32_t *__restrict index, const T *__restrict x, int32_t at, Step step,
+                               int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     T v = x[i * step], old = y[i];
     int32_t was = index[i];
@@ -119,17 +117,15 @@ template <typename F> ZCC_INLINE inline void withStep(int64_t stride, F f) {
 
 // ---- planes
 
-template <typename T>
-ZCC_INLINE inline void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
+template <typename T> ZCC_INLINE inline void maxPool(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
   const T *in = x + plane * p.inPlane();
   withStep(p.stride[2], [&](auto step) ZCC_INLINE {
     for (int64_t row = 0; row < p.outRows(); ++row) {
       int64_t at = plane * p.outPlane() + row * p.out[2];
       std::fill_n(y + at, p.out[2], T(-__builtin_inff()));
       std::fill_n(index + at, p.out[2], -1);
-      p.forTaps(row, [&](int64_t first, int64_t n, int64_t from) ZCC_INLINE {
-        takeMax(y + at + first, index + at + first, in + from, int32_t(from), step, n);
-      });
+      p.forTaps(row, [&](int64_t first, int64_t n, int64_t from)
+                         ZCC_INLINE { takeMax(y + at + first, index + at + first, in + from, int32_t(from), step, n); });
     }
   });
 }
@@ -143,9 +139,7 @@ struct Columns {
   float max[kMost + 16], best[kMost + 16];
   int32_t index[kMost + 16], where[kMost + 16];
 
-  static int64_t width(const Pool &p) {
-    return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1;
-  }
+  static int64_t width(const Pool &p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1; }
   static bool fits(const Pool &p) { return std::max(width(p), p.in[2] + p.lo[2]) <= kMost; }
 
   /// A row of the input, from index `first` on, joins the columns at `at`. Later rows have larger
@@ -176,8 +170,7 @@ struct Columns {
   }
 };
 
-ZCC_CLONES void maxPoolFloat(const Pool &p, const float *x, float *y, int32_t *index,
-                             int64_t plane) {
+ZCC_CLONES void maxPoolFloat(const Pool &p, const float *x, float *y, int32_t *index, int64_t plane) {
   if (!Columns::fits(p))
     return maxPool(p, x, y, index, plane);
   Columns c;
@@ -206,8 +199,7 @@ ZCC_CLONES void maxPoolFloat(const Pool &p, const float *x, float *y, int32_t *i
 /// Sums of a row are held here, so that 16-bit results are rounded once.
 constexpr int64_t kRow = 256;
 
-template <typename T>
-ZCC_INLINE inline void avgPool(const Pool &p, const T *x, T *y, int64_t plane) {
+template <typename T> ZCC_INLINE inline void avgPool(const Pool &p, const T *x, T *y, int64_t plane) {
   const T *in = x + plane * p.inPlane();
   Sum<T> sum[kRow];
   withStep(p.stride[2], [&](auto step) ZCC_INLINE {
@@ -232,8 +224,7 @@ ZCC_CLONES void avgPoolFloat(const Pool &p, const float *x, float *y, int64_t pl
     avgPool(p, x, y, plane);
 }
 
-template <typename T>
-ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
+template <typename T> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
   T *in = dx + plane * p.inPlane();
   if (p.isWholePlane())
     return (void)std::fill_n(in, p.inPlane(), T(dy[plane] / Sum<T>(p.inPlane())));

@@ -14,8 +14,7 @@ struct Draw {
 
   Draw(char *arena, const zccrt_call *c)
       : seed(uint64_t(*at<int64_t>(arena, operand(c, 0)))), id(uint32_t(attrInt(c, "id", 0))),
-        time(zcc::philoxTime(*at<int64_t>(arena, operand(c, 1)),
-                             *at<int64_t>(arena, operand(c, 2)))) {}
+        time(zcc::philoxTime(*at<int64_t>(arena, operand(c, 1)), *at<int64_t>(arena, operand(c, 2)))) {}
 };
 
 /// Four numbers of each block [b0, b1).
@@ -39,8 +38,7 @@ ZCC_CLONES void normalPairs(float *y, int64_t pairs) {
   }
 }
 
-template <typename OfElement>
-void drawDoubles(double *y, int64_t n, const Draw &d, const zccrt_call *c, OfElement of) {
+template <typename OfElement> void drawDoubles(double *y, int64_t n, const Draw &d, const zccrt_call *c, OfElement of) {
   forEach(n, threadsFor(c, n * 64), [&](int64_t e) { y[e] = of(d.seed, uint64_t(e), d.id, d.time); });
 }
 

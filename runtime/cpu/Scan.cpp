@@ -54,8 +54,12 @@ void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
 }
 
 /// What running sums are held in.
-template <typename T> struct WideOf { using type = Sum<T>; };
-template <> struct WideOf<float> { using type = double; };
+template <typename T> struct WideOf {
+  using type = Sum<T>;
+};
+template <> struct WideOf<float> {
+  using type = double;
+};
 
 } // namespace
 

@@ -30,15 +30,12 @@ template <typename T, typename Op> void combine(T *y, const T *update, int64_t n
   for (int64_t i = 0; i < n; ++i)
     y[i] = Op()(y[i], update[i]);
 }
-template <>
-ZCC_CLONES void combine<float, Add>(float *__restrict y, const float *__restrict update,
-                                    int64_t n) {
+template <> ZCC_CLONES void combine<float, Add>(float *__restrict y, const float *__restrict update, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     y[i] += update[i];
 }
 
-template <typename T, typename Op, typename Rows>
-void combineRows(const Rows &target, T *y, const T *updates, int threads) {
+template <typename T, typename Op, typename Rows> void combineRows(const Rows &target, T *y, const T *updates, int threads) {
   constexpr int64_t kRowsTogether = 16; // a cache line of short rows stays with one thread
   int64_t inner = target.inner;
   bool byColumns = inner >= 32 * threads;
@@ -47,16 +44,15 @@ void combineRows(const Rows &target, T *y, const T *updates, int threads) {
     for (int64_t i = 0; i < target.rows; ++i) {
       int64_t row = target(i);
       if (byColumns || row / kRowsTogether % threads == thread)
-        combine<T, Op>(y + row * inner + columns.begin, updates + i * inner + columns.begin,
-                       columns.end - columns.begin);
+        combine<T, Op>(y + row * inner + columns.begin, updates + i * inner + columns.begin, columns.end - columns.begin);
     }
   });
 }
 
 /// Columns [begin, begin + n) of a row and of all updates that go to it, summed in f32 and rounded once.
 template <typename T>
-inline ZCC_INLINE void addChain(T *y, const T *updates, const int32_t *next, int64_t first, int64_t inner,
-                                int64_t begin, int64_t n, float *sum) {
+inline ZCC_INLINE void addChain(T *y, const T *updates, const int32_t *next, int64_t first, int64_t inner, int64_t begin,
+                                int64_t n, float *sum) {
   for (int64_t k = 0; k < n; ++k)
     sum[k] = y[begin + k];
   for (int64_t i = first; i >= 0; i = next[i]) {
@@ -67,19 +63,17 @@ inline ZCC_INLINE void addChain(T *y, const T *updates, const int32_t *next, int
   for (int64_t k = 0; k < n; ++k)
     y[begin + k] = T(sum[k]);
 }
-ZCC_CLONES void addChainOf(Bf16 *y, const Bf16 *updates, const int32_t *next, int64_t first, int64_t inner,
-                           int64_t begin, int64_t n, float *sum) {
+ZCC_CLONES void addChainOf(Bf16 *y, const Bf16 *updates, const int32_t *next, int64_t first, int64_t inner, int64_t begin,
+                           int64_t n, float *sum) {
   addChain(y, updates, next, first, inner, begin, n, sum);
 }
-ZCC_CLONES void addChainOf(F16 *y, const F16 *updates, const int32_t *next, int64_t first, int64_t inner,
-                           int64_t begin, int64_t n, float *sum) {
+ZCC_CLONES void addChainOf(F16 *y, const F16 *updates, const int32_t *next, int64_t first, int64_t inner, int64_t begin,
+                           int64_t n, float *sum) {
   addChain(y, updates, next, first, inner, begin, n, sum);
 }
 
 /// Sums of 16-bit floats: the updates of each row are linked in order, `head` by row and `next` by update.
-template <typename T>
-void addHalfRows(const AxisRows &target, T *y, int64_t rows, const T *updates, int32_t *head,
-                 int threads) {
+template <typename T> void addHalfRows(const AxisRows &target, T *y, int64_t rows, const T *updates, int32_t *head, int threads) {
   constexpr int64_t kWidth = 512;
   int32_t *next = head + rows;
   std::fill_n(head, rows, -1);
@@ -94,15 +88,12 @@ void addHalfRows(const AxisRows &target, T *y, int64_t rows, const T *updates, i
       return;
     float sum[kWidth];
     for (int64_t begin = 0; begin < target.inner; begin += kWidth)
-      addChainOf(y + row * target.inner, updates, next, i, target.inner, begin,
-                 std::min(kWidth, target.inner - begin), sum);
+      addChainOf(y + row * target.inner, updates, next, i, target.inner, begin, std::min(kWidth, target.inner - begin), sum);
   });
 }
 
 /// Rows of the data; the sums of 16-bit floats need a number for each, and for each update.
-int64_t rowsOf(const zccrt_call *c, const AxisRows &target) {
-  return target.inner ? count(operand(c, 0)) / target.inner : 0;
-}
+int64_t rowsOf(const zccrt_call *c, const AxisRows &target) { return target.inner ? count(operand(c, 0)) / target.inner : 0; }
 
 void copyBase(char *arena, const zccrt_call *c) {
   const zccrt_tensor &base = operand(c, 0), &y = result(c, 0);
@@ -163,15 +154,13 @@ void scatterAddRun(char *arena, const zccrt_call *c) {
   withFloat(elem, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
     if constexpr (sizeof(T) == 2)
-      addHalfRows<T>(target, at<T>(arena, result(c, 0)), rowsOf(c, target),
-                     at<T>(arena, operand(c, 2)), scratchAt<int32_t>(arena, c), threads);
+      addHalfRows<T>(target, at<T>(arena, result(c, 0)), rowsOf(c, target), at<T>(arena, operand(c, 2)),
+                     scratchAt<int32_t>(arena, c), threads);
   });
 }
 void scatterElementsRun(char *arena, const zccrt_call *c) {
   scatterRows<AxisElements>(arena, c, attrString(c, "reduce", "none"));
 }
-void scatterNdRun(char *arena, const zccrt_call *c) {
-  scatterRows<TupleRows>(arena, c, attrString(c, "reduce", "none"));
-}
+void scatterNdRun(char *arena, const zccrt_call *c) { scatterRows<TupleRows>(arena, c, attrString(c, "reduce", "none")); }
 
 } // namespace zccrt::cpu

@@ -70,8 +70,7 @@ struct Maps {
   }
 };
 
-template <typename T>
-void padRow(T *y, const T *x, const std::vector<int64_t> &map, int64_t stride, T value) {
+template <typename T> void padRow(T *y, const T *x, const std::vector<int64_t> &map, int64_t stride, T value) {
   for (size_t i = 0; i < map.size(); ++i)
     y[i] = map[i] < 0 ? value : x[map[i] * stride];
 }
@@ -101,8 +100,7 @@ void padRun(char *arena, const zccrt_call *c) {
         offset += i * x.strides[a];
       }
       if (inside)
-        padRow(to + row * width, from + offset, maps.axis[y.ndim - 1], x.strides[x.ndim - 1],
-               T(value));
+        padRow(to + row * width, from + offset, maps.axis[y.ndim - 1], x.strides[x.ndim - 1], T(value));
       else
         std::fill_n(to + row * width, width, T(value));
     });

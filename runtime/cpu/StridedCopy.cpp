@@ -41,8 +41,7 @@ struct Box {
 
 /// A tile of rows x n elements.
 template <typename T>
-void copyTile(T *to, const T *from, const Axis &rows, const Axis &row, int64_t r0, int64_t r1,
-              int64_t c0, int64_t c1) {
+void copyTile(T *to, const T *from, const Axis &rows, const Axis &row, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   for (int64_t r = r0; r < r1; ++r) {
     T *d = to + r * rows.to;
     const T *s = from + r * rows.from;
@@ -78,14 +77,13 @@ template <typename T> void copyBox(T *to, const T *from, const Box &box, int thr
       at /= box.axes[i].n;
     }
     int64_t r0 = job / across % down * height, c0 = job % across * width;
-    copyTile(to + toOffset, from + fromOffset, rows, row, r0, std::min(r0 + height, rows.n), c0,
-             std::min(c0 + width, row.n));
+    copyTile(to + toOffset, from + fromOffset, rows, row, r0, std::min(r0 + height, rows.n), c0, std::min(c0 + width, row.n));
   });
 }
 } // namespace
 
-void copyStrided(void *to, const int64_t *toStrides, const void *from, const int64_t *fromStrides,
-                 const int64_t *dims, int ndim, int64_t bytes, int threads) {
+void copyStrided(void *to, const int64_t *toStrides, const void *from, const int64_t *fromStrides, const int64_t *dims, int ndim,
+                 int64_t bytes, int threads) {
   int64_t n = 1;
   for (int i = 0; i < ndim; ++i)
     n *= dims[i];

@@ -18,9 +18,7 @@ ZCCVM double vdouble(int64_t b) { return __builtin_bit_cast(double, b); }
 ZCCVM float vabs(float x) { return vfloat(vbits(x) & 0x7fffffff); }
 ZCCVM double vabs(double x) { return __builtin_fabs(x); }
 /// |mag| with the sign of `sign`.
-ZCCVM float vcopysign(float mag, float sign) {
-  return vfloat((vbits(mag) & 0x7fffffff) | (vbits(sign) & (int32_t)0x80000000));
-}
+ZCCVM float vcopysign(float mag, float sign) { return vfloat((vbits(mag) & 0x7fffffff) | (vbits(sign) & (int32_t)0x80000000)); }
 
 /// Adding and subtracting these rounds to the nearest integer, ties to even; the sum's low bits are
 /// that integer. |x| must be below 2^22 and 2^51.

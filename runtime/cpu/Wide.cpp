@@ -12,9 +12,7 @@ std::optional<bool> nativeInTests;
 bool computesNatively(int32_t elem) {
   if (nativeInTests && isHalf(elem))
     return *nativeInTests;
-  auto has = [](dnnl::cpu_isa isa) {
-    return (int(dnnl::get_effective_cpu_isa()) & int(isa)) == int(isa);
-  };
+  auto has = [](dnnl::cpu_isa isa) { return (int(dnnl::get_effective_cpu_isa()) & int(isa)) == int(isa); };
   if (elem == ZCCRT_BF16)
     return has(dnnl::cpu_isa::avx512_core_bf16);
 #if DNNL_VERSION_MAJOR >= 3
@@ -34,8 +32,7 @@ std::vector<int> byStride(const zccrt_tensor &t) {
   for (int a = 0; a < t.ndim; ++a)
     if (t.strides[a] != 0 && t.dims[a] != 1)
       axes.push_back(a);
-  std::stable_sort(axes.begin(), axes.end(),
-                   [&](int a, int b) { return t.strides[a] > t.strides[b]; });
+  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) { return t.strides[a] > t.strides[b]; });
   return axes;
 }
 
@@ -90,8 +87,7 @@ ZCC_CLONES void narrowRow(const float *from, F16 *to, int64_t n) {
 }
 
 /// Calls f(element of the f32 copy, element of the 16-bit view, count) for pieces of rows.
-template <typename F>
-void forPieces(const zccrt_tensor &half, int threads, F f) {
+template <typename F> void forPieces(const zccrt_tensor &half, int threads, F f) {
   constexpr int64_t kPiece = 4096;
   std::vector<std::pair<int64_t, int64_t>> axes; // extent and step in the view, merged, from the innermost
   std::vector<int> order = byStride(half);
@@ -150,8 +146,7 @@ void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace
   if (!*c->cache) {
     auto *made = new WideCall(c, c->scratch);
     if (made->copies > c->scratch_bytes)
-      zccrt_fail(c->node,
-                 "compiled where 16-bit floats are computed natively; compile on this CPU");
+      zccrt_fail(c->node, "compiled where 16-bit floats are computed natively; compile on this CPU");
     *c->cache = made;
     run(nullptr, &made->call);
   }
@@ -188,8 +183,8 @@ struct RowBlocks {
   WideCall block, end;
 
   RowBlocks(const zccrt_call *c, int64_t base)
-      : t(c->t, c->t + c->nin + c->nout), part(*c), rows(rowsOf(c)),
-        last((result(c, 0).dims[0] - 1) % rows + 1), block(take(rows), base), end(take(last), base) {
+      : t(c->t, c->t + c->nin + c->nout), part(*c), rows(rowsOf(c)), last((result(c, 0).dims[0] - 1) % rows + 1),
+        block(take(rows), base), end(take(last), base) {
     for (size_t i = 0; i < t.size(); ++i)
       end.t[i].offset = block.t[i].offset;
     end.call.scratch = block.call.scratch;
@@ -219,8 +214,7 @@ void wideProductRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_wo
   if (!*c->cache) {
     auto *made = new RowBlocks(c, c->scratch);
     if (made->block.copies > c->scratch_bytes)
-      zccrt_fail(c->node,
-                 "compiled where 16-bit floats are computed natively; compile on this CPU");
+      zccrt_fail(c->node, "compiled where 16-bit floats are computed natively; compile on this CPU");
     *c->cache = made;
     run(nullptr, &made->block.call);
     run(nullptr, &made->end.call);

@@ -10,7 +10,7 @@ for f in "$test"/ir/*.zir "$test"/passes/*.zir "$test"/codegen/*.zir; do
 done
 for f in "$test"/frontend/*.onnxtxt; do
   # Files that expect errors of the reader do not all encode.
-  protoc --proto_path="$test/../frontend" --encode=zcc.onnx_pb.ModelProto onnx.proto < "$f" \
+  protoc --proto_path="$test/../frontend/onnx" --encode=zcc.onnx_pb.ModelProto onnx.proto < "$f" \
     > "$folder/seeds-onnx/$(basename "$f" .onnxtxt).onnx" 2>/dev/null || true
 done
 # Large models are slow under sanitizers, and what mutations change in them is mostly weights.
@@ -21,7 +21,7 @@ done
 grep -oh 'ZCC_OP([a-z0-9_]*)' "$test/../ir/Ops.def" | sed 's/ZCC_OP(\(.*[^_]\)_*)/"\1"/' > "$folder/zir.dict"
 grep -oh '{"[a-z_]*", "[a-z]*"' "$test"/../ir/ops/*.cpp | sed 's/{\("[a-z_]*"\).*/\1/' | sort -u >> "$folder/zir.dict"
 printf '"%s"\n' 'func @' 'body @' 'kernel @' 'param %' 'state %' 'const %' 'future<' '/2' '+2' '@host' 'hex' >> "$folder/zir.dict"
-grep -oh '"[A-Z][A-Za-z0-9]*"' "$test"/../frontend/*.cpp | sort -u > "$folder/onnx.dict"
+grep -oh '"[A-Z][A-Za-z0-9]*"' "$test"/../frontend/*/*.cpp | sort -u > "$folder/onnx.dict"
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 for kind in $which; do
   "$build/bin/fuzz-$kind" -max_total_time="$seconds" -timeout=60 -max_len=20000 -rss_limit_mb=6000 -dict="$folder/$kind.dict" \

@@ -49,9 +49,7 @@ struct Model {
     arena.assign(1 << 16, 0);
     return loadWeights(program, arena.data(), comm, dir, seed);
   }
-  template <class T> const T *at(int i) const {
-    return reinterpret_cast<const T *>(arena.data() + globals[i].t.offset);
-  }
+  template <class T> const T *at(int i) const { return reinterpret_cast<const T *>(arena.data() + globals[i].t.offset); }
 
   std::vector<zccrt_global> globals;
   std::vector<const char *> files;
@@ -132,8 +130,7 @@ TEST(Weights, FilesByShards) {
     for (int ranks : {1, 2, 3, 8, 70}) {
       std::vector<float> whole;
       for (int r = 0; r < ranks; ++r) {
-        Model m({global("w", tensor(0, ZCCRT_F32, {batch, rows, cols}), ZCCRT_INIT_FILE)},
-                {"w.data"});
+        Model m({global("w", tensor(0, ZCCRT_F32, {batch, rows, cols}), ZCCRT_INIT_FILE)}, {"w.data"});
         zccrt_global &g = m.globals[0];
         g.file_offset = at;
         g.file_bytes = total * 4;
@@ -146,8 +143,7 @@ TEST(Weights, FilesByShards) {
       ASSERT_EQ(whole.size(), size_t(total));
       for (int64_t i = 0; i < total; ++i) {
         int64_t b = i / (rows * cols), r = i / cols % rows, c = i % cols;
-        ASSERT_EQ(whole[i], transposed ? file[(b * cols + c) * rows + r] : file[i])
-            << ranks << " " << i;
+        ASSERT_EQ(whole[i], transposed ? file[(b * cols + c) * rows + r] : file[i]) << ranks << " " << i;
       }
     }
 }

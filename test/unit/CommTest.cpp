@@ -46,9 +46,7 @@ void onThreads(int ranks, const std::function<void(Comm &)> &f) {
     t.join();
 }
 
-float valueOf(int rank, int64_t i) {
-  return (i % 1000 + 1) * (rank % 2 ? 1e-3f : 1e3f) / (rank + 1);
-}
+float valueOf(int rank, int64_t i) { return (i % 1000 + 1) * (rank % 2 ? 1e-3f : 1e3f) / (rank + 1); }
 
 /// The sum in rank order, in float.
 float sumOf(int ranks, int64_t i, bool mean) {
@@ -105,8 +103,7 @@ void checkGathers(Comm &comm) {
     EXPECT_EQ(out[n], -1);
     // In place: the piece lies where it will be.
     std::vector<int64_t> whole(n + piece, -1);
-    std::iota(whole.begin() + begin,
-              whole.begin() + begin + comm.pieceLength(n, comm.rank, 0, piece), begin);
+    std::iota(whole.begin() + begin, whole.begin() + begin + comm.pieceLength(n, comm.rank, 0, piece), begin);
     comm.allGather(whole.data() + begin, whole.data(), n, ZCCRT_I64);
     for (int64_t i = 0; i < n; ++i)
       ASSERT_EQ(whole[i], i);
@@ -260,8 +257,7 @@ TEST(Comm, FailuresReachTheOthers) {
             if (comm.rank == 2)
               raise(SIGKILL);
             std::string text = failureOf([&] { comm.barrier(); });
-            EXPECT_TRUE(text.starts_with("rank 2 has ended unexpectedly") || text == "rank 2 has failed")
-                << text;
+            EXPECT_TRUE(text.starts_with("rank 2 has ended unexpectedly") || text == "rank 2 has failed") << text;
           },
           {0, 0, 128 + SIGKILL});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
@@ -286,12 +282,11 @@ TEST(Comm, MpirunAndBothPaths) {
   char self[PATH_MAX] = {};
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
   for (const char *path : {"", "ZCC_TEST_MPI_PATH=1 "}) {
-    Result r =
-        shell(std::string(path) +
-              "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-              "OMPI_MCA_rmaps_base_oversubscribe=1 "
-              "mpirun -n 3 " +
-              quoted(self) + " --gtest_also_run_disabled_tests --gtest_filter=Comm.DISABLED_UnderMpirun");
+    Result r = shell(std::string(path) +
+                     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                     "OMPI_MCA_rmaps_base_oversubscribe=1 "
+                     "mpirun -n 3 " +
+                     quoted(self) + " --gtest_also_run_disabled_tests --gtest_filter=Comm.DISABLED_UnderMpirun");
     EXPECT_EQ(r.status, 0) << r.out << r.err;
   }
 }

@@ -13,8 +13,8 @@
 #include "tools/Npz.h"
 #include "llvm/ADT/StringSet.h"
 #include <cmath>
-#include <list>
 #include <gtest/gtest.h>
+#include <list>
 
 using namespace zcc;
 using namespace zcc::test;
@@ -142,8 +142,8 @@ std::vector<Value *> Batch::draw(const OpCase &c, Builder &b, bool trained, std:
       continue;
     }
     bool isParam = isFloat(o.type.elem);
-    GlobalValue *g = module.addGlobal(isParam ? GlobalValue::Param : GlobalValue::State,
-                                      "x" + std::to_string(values.size()), o.type, Init());
+    GlobalValue *g =
+        module.addGlobal(isParam ? GlobalValue::Param : GlobalValue::State, "x" + std::to_string(values.size()), o.type, Init());
     g->trained = isParam;
     g->loc = loc;
     g->attrs.set("case", describe(c) + ", operand " + std::to_string(operands.size()));
@@ -279,15 +279,14 @@ static std::string difference(const Tensor &got, const Tensor &want, const Tenso
   constexpr double kOfRounding = 8;
   for (size_t i = 0; i < want.f.size(); ++i) {
     double g = got.f[i], w = want.f[i];
-    bool same = std::isfinite(w) ? std::fabs(g - w) <= unit * top + kOfRounding * rounding
-                                 : g == w || (std::isnan(g) && std::isnan(w));
+    bool same =
+        std::isfinite(w) ? std::fabs(g - w) <= unit * top + kOfRounding * rounding : g == w || (std::isnan(g) && std::isnan(w));
     if (!same)
       return "element " + std::to_string(i) + " is " + std::to_string(g) + ", expected " + std::to_string(w);
   }
   for (size_t i = 0; i < want.i.size(); ++i)
     if (got.i[i] != want.i[i])
-      return "element " + std::to_string(i) + " is " + std::to_string(got.i[i]) + ", expected " +
-             std::to_string(want.i[i]);
+      return "element " + std::to_string(i) + " is " + std::to_string(got.i[i]) + ", expected " + std::to_string(want.i[i]);
   return "";
 }
 

@@ -166,8 +166,7 @@ TEST(Control, GradientsMatchFiniteDifferences) {
     PassContext ctx{options};
     for (const char *pass : {"differentiate", "fold-constants", "simplify", "eliminate-dead", "fuse"}) {
       auto changed = findPass(pass)->run(**m, ctx);
-      ASSERT_TRUE(bool(changed)) << c.name << ": " << pass << ": "
-                                 << llvm::toString(changed.takeError());
+      ASSERT_TRUE(bool(changed)) << c.name << ": " << pass << ": " << llvm::toString(changed.takeError());
       checkGradients(**m, c.name);
     }
   }

@@ -11,8 +11,7 @@ using namespace runtimetest;
 
 namespace {
 
-template <class T>
-std::string npy(int elem, const std::vector<int64_t> &dims, const std::vector<T> &values) {
+template <class T> std::string npy(int elem, const std::vector<int64_t> &dims, const std::vector<T> &values) {
   return npyHeader(elem, dims) + bytesOf(values);
 }
 
@@ -25,13 +24,11 @@ std::string iotaNpy(const std::vector<int64_t> &dims) {
   return npy(ZCCRT_F32, dims, v);
 }
 
-void writeNpz(const std::string &path,
-              const std::vector<std::pair<std::string, std::string>> &members, int method) {
+void writeNpz(const std::string &path, const std::vector<std::pair<std::string, std::string>> &members, int method) {
   zipFile zip = zipOpen64(path.c_str(), APPEND_STATUS_CREATE);
   for (auto &[name, bytes] : members) {
     zip_fileinfo info = {};
-    zipOpenNewFileInZip(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0, nullptr,
-                        method, 6);
+    zipOpenNewFileInZip(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0, nullptr, method, 6);
     zipWriteInFileInZip(zip, bytes.data(), bytes.size());
     zipCloseFileInZip(zip);
   }
@@ -96,26 +93,14 @@ TEST(Npy, HostileHeaders) {
       s[i] ^= change;
       parse(s);
     }
-  EXPECT_NE(
-      parse(header("{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }")).find("big-endian"),
-      std::string::npos);
-  EXPECT_NE(parse(header("{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }"))
-                .find("dtype '<c8'"),
+  EXPECT_NE(parse(header("{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }")).find("big-endian"), std::string::npos);
+  EXPECT_NE(parse(header("{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }")).find("dtype '<c8'"), std::string::npos);
+  EXPECT_NE(parse(header("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")).find("dtype '|O'"), std::string::npos);
+  EXPECT_NE(parse(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }")).find("structured"),
             std::string::npos);
-  EXPECT_NE(
-      parse(header("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")).find("dtype '|O'"),
-      std::string::npos);
-  EXPECT_NE(parse(header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }"))
-                .find("structured"),
-            std::string::npos);
-  EXPECT_NE(
-      parse(header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }")).find("Fortran"),
-      std::string::npos);
+  EXPECT_NE(parse(header("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }")).find("Fortran"), std::string::npos);
   for (const char *shape : {"(-1,)", "(99999999999999999999,)", "(3", "3", "(3,,)", "('a',)"})
-    EXPECT_NE(
-        parse(header(format("{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape))),
-        "no failure")
-        << shape;
+    EXPECT_NE(parse(header(format("{'descr': '<f4', 'fortran_order': False, 'shape': %s, }", shape))), "no failure") << shape;
 }
 
 TEST(Npy, Files) {
@@ -127,11 +112,8 @@ TEST(Npy, Files) {
   a.source->read(a.offset + 2 * 12, 12, row);
   EXPECT_EQ(row[1], 7);
   writeFile(f / "short.npy", iotaNpy({4, 3}).substr(0, 140));
-  EXPECT_FAILURE(openNpy(f / "short.npy"),
-                 "cut short: shape (4, 3) of float32 takes 48 bytes, there are 12");
-  writeFile(
-      f / "huge.npy",
-      header("{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 4), }"));
+  EXPECT_FAILURE(openNpy(f / "short.npy"), "cut short: shape (4, 3) of float32 takes 48 bytes, there are 12");
+  writeFile(f / "huge.npy", header("{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 4), }"));
   EXPECT_FAILURE(openNpy(f / "huge.npy"), "too large");
   EXPECT_FAILURE(openNpy(f / "none.npy"), "No such file");
   EXPECT_FAILURE(openNpy(f.path), "it is a folder, not a regular file");
@@ -188,10 +170,7 @@ TEST(Npz, Hostile) {
 
 TEST(Data, Sampling) {
   Folder f;
-  writeNpz(
-      f / "d.npz",
-      {{"x", iotaNpy({7, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {7}, {0, 1, 2, 3, 0, 1, -100})}},
-      0);
+  writeNpz(f / "d.npz", {{"x", iotaNpy({7, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {7}, {0, 1, 2, 3, 0, 1, -100})}}, 0);
   Model m;
   Options o;
   DataSet d(m.program, npz(f / "d.npz"), o);
@@ -211,8 +190,7 @@ TEST(Data, Sampling) {
 
 TEST(Data, OwnShapeIsTheSameEveryStep) {
   Folder f;
-  writeNpz(f / "d.npz", {{"x", iotaNpy({6, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {2}, {3, 1})}},
-           0);
+  writeNpz(f / "d.npz", {{"x", iotaNpy({6, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {2}, {3, 1})}}, 0);
   Model m;
   DataSet d(m.program, npz(f / "d.npz"), Options());
   d.load(m.arena, 2);
@@ -222,8 +200,7 @@ TEST(Data, OwnShapeIsTheSameEveryStep) {
 
 TEST(Data, ScalarsAndMatricesWithoutBatchAxis) {
   Folder f;
-  zccrt_io inputs[2] = {io("adj", tensor(0, ZCCRT_F32, {3, 3})),
-                        io("t", tensor(64, ZCCRT_F32, {}))};
+  zccrt_io inputs[2] = {io("adj", tensor(0, ZCCRT_F32, {3, 3})), io("t", tensor(64, ZCCRT_F32, {}))};
   zccrt_program p = {};
   p.inputs = inputs;
   p.ninputs = 2;
@@ -239,10 +216,7 @@ TEST(Data, ScalarsAndMatricesWithoutBatchAxis) {
 TEST(Data, ShufflesWholeEpochs) {
   Folder f;
   const int n = 10;
-  writeNpz(
-      f / "d.npz",
-      {{"x", iotaNpy({n, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {n}, std::vector<int64_t>(n, 1))}},
-      0);
+  writeNpz(f / "d.npz", {{"x", iotaNpy({n, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {n}, std::vector<int64_t>(n, 1))}}, 0);
   Model m;
   Options o;
   o.shuffle = true;
@@ -279,9 +253,7 @@ TEST(Data, Conversions) {
   Folder f;
   Model m;
   writeNpz(f / "d.npz",
-           {{"x", npy<double>(ZCCRT_F64, {2, 3}, {1, 2, 3, 4, 5, 0.1})},
-            {"label", npy<int32_t>(ZCCRT_I32, {2}, {3, -100})}},
-           8);
+           {{"x", npy<double>(ZCCRT_F64, {2, 3}, {1, 2, 3, 4, 5, 0.1})}, {"label", npy<int32_t>(ZCCRT_I32, {2}, {3, -100})}}, 8);
   DataSet d(m.program, npz(f / "d.npz"), Options());
   d.load(m.arena, 0);
   EXPECT_EQ(m.x()[5], 0.1f);
@@ -313,10 +285,8 @@ TEST(Data, Refuses) {
   EXPECT_EQ(open({{"x", npy<int64_t>(ZCCRT_I64, {2, 3}, {1, 2, 3, 4, 5, 6})}, {"label", label}}),
             "input 'x' is float32 (2, 3), its data are int64 (2, 3); convert them with numpy: "
             "array.astype('float32')");
-  EXPECT_NE(open({{"x", iotaNpy({2, 4})}, {"label", label}}).find("its data are float32 (2, 4)"),
-            std::string::npos);
-  EXPECT_NE(open({{"x", iotaNpy({6})}, {"label", label}}).find("its data are float32 (6,)"),
-            std::string::npos);
+  EXPECT_NE(open({{"x", iotaNpy({2, 4})}, {"label", label}}).find("its data are float32 (2, 4)"), std::string::npos);
+  EXPECT_NE(open({{"x", iotaNpy({6})}, {"label", label}}).find("its data are float32 (6,)"), std::string::npos);
   EXPECT_EQ(open({{"x", iotaNpy({2, 3})}, {"label", iotaNpy({2, 4})}}),
             "input 'label' is int64 (2,), its data are float32 (2, 4); the input takes numbers of classes; of one-hot "
             "rows they are array.argmax(axis=1)");
@@ -326,13 +296,10 @@ TEST(Data, Refuses) {
   EXPECT_NE(open({{"x", npy<int64_t>(ZCCRT_I64, {2, 2}, {0, 1, 2, 3})}, {"label", label}})
                 .find("the other axes must agree, and so must the type"),
             std::string::npos);
-  EXPECT_NE(open({{"x", iotaNpy({1, 3})}, {"label", label}})
-                .find("have only 1 sample; one batch needs 2"),
+  EXPECT_NE(open({{"x", iotaNpy({1, 3})}, {"label", label}}).find("have only 1 sample; one batch needs 2"), std::string::npos);
+  EXPECT_NE(open({{"x", iotaNpy({8, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {6}, {0, 1, 2, 3, 0, 1})}})
+                .find("input 'x' has data for 4 batches, input 'label' for 3"),
             std::string::npos);
-  EXPECT_NE(
-      open({{"x", iotaNpy({8, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {6}, {0, 1, 2, 3, 0, 1})}})
-          .find("input 'x' has data for 4 batches, input 'label' for 3"),
-      std::string::npos);
   EXPECT_EQ(open({{"x", iotaNpy({2, 3})}, {"labels", label}}),
             "no data for input 'label', which is int64 (2,); give --data=FILE.npz with an array 'label', "
             "or --data=label=FILE.npy; "
@@ -346,8 +313,8 @@ TEST(Data, TheLastSamplesMakeAPaddedBatch) {
   Folder f;
   Model m;
   m.program.batch = 2;
-  std::vector<std::pair<std::string, std::string>> five = {
-      {"x", iotaNpy({5, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {5}, {0, 1, 2, 3, 0})}};
+  std::vector<std::pair<std::string, std::string>> five = {{"x", iotaNpy({5, 3})},
+                                                           {"label", npy<int64_t>(ZCCRT_I64, {5}, {0, 1, 2, 3, 0})}};
   writeNpz(f / "d.npz", five, 0);
   DataSet d(m.program, npz(f / "d.npz"), Options(), Rest::Pad);
   EXPECT_TRUE(d.notes().empty());
@@ -373,13 +340,10 @@ TEST(Data, TheLastSamplesMakeAPaddedBatch) {
 TEST(Data, LabelsOutOfRange) {
   Folder f;
   Model m;
-  writeNpz(f / "d.npz",
-           {{"x", iotaNpy({4, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {4}, {0, -100, 1, 4})}}, 0);
+  writeNpz(f / "d.npz", {{"x", iotaNpy({4, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {4}, {0, -100, 1, 4})}}, 0);
   DataSet d(m.program, npz(f / "d.npz"), Options());
   d.load(m.arena, 0);
-  EXPECT_FAILURE(
-      d.load(m.arena, 1),
-      "input 'label', sample 3: value 4 is not in [0, 4) (or -100), which node '/node' needs");
+  EXPECT_FAILURE(d.load(m.arena, 1), "input 'label', sample 3: value 4 is not in [0, 4) (or -100), which node '/node' needs");
 }
 
 TEST(Data, FileCutWhileRunning) {
@@ -471,6 +435,5 @@ TEST(Tokens, Refuses) {
   writeFile(f / "t.bin", "abc");
   EXPECT_FAILURE(DataSet(m.program, files, asked), "no whole number of uint16 tokens");
   m.inputs[1].name = "attention_mask";
-  EXPECT_FAILURE(DataSet(m.program, files, Options()),
-                 "input 'attention_mask' is not cut from --tokens");
+  EXPECT_FAILURE(DataSet(m.program, files, Options()), "input 'attention_mask' is not cut from --tokens");
 }

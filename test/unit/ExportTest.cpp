@@ -16,8 +16,7 @@ namespace {
 /// w f32[2x3], transposed in the model's file, n i64[], and a state that is not exported.
 struct Model {
   Model() {
-    const zccrt_tensor tensors[] = {tensor(0, ZCCRT_F32, {2, 3}), tensor(64, ZCCRT_I64, {}),
-                                    tensor(128, ZCCRT_F32, {2, 3})};
+    const zccrt_tensor tensors[] = {tensor(0, ZCCRT_F32, {2, 3}), tensor(64, ZCCRT_I64, {}), tensor(128, ZCCRT_F32, {2, 3})};
     const char *names[] = {"a/\"w\"", "n", ""};
     for (int i = 0; i < 3; ++i) {
       globals[i] = {};
@@ -69,12 +68,11 @@ std::pair<std::string, std::string> parts(const std::string &bytes) {
 
 TEST(Export, Safetensors) {
   auto [header, data] = parts(exported(Model(), ExportForm::Safetensors));
-  EXPECT_EQ(header,
-            R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],)"
-            R"("data_offsets":[0,24]},)"
-            R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]},)"
-            R"("tied":{"dtype":"F32","shape":[6],"data_offsets":[32,56]},)"
-            R"("buffer":{"dtype":"BOOL","shape":[3],"data_offsets":[56,59]}})");
+  EXPECT_EQ(header, R"({"__metadata__":{"format":"pt"},"a/\"w\"":{"dtype":"F32","shape":[3,2],)"
+                    R"("data_offsets":[0,24]},)"
+                    R"("n":{"dtype":"I64","shape":[],"data_offsets":[24,32]},)"
+                    R"("tied":{"dtype":"F32","shape":[6],"data_offsets":[32,56]},)"
+                    R"("buffer":{"dtype":"BOOL","shape":[3],"data_offsets":[56,59]}})");
   std::string w = bytesOf(kTransposed);
   EXPECT_EQ(data, w + bytesOf(std::vector<int64_t>{77}) + w + std::string("\1\0\1", 3));
 }
@@ -97,9 +95,7 @@ TEST(Export, SafetensorsIsReadBack) {
 }
 
 TEST(Safetensors, Reader) {
-  auto check = [](const std::string &header, int64_t bytes) {
-    checkEntries(parseSafetensors(header), bytes);
-  };
+  auto check = [](const std::string &header, int64_t bytes) { checkEntries(parseSafetensors(header), bytes); };
   auto entry = [](const char *name, const char *dtype, const char *shape, const char *range) {
     return format(R"("%s":{"dtype":"%s","shape":[%s],"data_offsets":[%s]})", name, dtype, shape, range);
   };
@@ -112,8 +108,7 @@ TEST(Safetensors, Reader) {
   EXPECT_FAILURE(check("{" + b + "}", 14), "the data of 'b' is not where");
   EXPECT_FAILURE(check("{" + entry("a", "F32", "3", "0,8") + "}", 8), "the data of 'a' is not where");
   EXPECT_FAILURE(check("{" + entry("a", "X", "", "0,1") + "}", 1), "unknown type X");
-  EXPECT_FAILURE(check("{" + entry("a", "F32", "999999999999999999,999999999999999999", "0,1") + "}", 1),
-                 "too large");
+  EXPECT_FAILURE(check("{" + entry("a", "F32", "999999999999999999,999999999999999999", "0,1") + "}", 1), "too large");
   for (const char *bad : {"", "[]", "{", "{}x", "{\"a\"}", "{\"a\":{}}", "{\"a\":1}", "{\"a", "{\"\\x\":{}}",
                           "{\"a\":{\"shape\":[-1]}}", "{\"a\":{\"shape\":[1,]}}"})
     EXPECT_FAILURE(check(bad, 0), "the header is not that of a safetensors file");
@@ -127,8 +122,38 @@ TEST(Export, OnnxByPieces) {
 // head: a byte of the model, one of the graph's header, node "a", which needs "d" and the values of w; "mid" and n; "tail",
 // which is kept always.
 TEST(Export, PartOfAGraph) {
-  const char index[] = {1, 1, 4, 1, ZCCRT_FIELD_NEEDED, 1, 1, 25, ZCCRT_FIELD_NEEDED, 0, 11, ZCCRT_FIELD_NEEDED, 0,
-                        4, ZCCRT_FIELD_ALWAYS, 0, 1, 1, 'T', 1, 0, 0, 0, 0, 1, 'y', 1, 0, 1, 1, 1, 0};
+  const char index[] = {1,
+                        1,
+                        4,
+                        1,
+                        ZCCRT_FIELD_NEEDED,
+                        1,
+                        1,
+                        25,
+                        ZCCRT_FIELD_NEEDED,
+                        0,
+                        11,
+                        ZCCRT_FIELD_NEEDED,
+                        0,
+                        4,
+                        ZCCRT_FIELD_ALWAYS,
+                        0,
+                        1,
+                        1,
+                        'T',
+                        1,
+                        0,
+                        0,
+                        0,
+                        0,
+                        1,
+                        'y',
+                        1,
+                        0,
+                        1,
+                        1,
+                        1,
+                        0};
   Model m;
   m.program.onnx_index = index;
   for (const char *name : {"auto", "y", "a"}) {
@@ -138,7 +163,11 @@ TEST(Export, PartOfAGraph) {
     OutFile file(f / "out");
     exportWeights(m.program, ExportForm::Onnx, m.arena, *singleRank(), file, "", &part);
     std::string bytes = readFile(f / "out");
-    EXPECT_EQ(bytes, "h\x3a\x26" "ad" + bytesOf(kTransposed) + "tail" "\x62\x06\x0a\x01y\x12\x01T");
+    EXPECT_EQ(bytes, "h\x3a\x26"
+                     "ad" +
+                         bytesOf(kTransposed) +
+                         "tail"
+                         "\x62\x06\x0a\x01y\x12\x01T");
     EXPECT_EQ(int64_t(bytes.size()), exportBytes(m.program, ExportForm::Onnx, &part));
   }
   EXPECT_FAILURE(graphPart(m.program, "x"), "no value, node or module of that name");
@@ -194,8 +223,7 @@ TEST(OutFile, WholeOrNotAtAll) {
 
 TEST(Outputs, JoinsBatches) {
   Folder f;
-  zccrt_io outputs[2] = {io("loss", tensor(0, ZCCRT_F32, {})),
-                         io("scores/0", tensor(64, ZCCRT_I64, {2, 2}))};
+  zccrt_io outputs[2] = {io("loss", tensor(0, ZCCRT_F32, {})), io("scores/0", tensor(64, ZCCRT_I64, {2, 2}))};
   zccrt_program p = {};
   p.outputs = outputs;
   p.noutputs = 2;

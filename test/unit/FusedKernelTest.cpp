@@ -164,8 +164,8 @@ TEST(FusedKernel, LargePointwise) {
 TEST(FusedKernel, ElementaryFunctions) {
   Graph g;
   Value *x = g.in({999});
-  for (const OpDef *op : {&ops::exp, &ops::sigmoid, &ops::erf, &ops::sin, &ops::cos, &ops::softplus, &ops::silu,
-                          &ops::gelu_tanh, &ops::relu, &ops::abs, &ops::sign, &ops::floor, &ops::round, &ops::atan})
+  for (const OpDef *op : {&ops::exp, &ops::sigmoid, &ops::erf, &ops::sin, &ops::cos, &ops::softplus, &ops::silu, &ops::gelu_tanh,
+                          &ops::relu, &ops::abs, &ops::sign, &ops::floor, &ops::round, &ops::atan})
     g.out(g.make(*op, {x}));
   g.out(g.make(ops::log1p, {g.make(ops::abs, {x})}));
   g.out(g.make(ops::pow, {g.make(ops::abs, {x}), x}));
@@ -244,7 +244,9 @@ TEST(FusedKernel, TotalSumsOfACutTensor) {
   Graph g;
   Value *x = g.in({8, 8, 33, 33}), *y = g.in({8, 8, 32, 32});
   Value *cut = g.make(ops::slice, {x},
-                      {{"starts", std::vector<int64_t>{0, 0, 0, 0}}, {"ends", std::vector<int64_t>{8, 8, 32, 32}}, {"steps", std::vector<int64_t>{1, 1, 1, 1}}});
+                      {{"starts", std::vector<int64_t>{0, 0, 0, 0}},
+                       {"ends", std::vector<int64_t>{8, 8, 32, 32}},
+                       {"steps", std::vector<int64_t>{1, 1, 1, 1}}});
   g.out(g.reduce(ops::reduce_sum, cut, {0, 1, 2, 3}));
   g.out(g.reduce(ops::reduce_sum, g.make(ops::mul, {cut, y}), {0, 1, 2, 3}));
   check(g, 1, 1e-5);
@@ -255,8 +257,10 @@ TEST(FusedKernel, StridedOperands) {
   Value *x = g.in({40, 50}), *y = g.in({50, 40});
   g.out(g.make(ops::add, {g.b.transpose(x, {1, 0}), y}));
   g.out(g.make(ops::neg, {g.b.slice(y, 0, 3, 21, 2)}));
-  g.out(g.make(ops::copy, {g.make(ops::slice, {x}, {{"starts", std::vector<int64_t>{39, 0}}, {"ends", std::vector<int64_t>{-1, 50}},
-                                                    {"steps", std::vector<int64_t>{-1, 1}}})}));
+  g.out(g.make(ops::copy, {g.make(ops::slice, {x},
+                                  {{"starts", std::vector<int64_t>{39, 0}},
+                                   {"ends", std::vector<int64_t>{-1, 50}},
+                                   {"steps", std::vector<int64_t>{-1, 1}}})}));
   g.out(g.make(ops::mul, {g.b.reshape(g.b.transpose(g.in({3, 4, 5}), {1, 0, 2}), {12, 5}), g.in({12, 5})}));
   check(g, 0);
 }

@@ -38,8 +38,8 @@ Program::Program(const OpCase &c, std::mt19937 &random) {
       continue;
     }
     bool trained = zcc::isFloat(o.type.elem);
-    GlobalValue *g = module.addGlobal(trained ? GlobalValue::Param : GlobalValue::State,
-                                      "x" + std::to_string(operands.size()), o.type, Init());
+    GlobalValue *g = module.addGlobal(trained ? GlobalValue::Param : GlobalValue::State, "x" + std::to_string(operands.size()),
+                                      o.type, Init());
     g->trained = trained;
     g->loc = loc;
     if (trained)
@@ -131,8 +131,7 @@ TEST(GradCheck, EveryDifferentiableRecordHasACase) {
     known.insert(c.op);
   for (const OpDef *op : allOps()) {
     bool differentiable = !op->noGrad;
-    EXPECT_TRUE(!differentiable || known.contains(op->name))
-        << "'" << op->name << "' has a gradient but no case in OpCases.cpp";
+    EXPECT_TRUE(!differentiable || known.contains(op->name)) << "'" << op->name << "' has a gradient but no case in OpCases.cpp";
   }
 }
 

@@ -45,12 +45,8 @@ static std::vector<Tensor> run(const OpDef &op, const std::vector<Tensor> &in, A
   Memory memory;
   return llvm::cantFail(runFunction(*one.f, in, memory));
 }
-static Floats f(const OpDef &op, const std::vector<Tensor> &in, Attrs attrs = {}) {
-  return run(op, in, std::move(attrs))[0].f;
-}
-static Ints i(const OpDef &op, const std::vector<Tensor> &in, Attrs attrs = {}) {
-  return run(op, in, std::move(attrs))[0].i;
-}
+static Floats f(const OpDef &op, const std::vector<Tensor> &in, Attrs attrs = {}) { return run(op, in, std::move(attrs))[0].f; }
+static Ints i(const OpDef &op, const std::vector<Tensor> &in, Attrs attrs = {}) { return run(op, in, std::move(attrs))[0].i; }
 
 TEST(Interpreter, ElementwiseBroadcasts) {
   Tensor m = floats({2, 3}, {1, 2, 3, 4, 5, 6});
@@ -71,8 +67,7 @@ TEST(Interpreter, RoundsToTheElement) {
   EXPECT_EQ(roundTo(Elem::I8, 130), -126);
   EXPECT_EQ(roundTo(Elem::U8, -1), 255);
   EXPECT_EQ(i(ops::add, {ints({1}, {127}, Elem::I8), ints({1}, {1}, Elem::I8)}), (Ints{-128}));
-  EXPECT_EQ(f(ops::add, {floats({1}, {256}, Elem::BF16), floats({1}, {1}, Elem::BF16)}),
-            (Floats{256}));
+  EXPECT_EQ(f(ops::add, {floats({1}, {256}, Elem::BF16), floats({1}, {1}, Elem::BF16)}), (Floats{256}));
 }
 
 TEST(Interpreter, Casts) {
@@ -100,11 +95,8 @@ TEST(Interpreter, BytesBothWays) {
 TEST(Interpreter, Views) {
   Tensor m = floats({2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(f(ops::transpose, {m}, {{"perm", Ints{1, 0}}}), (Floats{1, 4, 2, 5, 3, 6}));
-  EXPECT_EQ(
-      f(ops::slice, {m}, {{"starts", Ints{1, 2}}, {"ends", Ints{-1, -1}}, {"steps", Ints{-1, -2}}}),
-      (Floats{6, 4, 3, 1}));
-  EXPECT_EQ(f(ops::broadcast, {floats({2, 1}, {1, 2})}, {{"dims", Ints{2, 2, 3}}}),
-            (Floats{1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(f(ops::slice, {m}, {{"starts", Ints{1, 2}}, {"ends", Ints{-1, -1}}, {"steps", Ints{-1, -2}}}), (Floats{6, 4, 3, 1}));
+  EXPECT_EQ(f(ops::broadcast, {floats({2, 1}, {1, 2})}, {{"dims", Ints{2, 2, 3}}}), (Floats{1, 1, 1, 2, 2, 2, 1, 1, 1, 2, 2, 2}));
   EXPECT_EQ(f(ops::reshape, {m}, {{"dims", Ints{3, 2}}}), m.f);
 }
 
@@ -113,8 +105,7 @@ TEST(Interpreter, ConcatAndPad) {
   EXPECT_EQ(f(ops::concat, {a, b}, {{"axis", 1}}), (Floats{1, 3, 4, 2, 5, 6}));
   Tensor x = floats({3}, {1, 2, 3});
   auto padded = [&](const char *mode) {
-    return f(ops::pad, {x},
-             {{"lo", Ints{2}}, {"hi", Ints{2}}, {"value", 9.0}, {"mode", std::string(mode)}});
+    return f(ops::pad, {x}, {{"lo", Ints{2}}, {"hi", Ints{2}}, {"value", 9.0}, {"mode", std::string(mode)}});
   };
   EXPECT_EQ(padded("constant"), (Floats{9, 9, 1, 2, 3, 9, 9}));
   EXPECT_EQ(padded("reflect"), (Floats{3, 2, 1, 2, 3, 2, 1}));
@@ -143,15 +134,12 @@ TEST(Interpreter, OrderAlongAnAxis) {
   EXPECT_EQ(top[0].f, (Floats{7, 7, 5}));
   EXPECT_EQ(top[1].i, (Ints{1, 2, 4}));
   EXPECT_EQ(f(ops::cumsum, {x}, {{"axis", 0}}), (Floats{2, 9, 16, 17, 22}));
-  EXPECT_EQ(f(ops::cumsum, {x}, {{"axis", 0}, {"exclusive", 1}, {"reverse", 1}}),
-            (Floats{20, 13, 6, 5, 0}));
+  EXPECT_EQ(f(ops::cumsum, {x}, {{"axis", 0}, {"exclusive", 1}, {"reverse", 1}}), (Floats{20, 13, 6, 5, 0}));
 }
 
 TEST(Interpreter, ConstantsAndCounters) {
-  EXPECT_EQ(f(ops::constant, {}, {{"value", Floats{2}}, {"elem", "f32"}, {"dims", Ints{3}}}),
-            (Floats{2, 2, 2}));
-  EXPECT_EQ(i(ops::constant, {}, {{"value", Ints{1, 2}}, {"elem", "i32"}, {"dims", Ints{2}}}),
-            (Ints{1, 2}));
+  EXPECT_EQ(f(ops::constant, {}, {{"value", Floats{2}}, {"elem", "f32"}, {"dims", Ints{3}}}), (Floats{2, 2, 2}));
+  EXPECT_EQ(i(ops::constant, {}, {{"value", Ints{1, 2}}, {"elem", "i32"}, {"dims", Ints{2}}}), (Ints{1, 2}));
   EXPECT_EQ(i(ops::iota, {}, {{"dims", Ints{2, 3}}, {"axis", 1}}), (Ints{0, 1, 2, 0, 1, 2}));
 }
 
@@ -167,8 +155,7 @@ TEST(Interpreter, PhiloxIsThePublishedOne) {
 
 TEST(Interpreter, RandomNumbersDependOnStepAndMicroBatch) {
   auto draw = [](const OpDef &op, int64_t step, int64_t micro) {
-    return f(op, {ints({}, {7}), ints({}, {step}), ints({}, {micro})},
-             {{"dims", Ints{1000}}, {"id", 3}});
+    return f(op, {ints({}, {7}), ints({}, {step}), ints({}, {micro})}, {{"dims", Ints{1000}}, {"id", 3}});
   };
   Floats u = draw(ops::random_uniform, 0, 0);
   EXPECT_EQ(u, draw(ops::random_uniform, 0, 0));
@@ -220,8 +207,7 @@ TEST(Interpreter, KernelsAndWhatIsStarted) {
   EXPECT_TRUE(started->type.isFuture);
   fn->results = {b.make(ops::wait, {started})};
   Memory memory;
-  EXPECT_EQ(llvm::cantFail(runFunction(*fn, {floats({2}, {0, 1})}, memory))[0].f,
-            (Floats{1, double(float(M_E))}));
+  EXPECT_EQ(llvm::cantFail(runFunction(*fn, {floats({2}, {0, 1})}, memory))[0].f, (Floats{1, double(float(M_E))}));
 }
 
 /// The gradient of a node's first operand by its rule, for a gradient of its first result.
@@ -240,8 +226,7 @@ static Floats gradient(const OpDef &op, const Tensor &x, Floats dy, Attrs attrs)
 
 TEST(Interpreter, EqualExtremesShareTheGradient) {
   Tensor x = floats({2, 3}, {1, 4, 4, 7, 5, 6});
-  EXPECT_EQ(gradient(ops::reduce_max, x, {1, 2}, {{"axes", Ints{1}}}),
-            (Floats{0, 0.5, 0.5, 2, 0, 0}));
+  EXPECT_EQ(gradient(ops::reduce_max, x, {1, 2}, {{"axes", Ints{1}}}), (Floats{0, 0.5, 0.5, 2, 0, 0}));
 }
 
 TEST(Interpreter, GradientsOfProductsWithZeros) {

@@ -61,15 +61,29 @@ struct AsIfNative {
 };
 
 template <typename T> struct ElemOf;
-template <> struct ElemOf<float> { static constexpr int32_t value = ZCCRT_F32; };
-template <> struct ElemOf<double> { static constexpr int32_t value = ZCCRT_F64; };
-template <> struct ElemOf<int64_t> { static constexpr int32_t value = ZCCRT_I64; };
-template <> struct ElemOf<int32_t> { static constexpr int32_t value = ZCCRT_I32; };
-template <> struct ElemOf<uint8_t> { static constexpr int32_t value = ZCCRT_U8; };
+template <> struct ElemOf<float> {
+  static constexpr int32_t value = ZCCRT_F32;
+};
+template <> struct ElemOf<double> {
+  static constexpr int32_t value = ZCCRT_F64;
+};
+template <> struct ElemOf<int64_t> {
+  static constexpr int32_t value = ZCCRT_I64;
+};
+template <> struct ElemOf<int32_t> {
+  static constexpr int32_t value = ZCCRT_I32;
+};
+template <> struct ElemOf<uint8_t> {
+  static constexpr int32_t value = ZCCRT_U8;
+};
 using zccrt::cpu::Bf16;
 using zccrt::cpu::F16;
-template <> struct ElemOf<Bf16> { static constexpr int32_t value = ZCCRT_BF16; };
-template <> struct ElemOf<F16> { static constexpr int32_t value = ZCCRT_F16; };
+template <> struct ElemOf<Bf16> {
+  static constexpr int32_t value = ZCCRT_BF16;
+};
+template <> struct ElemOf<F16> {
+  static constexpr int32_t value = ZCCRT_F16;
+};
 template <typename T> T toElem(double x) { return T(float(x)); }
 template <> inline double toElem<double>(double x) { return x; }
 /// How far results of order 1 may be off.
@@ -77,7 +91,9 @@ template <typename T> inline constexpr double kTolerance = 2e-5;
 template <> inline constexpr double kTolerance<double> = 1e-12;
 template <> inline constexpr double kTolerance<F16> = 4e-3;
 template <> inline constexpr double kTolerance<Bf16> = 3e-2;
-template <> struct ElemOf<bool> { static constexpr int32_t value = ZCCRT_BOOL; };
+template <> struct ElemOf<bool> {
+  static constexpr int32_t value = ZCCRT_BOOL;
+};
 
 /// Reproducible numbers in [-1, 1).
 struct Rng {
@@ -105,8 +121,7 @@ public:
 
   /// Adds a tensor of `elems` elements of storage; returns its number. Operands first, then
   /// results.
-  template <typename T>
-  int add(const Dims &dims, const Dims &strides, int64_t elems, int64_t first = 0) {
+  template <typename T> int add(const Dims &dims, const Dims &strides, int64_t elems, int64_t first = 0) {
     zccrt_tensor t{};
     t.elem = ElemOf<T>::value;
     t.ndim = int32_t(dims.size());
@@ -116,9 +131,7 @@ public:
     tensors_.push_back(t);
     return int(tensors_.size()) - 1;
   }
-  template <typename T> int add(const Dims &dims) {
-    return add<T>(dims, dense(dims), product(dims));
-  }
+  template <typename T> int add(const Dims &dims) { return add<T>(dims, dense(dims), product(dims)); }
   /// A tensor stored with its axes in another order: storage axis i is axis order[i].
   template <typename T> int addPermuted(const Dims &dims, const Dims &order) {
     Dims stored, strides(dims.size());
@@ -142,8 +155,7 @@ public:
 
   void ints(const char *name, Dims v) {
     intLists_.push_back(std::move(v));
-    attrs_.push_back(
-        {name, int32_t(intLists_.back().size()), intLists_.back().data(), nullptr, nullptr});
+    attrs_.push_back({name, int32_t(intLists_.back().size()), intLists_.back().data(), nullptr, nullptr});
   }
   void number(const char *name, double v) {
     floatLists_.push_back({v});
@@ -151,9 +163,7 @@ public:
   }
   void text(const char *name, const char *v) { attrs_.push_back({name, 1, nullptr, nullptr, v}); }
 
-  template <typename T> T *data(int t) {
-    return reinterpret_cast<T *>(arena() + tensors_[t].offset);
-  }
+  template <typename T> T *data(int t) { return reinterpret_cast<T *>(arena() + tensors_[t].offset); }
   template <typename T> T &el(int t, const Dims &at) {
     int64_t o = 0;
     for (size_t i = 0; i < at.size(); ++i)

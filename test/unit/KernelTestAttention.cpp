@@ -23,8 +23,7 @@ struct Reference {
   std::vector<double> q, k, v, mask, dy; ///< mask: to be added, or empty
   std::vector<double> y, lse, dq, dk, dv;
 
-  double *at(std::vector<double> &x, int64_t heads, int64_t rows, int64_t width, int64_t b,
-             int64_t h, int64_t r) {
+  double *at(std::vector<double> &x, int64_t heads, int64_t rows, int64_t width, int64_t b, int64_t h, int64_t r) {
     return x.data() + ((b * heads + h) * rows + r) * width;
   }
 
@@ -95,8 +94,7 @@ Dims maskDims(const Case &n) {
 }
 
 /// The mask's value for a full index, read from the call.
-template <typename T>
-double maskValue(Call &c, int t, const Dims &dims, const Dims &full, bool isFloat) {
+template <typename T> double maskValue(Call &c, int t, const Dims &dims, const Dims &full, bool isFloat) {
   Dims at(dims.size());
   for (size_t i = 0; i < dims.size(); ++i)
     at[i] = dims[i] == 1 ? 0 : full[i + 4 - dims.size()];
@@ -105,8 +103,7 @@ double maskValue(Call &c, int t, const Dims &dims, const Dims &full, bool isFloa
   return c.el<uint8_t>(t, at) ? 0.0 : -INFINITY;
 }
 
-template <typename T>
-int addRows(Call &c, const Case &n, int64_t heads, int64_t rows, int64_t width) {
+template <typename T> int addRows(Call &c, const Case &n, int64_t heads, int64_t rows, int64_t width) {
   Dims d{n.b, heads, rows, width};
   return n.strided ? c.addPermuted<T>(d, {0, 2, 1, 3}) : c.add<T>(d);
 }
@@ -126,15 +123,12 @@ template <typename T> int addMask(Call &c, const Case &n, Rng &r) {
   return t;
 }
 
-template <typename T>
-void expectNear(Call &c, int t, const std::vector<double> &want, double tolerance,
-                const char *what) {
+template <typename T> void expectNear(Call &c, int t, const std::vector<double> &want, double tolerance, const char *what) {
   double worst = 0;
   size_t e = 0;
   forIndex(c.dims(t), [&](const Dims &i) {
     double got = c.el<T>(t, i), w = want[e++];
-    double error =
-        std::isinf(w) || std::isnan(got) ? (w == got ? 0.0 : INFINITY) : std::fabs(w - got);
+    double error = std::isinf(w) || std::isnan(got) ? (w == got ? 0.0 : INFINITY) : std::fabs(w - got);
     worst = std::max(worst, error);
   });
   EXPECT_LT(worst, tolerance) << what;
@@ -151,15 +145,13 @@ template <typename T> void copyIn(Call &c, int t, const std::vector<double> &fro
 }
 
 template <typename T = float> void check(const Case &n) {
-  SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t
-                                  << " d " << n.d << " causal " << n.causal << " mask "
-                                  << int(n.mask) << " strided " << n.strided);
+  SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t << " d " << n.d << " causal "
+                                  << n.causal << " mask " << int(n.mask) << " strided " << n.strided);
   using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
   Rng r;
   Reference ref{n, 1 / std::sqrt(double(n.d))};
   Call c("attention", n.threads);
-  int q = addRows<T>(c, n, n.h, n.s, n.d), k = addRows<T>(c, n, n.hk, n.t, n.d),
-      v = addRows<T>(c, n, n.hk, n.t, n.dv);
+  int q = addRows<T>(c, n, n.h, n.s, n.d), k = addRows<T>(c, n, n.hk, n.t, n.d), v = addRows<T>(c, n, n.hk, n.t, n.dv);
   int m = addMask<T>(c, n, r);
   c.results();
   int y = addRows<T>(c, n, n.h, n.s, n.dv), lse = c.add<Lse>({n.b, n.h, n.s, 1});
@@ -185,14 +177,12 @@ template <typename T = float> void check(const Case &n) {
 
   Call g("attention_grad", n.threads);
   int gdy = addRows<T>(g, n, n.h, n.s, n.dv);
-  int gq = addRows<T>(g, n, n.h, n.s, n.d), gk = addRows<T>(g, n, n.hk, n.t, n.d),
-      gv = addRows<T>(g, n, n.hk, n.t, n.dv);
+  int gq = addRows<T>(g, n, n.h, n.s, n.d), gk = addRows<T>(g, n, n.hk, n.t, n.d), gv = addRows<T>(g, n, n.hk, n.t, n.dv);
   Rng again;
   addMask<T>(g, n, again);
   int gy = addRows<T>(g, n, n.h, n.s, n.dv), glse = g.add<Lse>({n.b, n.h, n.s, 1});
   g.results();
-  int dq = addRows<T>(g, n, n.h, n.s, n.d), dk = addRows<T>(g, n, n.hk, n.t, n.d),
-      dv = addRows<T>(g, n, n.hk, n.t, n.dv);
+  int dq = addRows<T>(g, n, n.h, n.s, n.d), dk = addRows<T>(g, n, n.hk, n.t, n.d), dv = addRows<T>(g, n, n.hk, n.t, n.dv);
   g.number("scale", ref.scale);
   g.ints("causal", {n.causal});
   copyIn<T>(g, gdy, ref.dy);

@@ -15,8 +15,7 @@ struct Case {
 Dims outDims(const Case &k) {
   Dims o;
   for (size_t i = 0; i < k.in.size(); ++i)
-    o.push_back(
-        (k.in[i] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) / k.strides[i] + 1);
+    o.push_back((k.in[i] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) / k.strides[i] + 1);
   return o;
 }
 
@@ -33,8 +32,7 @@ template <typename F> void forProducts(const Case &k, F f) {
   all.insert(all.end(), k.kernel.begin(), k.kernel.end());
   size_t sp = k.in.size();
   forIndex(all, [&](const Dims &i) {
-    Dims x{i[0], i[1] / (k.m / k.group) * (k.c / k.group) + i[2 + sp]}, w{i[1], i[2 + sp]},
-        y{i[0], i[1]};
+    Dims x{i[0], i[1] / (k.m / k.group) * (k.c / k.group) + i[2 + sp]}, w{i[1], i[2 + sp]}, y{i[0], i[1]};
     for (size_t a = 0; a < sp; ++a) {
       int64_t at = i[2 + a] * k.strides[a] - k.lo[a] + i[3 + sp + a] * k.dilations[a];
       if (at < 0 || at >= k.in[a])
@@ -56,8 +54,7 @@ int64_t flat(const Dims &at, const Dims &dims) {
 
 template <typename T> void run(const Case &k, const char *kernel) {
   SCOPED_TRACE(kernel);
-  Dims dims[3] = {join(k.n, k.c, k.in), join(k.m, k.c / k.group, k.kernel),
-                  join(k.n, k.m, outDims(k))};
+  Dims dims[3] = {join(k.n, k.c, k.in), join(k.m, k.c / k.group, k.kernel), join(k.n, k.m, outDims(k))};
   int out = !strcmp(kernel, "conv") ? 2 : !strcmp(kernel, "conv_grad_input") ? 0 : 1;
   bool bias = k.bias && out == 2;
   // Operand order: conv x w, grad_input dy w, grad_weight x dy.

@@ -28,8 +28,7 @@ template <typename I> void checkGather(const Dims &x, const Dims &index, int64_t
   fillIndices<I>(c, ti, r, x[axis]);
   c.run();
   forIndex(y, [&](const Dims &at) {
-    Dims xi(at.begin(), at.begin() + axis),
-        ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
+    Dims xi(at.begin(), at.begin() + axis), ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
     xi.push_back(positive(c.el<I>(ti, ii), x[axis]));
     xi.insert(xi.end(), at.begin() + axis + int64_t(index.size()), at.end());
     EXPECT_EQ(c.el<float>(ty, at), c.el<float>(tx, xi));
@@ -50,8 +49,7 @@ template <typename I> void checkGather(const Dims &x, const Dims &index, int64_t
       std::copy_n(c.data<I>(ti), product(index), s.data<I>(si));
       std::vector<float> want(s.data<float>(sb), s.data<float>(sb) + product(x));
       forIndex(y, [&](const Dims &at) {
-        Dims xi(at.begin(), at.begin() + axis),
-            ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
+        Dims xi(at.begin(), at.begin() + axis), ii(at.begin() + axis, at.begin() + axis + int64_t(index.size()));
         xi.push_back(positive(s.el<I>(si, ii), x[axis]));
         xi.insert(xi.end(), at.begin() + axis + int64_t(index.size()), at.end());
         int64_t flat = 0;
@@ -69,8 +67,7 @@ template <typename I> void checkGather(const Dims &x, const Dims &index, int64_t
 template <typename T> void checkNarrowSums(int64_t width, int threads) {
   constexpr int64_t kRows = 5, kUpdates = 300;
   Call s("scatter_add", threads);
-  int base = s.add<T>({kRows, width}), index = s.add<int64_t>({kUpdates}),
-      updates = s.add<T>({kUpdates, width});
+  int base = s.add<T>({kRows, width}), index = s.add<int64_t>({kUpdates}), updates = s.add<T>({kUpdates, width});
   s.results();
   int y = s.add<T>({kRows, width});
   s.ints("axis", {0});
@@ -106,11 +103,7 @@ TEST(Gather, RowsAndTheirSums) {
 }
 
 double combined(const std::string &how, double a, double b) {
-  return how == "add"   ? a + b
-         : how == "mul" ? a * b
-         : how == "max" ? std::max(a, b)
-         : how == "min" ? std::min(a, b)
-                        : b;
+  return how == "add" ? a + b : how == "mul" ? a * b : how == "max" ? std::max(a, b) : how == "min" ? std::min(a, b) : b;
 }
 
 TEST(Gather, Elements) {
@@ -283,8 +276,7 @@ TEST(Scan, TopK) {
 
 TEST(Shape, Concat) {
   Call c("concat");
-  int a = c.addPermuted<float>({30, 40, 50}, {2, 0, 1}), b = c.add<float>({30, 7, 50}),
-      d = c.add<float>({30, 1, 50});
+  int a = c.addPermuted<float>({30, 40, 50}, {2, 0, 1}), b = c.add<float>({30, 7, 50}), d = c.add<float>({30, 1, 50});
   c.results();
   int y = c.add<float>({30, 48, 50});
   c.ints("axis", {1});
@@ -351,8 +343,8 @@ TEST(Random, ByPosition) {
       bool normal = kind[7] == 'n';
       for (int64_t e = 0; e < 333 * 31; ++e) {
         uint32_t time = zcc::philoxTime(3, 1);
-        double want = normal ? zcc::philoxNormal(0x1234567890, e, 12, time)
-                             : double(zcc::philoxUniform(0x1234567890, e, 12, time));
+        double want =
+            normal ? zcc::philoxNormal(0x1234567890, e, 12, time) : double(zcc::philoxUniform(0x1234567890, e, 12, time));
         EXPECT_NEAR(c.data<float>(y)[e], want, normal ? 5e-6 : 0) << e;
       }
     }

@@ -36,9 +36,7 @@ Dims operandIndex(const Dims &dims, const Dims &y, int64_t row, int64_t col) {
 
 template <typename T> void check(const Product &p, int threads) {
   Call c("matmul", threads);
-  auto add = [&](const Dims &d, const Dims &order) {
-    return order.empty() ? c.add<T>(d) : c.addPermuted<T>(d, order);
-  };
+  auto add = [&](const Dims &d, const Dims &order) { return order.empty() ? c.add<T>(d) : c.addPermuted<T>(d, order); };
   Dims yDims = resultDims(p);
   int a = add(p.a, p.aOrder), b = add(p.b, p.bOrder);
   c.results();
@@ -60,11 +58,8 @@ template <typename T> void check(const Product &p, int threads) {
   c.run();
   size_t e = 0;
   double worst = 0;
-  forIndex(yDims, [&](const Dims &i) {
-    worst = std::max(worst, std::fabs(want[e++] - double(c.el<T>(y, i))));
-  });
-  EXPECT_LT(worst, kTolerance<T> * 64 * std::sqrt(double(k) + 1))
-      << p.a.size() << " axes, k " << k << ", threads " << threads;
+  forIndex(yDims, [&](const Dims &i) { worst = std::max(worst, std::fabs(want[e++] - double(c.el<T>(y, i)))); });
+  EXPECT_LT(worst, kTolerance<T> * 64 * std::sqrt(double(k) + 1)) << p.a.size() << " axes, k " << k << ", threads " << threads;
 }
 
 TEST(Matmul, Plain) {
@@ -104,13 +99,12 @@ TEST(Matmul, TallTransposed) { // rows of a that lie 2 KiB apart
 
 TEST(Matmul, Batches) {
   for (int threads : {1, 2}) {
-    check<float>({{3, 20, 30}, {30, 40}, {}, {}, {}}, threads);       // merged
-    check<float>({{3, 2, 20, 30}, {1, 30, 40}, {}, {}, {}}, threads); // merged
-    check<float>({{5, 1, 30}, {30, 40}, {}, {}, {}}, threads);        // merged, matrices of one row
+    check<float>({{3, 20, 30}, {30, 40}, {}, {}, {}}, threads);        // merged
+    check<float>({{3, 2, 20, 30}, {1, 30, 40}, {}, {}, {}}, threads);  // merged
+    check<float>({{5, 1, 30}, {30, 40}, {}, {}, {}}, threads);         // merged, matrices of one row
     check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {}}, threads); // not mergeable
     check<float>({{3, 20, 30}, {30, 40}, {1, 0, 2}, {}, {1, 0, 2}}, threads);
-    check<float>({{2, 3, 20, 30}, {2, 3, 30, 20}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 2, 1, 3}},
-                 threads);
+    check<float>({{2, 3, 20, 30}, {2, 3, 30, 20}, {0, 2, 1, 3}, {0, 2, 3, 1}, {0, 2, 1, 3}}, threads);
     check<float>({{2, 3, 20, 30}, {2, 1, 30, 20}, {}, {}, {}}, threads);
     check<float>({{20, 30}, {4, 30, 20}, {}, {}, {}}, threads);
     check<float>({{7, 100, 64}, {7, 64, 100}, {}, {0, 2, 1}, {}}, threads);

@@ -13,9 +13,7 @@ struct Case {
 Dims resultDims(const Case &k) {
   Dims y{k.x[0], k.x[1]};
   for (size_t i = 0; i < k.kernel.size(); ++i)
-    y.push_back((k.x[i + 2] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) /
-                    k.strides[i] +
-                1);
+    y.push_back((k.x[i + 2] + k.lo[i] + k.hi[i] - (k.kernel[i] - 1) * k.dilations[i] - 1) / k.strides[i] + 1);
   return y;
 }
 

@@ -11,14 +11,12 @@ using llvm::StringRef;
 
 /// Every name that occurs in an expression must be one of `known`.
 static void checkNames(const Scalar &s, const llvm::StringSet<> &known, const std::string &where) {
-  EXPECT_TRUE(s.kind != Scalar::Name || known.contains(s.text))
-      << where << ": unknown name '" << s.text << "'";
+  EXPECT_TRUE(s.kind != Scalar::Name || known.contains(s.text)) << where << ": unknown name '" << s.text << "'";
   for (auto &a : s.args)
     checkNames(*a, known, where);
 }
 
-static void checkExpression(StringRef text, const llvm::StringSet<> &known,
-                            const std::string &where) {
+static void checkExpression(StringRef text, const llvm::StringSet<> &known, const std::string &where) {
   auto s = parseScalar(text);
   if (!s)
     ADD_FAILURE() << where << ": '" << text.str() << "': " << llvm::toString(s.takeError());
@@ -79,8 +77,7 @@ TEST(OpTable, ExpressionsParse) {
     llvm::SmallVector<StringRef, 3> rules;
     StringRef(op->grad).split(rules, ';');
     bool none = rules.size() == 1 && rules[0].trim() == "0";
-    EXPECT_TRUE(none || rules.size() == op->numOperandDefs())
-        << op->name << ": one rule per operand";
+    EXPECT_TRUE(none || rules.size() == op->numOperandDefs()) << op->name << ": one rule per operand";
     for (StringRef r : rules)
       checkExpression(r.trim(), known, std::string(op->name) + ".grad");
   }
@@ -89,8 +86,7 @@ TEST(OpTable, ExpressionsParse) {
 TEST(OpTable, KernelsExistInTheRuntime) {
   llvm::StringSet<> kernels;
   for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
-    EXPECT_TRUE(kernels.insert(zccrt_cpu_kernels[i].name).second)
-        << "two kernels '" << zccrt_cpu_kernels[i].name << "'";
+    EXPECT_TRUE(kernels.insert(zccrt_cpu_kernels[i].name).second) << "two kernels '" << zccrt_cpu_kernels[i].name << "'";
   for (const OpDef *op : allOps())
     EXPECT_TRUE(!op->kernel || kernels.contains(op->kernel))
         << "'" << op->name << "' names the kernel '" << op->kernel << "', which is not there";

@@ -133,8 +133,7 @@ TEST(Optimizer, Lamb) {
   o.lr = 0.1;
   Options decayed = o;
   decayed.beta1 = 0.8, decayed.beta2 = 0.95, decayed.eps = 1e-3, decayed.weightDecay = 0.2;
-  expectNear(train(decayed).weights,
-             {0.773309708, -1.56635189, 0.37019065, -0.526938558, 3.55624461});
+  expectNear(train(decayed).weights, {0.773309708, -1.56635189, 0.37019065, -0.526938558, 3.55624461});
   o.maxCoeff = 0.5;
   expectNear(train(o).weights, {0.927984834, -1.90636313, 0.466810703, 0.143542573, 4.03697586});
   o.lr = 0.01, o.minCoeff = 5, o.maxCoeff = 6;

@@ -1,7 +1,7 @@
 // What a pass that fails leaves behind: a reproducer where zcc is at fault, nothing where the request is.
+#include "passes/PassManager.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
-#include "passes/PassManager.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallString.h"

@@ -17,23 +17,10 @@ extern std::atomic<long> allocations;
 
 namespace {
 
-enum {
-  X = 0,
-  Label = 64,
-  W = 128,
-  Grad = 192,
-  Loss = 256,
-  Pred = 320,
-  Lr = 384,
-  Step = 448,
-  Seed = 512,
-  Bytes = 576
-};
+enum { X = 0, Label = 64, W = 128, Grad = 192, Loss = 256, Pred = 320, Lr = 384, Step = 448, Seed = 512, Bytes = 576 };
 constexpr int kRows = 2, kCols = 3;
 
-template <class T> T *at(char *arena, int64_t offset) {
-  return reinterpret_cast<T *>(arena + offset);
-}
+template <class T> T *at(char *arena, int64_t offset) { return reinterpret_cast<T *>(arena + offset); }
 
 void forward(char *arena) {
   const float *x = at<float>(arena, X), *w = at<float>(arena, W);
@@ -81,8 +68,7 @@ void micro(char *arena) {
   for (int c = 0; c < kCols; ++c) {
     g[c] = 0;
     for (int r = 0; r < kRows; ++r)
-      g[c] += 2 * (at<float>(arena, Pred)[r] - at<int64_t>(arena, Label)[r]) *
-              at<float>(arena, X)[r * kCols + c] / kRows;
+      g[c] += 2 * (at<float>(arena, Pred)[r] - at<int64_t>(arena, Label)[r]) * at<float>(arena, X)[r * kCols + c] / kRows;
   }
   const zccrt_part part = {Grad, Grad, kCols};
   zccrt_all_reduce_start(arena, 0, &part, 1, ZCCRT_F32, 1);
@@ -129,8 +115,7 @@ struct Tiny {
     program.micro = -1;
     program.seed = Seed;
     program.lr = Lr;
-    program.grad_norm = program.beta1 = program.loss_scale = program.overflow = program.skipped =
-        program.grad_squares = -1;
+    program.grad_norm = program.beta1 = program.loss_scale = program.overflow = program.skipped = program.grad_squares = -1;
     program.base_lr = 0.01;
     program.onnx = &piece;
     program.npieces = 1;
@@ -149,8 +134,7 @@ struct Tiny {
   zccrt_program program;
 };
 
-const std::vector<float> kX = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5,
-                               2, 4, 6, 8, 1, 0, 3, 3, 3, 5, 2, 9};
+const std::vector<float> kX = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 5, 2, 4, 6, 8, 1, 0, 3, 3, 3, 5, 2, 9};
 const std::vector<int64_t> kLabels = {1, 2, 3, 4, 5, 6, 7, 8};
 
 struct Data {
@@ -158,9 +142,7 @@ struct Data {
     writeFile(folder / "x.npy", npyHeader(ZCCRT_F32, {8, kCols}) + bytesOf(kX));
     writeFile(folder / "label.npy", npyHeader(ZCCRT_I64, {8}) + bytesOf(kLabels));
   }
-  std::string options() const {
-    return " --data=x=" + folder / "x.npy" + " --data=label=" + folder / "label.npy";
-  }
+  std::string options() const { return " --data=x=" + folder / "x.npy" + " --data=label=" + folder / "label.npy"; }
   Folder folder;
 };
 
@@ -196,20 +178,17 @@ std::vector<double> numbersOf(const std::string &log, const std::string &key) {
 }
 
 /// Runs the program in processes of its own: this test's binary, asked for the test Child.
-Result runTiny(const std::string &options, int mpirun = 0, const std::string &environment = "",
-               int compiledFor = 0) {
+Result runTiny(const std::string &options, int mpirun = 0, const std::string &environment = "", int compiledFor = 0) {
   char self[PATH_MAX] = {};
   EXPECT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
-  std::string command = environment + " ZCC_TEST_RANKS=" +
-                        std::to_string(compiledFor ? compiledFor : std::max(mpirun, 1)) +
+  std::string command = environment + " ZCC_TEST_RANKS=" + std::to_string(compiledFor ? compiledFor : std::max(mpirun, 1)) +
                         " ZCC_TEST_OPTIONS='" + options + "' ";
   if (mpirun)
     command += "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                "OMPI_MCA_rmaps_base_oversubscribe=1 "
                "timeout 60 mpirun -n " +
                std::to_string(mpirun) + " ";
-  return shell(command + quoted(self) +
-               " --gtest_also_run_disabled_tests --gtest_filter=Program.DISABLED_Child");
+  return shell(command + quoted(self) + " --gtest_also_run_disabled_tests --gtest_filter=Program.DISABLED_Child");
 }
 
 bool haveMpirun() { return shell("mpirun --version").status == 0; }
@@ -263,8 +242,7 @@ TEST(Program, StepsAllocateNothing) {
   GTEST_SKIP() << "sanitizers have operators new of their own";
 #endif
   Data d;
-  std::string options =
-      d.options() + " --steps=8 --shuffle --lr-schedule=linear --log=" + d.folder / "log";
+  std::string options = d.options() + " --steps=8 --shuffle --lr-schedule=linear --log=" + d.folder / "log";
   Result r = runTiny(options, 0, "ZCC_TEST_COUNT=1");
   EXPECT_EQ(r.status, 0) << r.err;
   if (!haveMpirun())
@@ -275,9 +253,8 @@ TEST(Program, StepsAllocateNothing) {
 
 TEST(Program, EpochsScheduleAndQuiet) {
   Data d;
-  Result r = runTiny(d.options() +
-                     " --quiet --epochs=2 --lr=0.1 --lr-schedule=cosine --warmup-steps=2 --log=" +
-                     d.folder / "log");
+  Result r =
+      runTiny(d.options() + " --quiet --epochs=2 --lr=0.1 --lr-schedule=cosine --warmup-steps=2 --log=" + d.folder / "log");
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.out.find("step"), std::string::npos);
   std::vector<double> lr = numbersOf(readFile(d.folder / "log"), "lr");
@@ -289,8 +266,7 @@ TEST(Program, EpochsScheduleAndQuiet) {
 
 TEST(Program, EvaluatesExportsAndWritesOutputs) {
   Data d;
-  Result r =
-      runTiny(d.options() + " --eval --outputs=" + d.folder / "o.npz --log=" + d.folder / "log");
+  Result r = runTiny(d.options() + " --eval --outputs=" + d.folder / "o.npz --log=" + d.folder / "log");
   ASSERT_EQ(r.status, 0) << r.err;
   std::vector<std::string> others;
   std::vector<Array> arrays = openNpz(d.folder / "o.npz", {"pred", "loss"}, others);
@@ -305,9 +281,8 @@ TEST(Program, EvaluatesExportsAndWritesOutputs) {
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(readFile(d.folder / "w.onnx"), "w=" + bytesOf(std::vector<float>(3, 0.5f)));
 
-  r = runTiny(d.options() + " --steps=4 --eval-every=2 --eval-data=x=" +
-              d.folder / "x.npy --eval-data=label=" + d.folder / "label.npy --export=" +
-              d.folder / "w.safetensors --log=" + d.folder / "log");
+  r = runTiny(d.options() + " --steps=4 --eval-every=2 --eval-data=x=" + d.folder / "x.npy --eval-data=label=" +
+              d.folder / "label.npy --export=" + d.folder / "w.safetensors --log=" + d.folder / "log");
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(numbersOf(readFile(d.folder / "log"), "eval_loss").size(), 2u);
   EXPECT_EQ(readFile(d.folder / "w.safetensors").substr(8, 15), R"({"__metadata__")");
@@ -321,28 +296,21 @@ TEST(Program, Errors) {
     EXPECT_EQ(countOf(r.err, "error:"), 1) << r.err;
     return r.err;
   };
-  EXPECT_CONTAINS(error(""), "tiny: error: no data for inputs 'x', which is float32 (2, 3) and 'label', which is int64 (2,); give");
+  EXPECT_CONTAINS(error(""),
+                  "tiny: error: no data for inputs 'x', which is float32 (2, 3) and 'label', which is int64 (2,); give");
   EXPECT_CONTAINS(error(d.options() + " --setps=1"), "did you mean '--steps'?");
-  EXPECT_CONTAINS(error(d.options() + " --steps=1 --log=/none/x"),
-                  "cannot write the log '/none/x': No such file");
-  EXPECT_CONTAINS(error(d.options() + " --steps=1 --export=/none/x.onnx"),
-                  "cannot write '/none/x.onnx': No such file");
-  EXPECT_CONTAINS(error(d.options() + " --eval --log=/dev/full"),
-                  "cannot write the log '/dev/full': No space left");
-  writeFile(d.folder / "label.npy",
-            npyHeader(ZCCRT_I64, {8}) + bytesOf(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 11}));
+  EXPECT_CONTAINS(error(d.options() + " --steps=1 --log=/none/x"), "cannot write the log '/none/x': No such file");
+  EXPECT_CONTAINS(error(d.options() + " --steps=1 --export=/none/x.onnx"), "cannot write '/none/x.onnx': No such file");
+  EXPECT_CONTAINS(error(d.options() + " --eval --log=/dev/full"), "cannot write the log '/dev/full': No space left");
+  writeFile(d.folder / "label.npy", npyHeader(ZCCRT_I64, {8}) + bytesOf(std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 11}));
   std::string text = error(d.options() + " --steps=9 --export=" + d.folder / "w.onnx");
-  EXPECT_CONTAINS(
-      text,
-      "step 3: input 'label', sample 7: value 11 is not in [0, 10), which node '/node' needs");
+  EXPECT_CONTAINS(text, "step 3: input 'label', sample 7: value 11 is not in [0, 10), which node '/node' needs");
   EXPECT_FALSE(std::filesystem::exists(d.folder / "w.onnx"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(d.folder.path), {}), 2);
   Result r = runTiny("--data=x=none.npy", 0, "", 4);
   EXPECT_EQ(r.status, 1);
-  EXPECT_CONTAINS(
-      r.err,
-      "compiled for 4 ranks, started with 1; start it with 'mpirun -n 4', or compile it for 1:\n"
-      "  zcc tiny.onnx -o tiny --ranks=1");
+  EXPECT_CONTAINS(r.err, "compiled for 4 ranks, started with 1; start it with 'mpirun -n 4', or compile it for 1:\n"
+                         "  zcc tiny.onnx -o tiny --ranks=1");
 }
 
 TEST(Program, RanksEqualALargerBatch) {
@@ -351,12 +319,9 @@ TEST(Program, RanksEqualALargerBatch) {
   Data d;
   for (int ranks : {2, 4})
     for (const char *path : {"", " --comm=mpi"}) {
-      Result r = runTiny(d.options() + path +
-                             " --steps=6 --outputs=" + d.folder / "o.npz --log=" + d.folder / "log",
-                         ranks);
+      Result r = runTiny(d.options() + path + " --steps=6 --outputs=" + d.folder / "o.npz --log=" + d.folder / "log", ranks);
       ASSERT_EQ(r.status, 0) << r.err;
-      std::vector<double> losses = numbersOf(readFile(d.folder / "log"), "loss"),
-                          expected = expectedLosses(ranks, 6);
+      std::vector<double> losses = numbersOf(readFile(d.folder / "log"), "loss"), expected = expectedLosses(ranks, 6);
       ASSERT_EQ(losses.size(), 6u);
       for (int i = 0; i < 6; ++i)
         EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]);
@@ -370,23 +335,18 @@ TEST(Program, ErrorsOfRanks) {
   if (!haveMpirun())
     GTEST_SKIP() << "no mpirun";
   Data d;
-  auto run = [&](const std::string &options, const std::string &environment = "",
-                 int compiledFor = 0) {
+  auto run = [&](const std::string &options, const std::string &environment = "", int compiledFor = 0) {
     Result r = runTiny(d.options() + options, 3, environment, compiledFor);
     EXPECT_NE(r.status, 0);
     EXPECT_NE(r.status, 124) << "it hangs";
     EXPECT_LE(countOf(r.err, "tiny: error:"), 1) << r.err;
     return r.err;
   };
-  EXPECT_CONTAINS(
-      run(" --steps=1", "", 2),
-      "compiled for 2 ranks, started with 3; start it with 'mpirun -n 2', or compile it "
-      "for 3:\n  zcc tiny.onnx -o tiny --ranks=3");
+  EXPECT_CONTAINS(run(" --steps=1", "", 2), "compiled for 2 ranks, started with 3; start it with 'mpirun -n 2', or compile it "
+                                            "for 3:\n  zcc tiny.onnx -o tiny --ranks=3");
   EXPECT_CONTAINS(run(" --stps=1"), "tiny: error: unknown option '--stps'");
-  EXPECT_CONTAINS(run(" --steps=1 --export=/none/w.onnx"),
-                  "tiny: error: rank 0: cannot write '/none/w.onnx'");
-  EXPECT_CONTAINS(run(" --steps=1", "ZCC_TEST_OTHER_HASH=1"),
-                  "rank 1 runs with another program than rank 0");
+  EXPECT_CONTAINS(run(" --steps=1 --export=/none/w.onnx"), "tiny: error: rank 0: cannot write '/none/w.onnx'");
+  EXPECT_CONTAINS(run(" --steps=1", "ZCC_TEST_OTHER_HASH=1"), "rank 1 runs with another program than rank 0");
   for (const char *path : {"", " --comm=mpi"}) {
     EXPECT_CONTAINS(run(" --steps=5" + std::string(path), "ZCC_TEST_MISBEHAVE=kernel"),
                     "tiny: error: rank 2, step 2: node '/layer/node': it went wrong 3 times");

@@ -31,9 +31,7 @@ public:
   std::string path;
 };
 
-inline void writeFile(const std::string &path, const std::string &bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
+inline void writeFile(const std::string &path, const std::string &bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
 inline std::string readFile(const std::string &path) {
   std::ostringstream s;
@@ -78,13 +76,11 @@ inline std::string failureOf(const std::function<void()> &f) {
   return "no failure";
 }
 
-#define EXPECT_FAILURE(code, part)                                                                 \
-  EXPECT_PRED_FORMAT2(testing::IsSubstring, part, ::runtimetest::failureOf([&] { code; }))
+#define EXPECT_FAILURE(code, part) EXPECT_PRED_FORMAT2(testing::IsSubstring, part, ::runtimetest::failureOf([&] { code; }))
 
 /// Runs f in `ranks` processes; each must end with status 0. A failure inside ends the process with
 /// status 1.
-inline void inProcesses(int ranks, const std::function<void(int)> &f,
-                        std::vector<int> expected = {}) {
+inline void inProcesses(int ranks, const std::function<void(int)> &f, std::vector<int> expected = {}) {
   std::vector<pid_t> pids;
   for (int r = 0; r < ranks; ++r) {
     pid_t pid = fork();

@@ -101,8 +101,7 @@ TEST(Scalar, BlocksOfManyValues) {
   std::vector<double> x(ScalarProgram::kBlock), y(ScalarProgram::kBlock);
   for (size_t i = 0; i < x.size(); ++i)
     x[i] = double(i);
-  auto p = llvm::cantFail(
-      ScalarProgram::compile(**parseScalar("x * x + 1"), {{"x", ScalarKind::Float}}));
+  auto p = llvm::cantFail(ScalarProgram::compile(**parseScalar("x * x + 1"), {{"x", ScalarKind::Float}}));
   p.run({x.data()}, y.data(), ScalarProgram::kBlock);
   p.run({x.data() + 8}, y.data(), 8); // a shorter block leaves the rest
   EXPECT_EQ(y[0], 65);

@@ -42,9 +42,7 @@ TEST(Schedule, CosineFollowsTheRecurrence) {
   double expected = lr;
   for (int t = 0; t <= length; ++t) {
     if (t > 0)
-      expected = (1 + std::cos(M_PI * t / length)) / (1 + std::cos(M_PI * (t - 1) / length)) *
-                     (expected - min) +
-                 min;
+      expected = (1 + std::cos(M_PI * t / length)) / (1 + std::cos(M_PI * (t - 1) / length)) * (expected - min) + min;
     EXPECT_NEAR(s.at(2 + t), expected, 1e-12);
   }
   EXPECT_DOUBLE_EQ(s.at(50), min);
@@ -65,8 +63,7 @@ Options parse(std::vector<std::string> words, zccrt_program p = {}) {
 } // namespace
 
 TEST(Options, Reads) {
-  Options o =
-      parse({"--data=a.npz", "--data", "x=b.npy", "--steps=7", "--lr", "1e-3", "--shuffle"});
+  Options o = parse({"--data=a.npz", "--data", "x=b.npy", "--steps=7", "--lr", "1e-3", "--shuffle"});
   ASSERT_EQ(o.data.npz.size(), 1u);
   ASSERT_EQ(o.data.npy.size(), 1u);
   EXPECT_EQ(o.data.npy[0].input, "x");

@@ -14,8 +14,7 @@ namespace {
 /// Builds a random function of two inputs.
 class Graph {
 public:
-  explicit Graph(unsigned seed)
-      : random(seed), fn(*module.addFunction("micro")), b(fn, nullptr, makeLoc("node")) {}
+  explicit Graph(unsigned seed) : random(seed), fn(*module.addFunction("micro")), b(fn, nullptr, makeLoc("node")) {}
 
   void grow(int nodes);
   Value *attention();
@@ -92,8 +91,7 @@ Value *Graph::view(Value *x) {
     d.insert(d.begin(), 1 + pick(2));
     return x->type.count() < 200
                ? b.make(ops::broadcast, {x},
-                        {{"dims", d.size() ? std::vector<int64_t>(d.begin(), d.end())
-                                           : std::vector<int64_t>{}}})
+                        {{"dims", d.size() ? std::vector<int64_t>(d.begin(), d.end()) : std::vector<int64_t>{}}})
                : x;
   case 3:
     return n && d[axis] > 1 ? b.slice(x, axis, pick(2), d[axis], 1 + pick(2)) : x;
@@ -119,8 +117,7 @@ Value *Graph::row(Value *x) {
   case 1:
     return b.make(ops::softmax, {x}, {{"axis", axis}});
   case 2: {
-    Value *mean = b.make(
-        ops::div, {b.reduceSum(b.make(ops::mul, {x, x}), {axis}), b.scalar(extent, Elem::F32)});
+    Value *mean = b.make(ops::div, {b.reduceSum(b.make(ops::mul, {x, x}), {axis}), b.scalar(extent, Elem::F32)});
     return b.expr("x / sqrt(m + 0.00001)", {{"x", x}, {"m", mean}});
   }
   default: {
@@ -168,8 +165,7 @@ Value *Graph::attention() {
     return b.reshape(b.expand(one, {2, heads / group, group, t, d}), {2, heads, t, d});
   };
   k = repeat(k), v = repeat(v);
-  Value *kt = pick(2) ? b.swapLast(k)
-                      : b.reshape(b.swapLast(b.reshape(k, {2 * heads, t, d})), {2, heads, d, t});
+  Value *kt = pick(2) ? b.swapLast(k) : b.reshape(b.swapLast(b.reshape(k, {2 * heads, t, d})), {2, heads, d, t});
   Value *half = b.scalar(0.5, Elem::F32);
   int scaling = pick(4);
   if (scaling == 0)
@@ -179,14 +175,11 @@ Value *Graph::attention() {
     x = b.make(ops::mul, {half, x});
   if (scaling == 2)
     x = b.make(ops::div, {x, b.scalar(3, Elem::F32)});
-  Value *i = b.make(ops::iota, {},
-                    {{"dims", std::vector<int64_t>{s, 1}}, {"axis", int64_t(0)}, {"elem", "i64"}});
-  Value *j = b.make(ops::iota, {},
-                    {{"dims", std::vector<int64_t>{1, t}}, {"axis", int64_t(1)}, {"elem", "i64"}});
+  Value *i = b.make(ops::iota, {}, {{"dims", std::vector<int64_t>{s, 1}}, {"axis", int64_t(0)}, {"elem", "i64"}});
+  Value *j = b.make(ops::iota, {}, {{"dims", std::vector<int64_t>{1, t}}, {"axis", int64_t(1)}, {"elem", "i64"}});
   Value *last = b.make(ops::add, {i, b.scalar(t - s, Elem::I64)});
   Value *keep = b.make(ops::le, {j, pick(2) ? last : i});
-  Value *given =
-      b.make(ops::gt, {fn.addArg("m", Type(Elem::F32, {2, 1, 1, t})), b.scalar(0, Elem::F32)});
+  Value *given = b.make(ops::gt, {fn.addArg("m", Type(Elem::F32, {2, 1, 1, t})), b.scalar(0, Elem::F32)});
   bool finite = pick(2);
   if (finite) // a row that is masked everywhere is then an average, which rounding decides
     given = b.make(ops::or_, {given, b.make(ops::eq, {j, b.scalar(0, Elem::I64)})});
@@ -244,10 +237,8 @@ static void expectSame(Module &m, unsigned seed) {
     ASSERT_TRUE(want[r].type == got[r].type);
     for (size_t e = 0; e < want[r].f.size(); ++e) {
       double a = want[r].f[e], d = got[r].f[e];
-      bool same =
-          a == d || (std::isnan(a) && std::isnan(d)) || std::abs(a - d) <= 1e-6 * (1 + std::abs(a));
-      ASSERT_TRUE(same) << "result " << r << " element " << e << ": " << a << " became " << d
-                        << "\n"
+      bool same = a == d || (std::isnan(a) && std::isnan(d)) || std::abs(a - d) <= 1e-6 * (1 + std::abs(a));
+      ASSERT_TRUE(same) << "result " << r << " element " << e << ": " << a << " became " << d << "\n"
                         << toText(*before) << toText(m);
     }
   }

@@ -1,6 +1,6 @@
 // What the text form and the verifier do with modules that no text can say, and with text that says nonsense.
-#include "ir/Builder.h"
 #include "ir/Text.h"
+#include "ir/Builder.h"
 #include "ir/Verifier.h"
 #include "gtest/gtest.h"
 #include <random>
@@ -92,8 +92,8 @@ TEST(Parser, SurvivesDamage) {
   auto whole = parse(kText);
   ASSERT_TRUE(bool(whole)) << llvm::toString(whole.takeError());
   constexpr int kRounds = 2000;
-  constexpr const char *kPieces[] = {"9223372036854775807", "-1", "0",  "[",  "]", "{", "}", "%x",
-                                     "\"",                  "_",  "/2", "+2", ":", "=", ",", "@host"};
+  constexpr const char *kPieces[] = {
+      "9223372036854775807", "-1", "0", "[", "]", "{", "}", "%x", "\"", "_", "/2", "+2", ":", "=", ",", "@host"};
   std::mt19937 random(1);
   testing::internal::CaptureStderr();
   int parsed = 0;
@@ -101,10 +101,18 @@ TEST(Parser, SurvivesDamage) {
     std::string s = kText;
     size_t at = random() % s.size();
     switch (random() % 4) {
-    case 0: s.erase(at, 1 + random() % 8); break;
-    case 1: s.insert(at, kPieces[random() % std::size(kPieces)]); break;
-    case 2: s[at] = char(random()); break;
-    default: s.insert(at, s.substr(random() % s.size(), random() % 60)); break;
+    case 0:
+      s.erase(at, 1 + random() % 8);
+      break;
+    case 1:
+      s.insert(at, kPieces[random() % std::size(kPieces)]);
+      break;
+    case 2:
+      s[at] = char(random());
+      break;
+    default:
+      s.insert(at, s.substr(random() % s.size(), random() % 60));
+      break;
     }
     auto m = parse(s);
     if (!m) {

@@ -38,12 +38,9 @@ template <typename F, typename G> void expectWithin(double most, F f, G exact, f
   EXPECT_LE(worst, most) << "at " << at;
 }
 
-#define EXPECT_ULPS(NAME, MOST)                                                                    \
-  expectWithin(                                                                                    \
-      MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); })
-#define EXPECT_ULPS_UP_TO(NAME, MOST, LIMIT)                                                       \
-  expectWithin(                                                                                    \
-      MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); }, LIMIT)
+#define EXPECT_ULPS(NAME, MOST) expectWithin(MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); })
+#define EXPECT_ULPS_UP_TO(NAME, MOST, LIMIT)                                                                                     \
+  expectWithin(MOST, [](float x) { return v##NAME(x); }, [](double x) { return std::NAME(x); }, LIMIT)
 
 TEST(VecMath, LargestErrors) {
   EXPECT_ULPS(exp, 1.0);
@@ -55,8 +52,7 @@ TEST(VecMath, LargestErrors) {
   EXPECT_ULPS_UP_TO(sin, 0.51, 3e13f);
   EXPECT_ULPS_UP_TO(cos, 0.51, 3e13f);
   EXPECT_ULPS_UP_TO(tan, 0.51, 3e13f);
-  expectWithin(
-      2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
+  expectWithin(2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
 }
 
 TEST(VecMath, Powers) {
@@ -90,8 +86,7 @@ TEST(VecMath, PowerOfSpecialValues) {
       float got = vpow(x, y);
       double want = std::pow(double(x), double(y));
       EXPECT_LE(ulps(got, want), 0.51) << x << " to the " << y;
-      EXPECT_EQ(want == 0 && std::signbit(got), want == 0 && std::signbit(want))
-          << x << " to the " << y;
+      EXPECT_EQ(want == 0 && std::signbit(got), want == 0 && std::signbit(want)) << x << " to the " << y;
     }
 }
 

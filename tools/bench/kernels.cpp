@@ -142,23 +142,16 @@ static void attention(const char *name, Dims q, int64_t causal) {
   report(std::string("attention:") + name, {f.ms(), g.ms()});
 }
 
-static void convolution(const char *name, Dims x, int64_t filters, int64_t k, int64_t s,
-                        int64_t p) {
+static void convolution(const char *name, Dims x, int64_t filters, int64_t k, int64_t s, int64_t p) {
   int64_t out = (x[2] + 2 * p - k) / s + 1;
   Dims w{filters, x[1], k, k}, y{x[0], filters, out, out};
   auto time = [&](const char *kernel, const Dims &a, const Dims &b, const Dims &r) {
     Call c(kernel);
-    c.add(a)
-        .add(b)
-        .results()
-        .add(r)
-        .ints("strides", {s, s})
-        .ints("pads_lo", {p, p})
-        .ints("pads_hi", {p, p});
+    c.add(a).add(b).results().add(r).ints("strides", {s, s}).ints("pads_lo", {p, p}).ints("pads_hi", {p, p});
     return c.ms();
   };
-  report(std::string("conv:") + name, {time("conv", x, w, y), time("conv_grad_input", y, w, x),
-                                       time("conv_grad_weight", x, y, w)});
+  report(std::string("conv:") + name,
+         {time("conv", x, w, y), time("conv_grad_input", y, w, x), time("conv_grad_weight", x, y, w)});
 }
 
 int main() {

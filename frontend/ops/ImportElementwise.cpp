@@ -1,0 +1,242 @@
+// Elementwise operators without a counterpart of ours: mostly activations, which are expressions of
+// what there is.
+#include "frontend/Importer.h"
+#include "frontend/onnx/SourceLoc.h"
+#include <cmath>
+
+using namespace zcc;
+
+namespace {
+
+// ---- several of ours, or one of several
+
+/// Folded from the left: Max, Min, Sum of any number of operands.
+template <const OpDef &Op> Val chain(NodeImport &n) {
+  Val r = n.in(0);
+  for (unsigned i = 1; i < n.inputs(); ++i)
+    r = n.e(Op, r, n.in(i));
+  return r;
+}
+template <const OpDef &Op> void variadic(NodeImport &n) { n.out(chain<Op>(n)); }
+
+/// Max and Min. torch.clamp by a number comes as one of them, too, and like Clip has no gradient at the bound.
+template <const OpDef &Op, const OpDef &Reaches> void extremum(NodeImport &n) {
+  auto fx = fxNodeOf(n.node);
+  if (!fx || !llvm::StringRef(fx->target).starts_with("aten.clamp.") || n.inputs() != 2 || n.in(1).rank() != 0 ||
+      !Emitter::tensorOf(n.in(1)))
+    return n.out(chain<Op>(n));
+  Val x = n.in(0), bound = n.in(1);
+  n.out(n.e.select(n.e(Reaches, x, bound), bound, x));
+}
+
+void mean(NodeImport &n) {
+  Val s = chain<ops::add>(n);
+  n.out(n.e.div(s, n.e.like(n.inputs(), s)));
+}
+
+void pow(NodeImport &n) {
+  Val x = n.in(0), y = n.in(1);
+  if (!x.isFloat() && y.isFloat()) // computed in floating point, then rounded toward zero
+    return n.out(n.e.cast(n.e(ops::pow, n.e.cast(x, y.elem()), y), x.elem()));
+  n.out(n.e(ops::pow, x, n.e.cast(y, x.elem())));
+}
+
+void mod(NodeImport &n) {
+  bool c = n.i("fmod") != 0;
+  n.out(n.e(c ? ops::fmod : ops::mod, n.in(0), n.in(1)));
+}
+
+void bitShift(NodeImport &n) { n.out(n.e(n.s("direction") == "LEFT" ? ops::shift_left : ops::shift_right, n.in(0), n.in(1))); }
+
+void isInf(NodeImport &n) {
+  Val x = n.in(0), r = n.e(ops::isinf, x);
+  if (!n.i("detect_negative", 1))
+    r = n.e(ops::and_, r, n.e(ops::gt, x, n.e.like(0, x)));
+  if (!n.i("detect_positive", 1))
+    r = n.e(ops::and_, r, n.e(ops::lt, x, n.e.like(0, x)));
+  n.out(r);
+}
+
+void cast(NodeImport &n) {
+  n.ignore({"saturate", "round_mode"}); // only for 8-bit floats, which are refused
+  int to = int(n.i("to"));
+  auto elem = elemFromOnnx(to);
+  if (!elem)
+    unsupported("element type " + onnxTypeName(to));
+  n.out(n.e.cast(n.in(0), *elem));
+}
+
+void castLike(NodeImport &n) {
+  n.ignore({"saturate", "round_mode"});
+  n.out(n.e.cast(n.in(0), n.in(1).elem()));
+}
+
+/// Between integers of one size a conversion keeps the bits.
+void bitCast(NodeImport &n) {
+  Val x = n.in(0);
+  auto elem = elemFromOnnx(int(n.i("to")));
+  if (!elem)
+    unsupported("element type " + onnxTypeName(int(n.i("to"))));
+  if (elemBytes(*elem) != elemBytes(x.elem()))
+    invalid("the elements of " + x.type.str() + " and " + elemName(*elem) + " differ in size");
+  Type to = x.type;
+  to.elem = *elem;
+  if (const Tensor *t = x.known ? Emitter::tensorOf(x) : nullptr)
+    return n.out(Emitter::known(tensorFromBytes(to, tensorToBytes(*t))));
+  bool isOfFloats = to.elem != x.elem() && (x.isFloat() || isFloat(to.elem));
+  if ((isOfFloats && elemBytes(to.elem) < 4) || (to.elem != x.elem() && to.elem == Elem::Bool))
+    unsupported("the bits of " + elemName(x.elem()) + " as " + elemName(to.elem));
+  n.out(isOfFloats ? n.e.emit(ops::bit_cast, {x}, {{"to", elemName(to.elem).str()}}) : n.e.cast(x, to.elem));
+}
+
+/// Tensor.detach is an Identity in ONNX; PyTorch's default exporter, unoptimised, says so in the
+/// node's metadata.
+void identity(NodeImport &n) {
+  Val x = n.in(0);
+  auto fx = n.graph.training() && !x.list && x.isFloat() ? fxNodeOf(n.node) : std::nullopt;
+  bool stops = fx && llvm::StringRef(fx->target).starts_with("aten.detach");
+  n.out(stops ? n.e(ops::stop_gradient, x) : x);
+}
+
+/// No gradient at the bounds themselves, as torch.clamp, relu6 and hardtanh have it.
+void clip(NodeImport &n) {
+  Val x = n.in(0), y = x;
+  if (n.has(2))
+    y = n.e.select(n.e(ops::ge, y, n.in(2)), n.e.expand(n.in(2), {}), y);
+  if (n.has(1))
+    y = n.e.select(n.e(ops::le, x, n.in(1)), n.e.expand(n.in(1), {}), y);
+  if (n.has(1) && n.has(2)) // where the bounds cross, the upper one wins
+    y = n.e(ops::min, y, n.in(2));
+  n.out(y);
+}
+
+// ---- activations
+
+Val positive(Emitter &e, const Val &x) { return e(ops::gt, x, e.like(0, x)); }
+Val zero(Emitter &e, const Val &x) { return e.like(0, x); }
+/// exp(x) - 1 for x <= 0, without overflow elsewhere; the whole gradient at 0, as PyTorch has it.
+Val expm1Negative(Emitter &e, const Val &x) { return e(ops::expm1, e.select(positive(e, x), zero(e, x), x)); }
+
+void leakyRelu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.out(e.select(positive(e, x), x, e.mul(x, n.f("alpha", 0.01))));
+}
+
+/// The slope broadcasts to the right (ONNX); PyTorch's has been given its axes by the exporter.
+void prelu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.out(e.select(positive(e, x), x, e.mul(x, n.in(1))));
+}
+
+void elu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.out(e.select(positive(e, x), x, e.mul(expm1Negative(e, x), n.f("alpha", 1))));
+}
+
+void celu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  double alpha = n.f("alpha", 1);
+  n.out(e.select(positive(e, x), x, e.mul(expm1Negative(e, e.mul(x, 1 / alpha)), alpha)));
+}
+
+void selu(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  double alpha = n.f("alpha", 1.67326319217681884765625), gamma = n.f("gamma", 1.05070102214813232421875);
+  n.out(e.select(positive(e, x), e.mul(x, gamma), e.mul(expm1Negative(e, x), alpha * gamma)));
+}
+
+Val hardSigmoidOf(Emitter &e, const Val &x, double alpha, double beta) {
+  Val y = e.add(e.mul(x, alpha), beta);
+  Val one = e.like(1, x);
+  return e.select(e(ops::le, y, zero(e, y)), zero(e, y), e.select(e(ops::ge, y, one), one, y));
+}
+
+void hardSigmoid(NodeImport &n) {
+  double alpha = n.f("alpha", 0.2);
+  if (std::abs(alpha - 1.0 / 6) < 1e-7) // PyTorch's, printed as a float
+    alpha = 1.0 / 6;
+  n.out(hardSigmoidOf(n.e, n.in(0), alpha, n.f("beta", 0.5)));
+}
+
+void hardSwish(NodeImport &n) { n.out(n.e.mul(n.in(0), hardSigmoidOf(n.e, n.in(0), 1.0 / 6, 0.5))); }
+
+void thresholdedRelu(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.select(n.e(ops::gt, x, n.e.like(n.f("alpha", 1), x)), x, zero(n.e, x)));
+}
+
+void softsign(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.div(x, n.e.add(n.e(ops::abs, x), 1)));
+}
+
+void gelu(NodeImport &n) { n.out(n.e(n.s("approximate", "none") == "tanh" ? ops::gelu_tanh : ops::gelu, n.in(0))); }
+
+void mish(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.e.mul(x, n.e(ops::tanh, n.e(ops::softplus, x))));
+}
+
+Val swishOf(Emitter &e, const Val &x, double alpha) {
+  return alpha == 1 ? e(ops::silu, x) : e.mul(x, e(ops::sigmoid, e.mul(x, alpha)));
+}
+
+void swish(NodeImport &n) { n.out(swishOf(n.e, n.in(0), n.f("alpha", 1))); }
+
+void swiGlu(NodeImport &n) { n.out(n.e.mul(swishOf(n.e, n.in(0), n.f("alpha", 1)), n.in(1))); }
+
+void shrink(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  double lambda = n.f("lambd", 0.5), bias = n.f("bias", 0);
+  Val high = e(ops::gt, x, e.like(lambda, x)), low = e(ops::lt, x, e.like(-lambda, x));
+  n.out(e.select(low, e.add(x, bias), e.select(high, e.add(x, -bias), zero(e, x))));
+}
+
+/// Equal of booleans is not exclusive or.
+void equal(NodeImport &n) {
+  Val a = n.in(0), b = n.in(1);
+  if (a.elem() == Elem::Bool)
+    return n.out(n.e(ops::not_, n.e(ops::xor_, a, b)));
+  n.out(n.e(ops::eq, a, b));
+}
+
+const OnnxOp kOps[] = {
+    {"Pow", pow},
+    {"Mod", mod},
+    {"Max", extremum<ops::max, ops::le>},
+    {"Min", extremum<ops::min, ops::ge>},
+    {"Sum", variadic<ops::add>},
+    {"Mean", mean},
+    {"IsInf", isInf},
+    {"Equal", equal},
+    {"BitShift", bitShift},
+    {"Cast", cast},
+    {"CastLike", castLike},
+    {"BitCast", bitCast},
+    {"Identity", identity},
+    {"Clip", clip},
+    {"LeakyRelu", leakyRelu},
+    {"PRelu", prelu},
+    {"Elu", elu},
+    {"Celu", celu},
+    {"Selu", selu},
+    {"HardSigmoid", hardSigmoid},
+    {"HardSwish", hardSwish},
+    {"ThresholdedRelu", thresholdedRelu},
+    {"Softsign", softsign},
+    {"Gelu", gelu},
+    {"Mish", mish},
+    {"Swish", swish},
+    {"SwiGLU", swiGlu},
+    {"Shrink", shrink},
+};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::elementwiseOps() { return kOps; }

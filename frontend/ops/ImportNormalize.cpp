@@ -1,0 +1,206 @@
+// Softmax and normalisations. BatchNormalization in training form updates its running statistics.
+#include "frontend/Importer.h"
+#include "frontend/onnx/SourceLoc.h"
+#include "onnx.pb.h"
+
+using namespace zcc;
+using llvm::ArrayRef;
+
+namespace {
+
+template <const OpDef &Op> void softmax(NodeImport &n) {
+  Val x = n.in(0);
+  if (n.opset >= 13) // the node's own
+    return n.out(n.e.emit(Op, {x}, {{"axis", normalAxis(n.i("axis", -1), x.rank())}}));
+  int64_t axis = n.i("axis", 1); // older: over all axes from this one on
+  axis = axis < 0 ? axis + x.rank() : axis;
+  if (axis < 0 || axis > x.rank())
+    invalid("axis " + llvm::Twine(axis) + " of " + x.type.str());
+  Val flat = n.e.reshape(x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))});
+  n.out(n.e.reshape(n.e.emit(Op, {flat}, {{"axis", int64_t(1)}}), x.dims()));
+}
+
+void layerNorm(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  n.ignore({"stash_type"}); // ours is computed in f32 at least
+  int64_t axis = normalAxis(n.i("axis", -1), x.rank());
+  Vals operands{x, n.optional(1), n.optional(2)};
+  Vals r = e.emitAll(ops::layer_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}});
+  for (unsigned i = 0; i < 3; ++i)
+    n.out(i, r[i]);
+}
+
+void rmsNorm(NodeImport &n) {
+  Val x = n.in(0);
+  n.ignore({"stash_type"});
+  int64_t axis = normalAxis(n.i("axis", -1), x.rank());
+  n.out(n.e.emit(ops::rms_norm, {x, n.optional(1)}, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
+}
+
+/// ONNX Runtime's name for RMSNormalization, in the standard domain; its second result is the
+/// reciprocal deviation.
+void simplifiedNorm(NodeImport &n) {
+  rmsNorm(n);
+  if (!n.wants(1))
+    return;
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  Dims axes = allAxes(normalAxis(n.i("axis", -1), x.rank()), x.rank());
+  n.out(1, e(ops::rsqrt, e.add(e.mean(e.mul(x, x), axes), n.f("epsilon", 1e-5))));
+}
+
+/// A vector per channel against [N, C, ...].
+Val perChannel(Emitter &e, const Val &v, int64_t rank) {
+  Dims d(rank, 1);
+  d[1] = v.count();
+  return e.reshape(v, d);
+}
+
+Val scaled(Emitter &e, const Val &x, const Val &scale, const Val &bias) {
+  return e.add(e.mul(x, perChannel(e, scale, x.rank())), perChannel(e, bias, x.rank()));
+}
+
+/// Normalises over everything behind the first two axes of [N, groups, ...].
+Val normalizeGroups(Emitter &e, const Val &x, int64_t groups, double eps) {
+  Val flat = e.reshape(x, {x.dim(0), groups, x.count() / std::max<int64_t>(1, x.dim(0) * groups)});
+  Val y = e.emitAll(ops::layer_norm, {flat, Val(), Val()}, {{"axis", int64_t(2)}, {"eps", eps}})[0];
+  return e.reshape(y, x.dims());
+}
+
+void instanceNorm(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(scaled(n.e, normalizeGroups(n.e, x, x.dim(1), n.f("epsilon", 1e-5)), n.in(1), n.in(2)));
+}
+
+void groupNorm(NodeImport &n) {
+  Val x = n.in(0);
+  n.ignore({"stash_type"});
+  int64_t groups = n.i("num_groups");
+  if (groups < 1 || x.rank() < 3 || x.dim(1) % groups)
+    invalid(llvm::Twine(groups) + " groups of the channels of " + x.type.str());
+  n.out(scaled(n.e, normalizeGroups(n.e, x, groups, n.f("epsilon", 1e-5)), n.in(1), n.in(2)));
+}
+
+// ---- BatchNormalization
+
+/// Whether the node normalises by the batch in @micro.
+bool trainsStatistics(NodeImport &n) {
+  // Five results mean training, in files of newer opsets too, which have no such form.
+  bool inFile = n.i("training_mode", 0) != 0 || n.outputs() > (n.opset < 14 ? 1u : 3u);
+  // A graph whose results are the new statistics asks for them, in evaluation too.
+  if (inFile && llvm::any_of(n.graph.file.graph().output(), [&](auto &o) {
+        return (n.wants(1) && o.name() == n.node.output(1)) || (n.wants(2) && o.name() == n.node.output(2));
+      }))
+    return true;
+  if (!n.graph.training())
+    return false;
+  switch (n.graph.options.batchNorm) {
+  case ImportOptions::Train:
+    return true;
+  case ImportOptions::Frozen:
+    return false;
+  case ImportOptions::AsInFile:
+    break;
+  }
+  if (inFile)
+    return true;
+  // PyTorch's default exporter writes inference form even from a model in training mode:
+  // _native_batch_norm_legit_functional(input, weight, bias, mean, var, training, momentum, eps).
+  auto training = fxArgument(n.node, "aten._native_batch_norm_legit_functional.", 5);
+  if (training && *training != "False") {
+    n.graph.remarkOnce("BatchNormalization normalises by the batch: the model was exported in training mode, its "
+                       "nodes only look like inference (--batch-norm=frozen keeps the file's statistics)");
+    return true;
+  }
+  n.graph.warnOnce("BatchNormalization is in inference form in this file and keeps its statistics; "
+                   "--batch-norm=train normalises by the batch and updates them");
+  return false;
+}
+
+/// running * momentum + batch * (1 - momentum), in training written at every micro-batch.
+Val updateStatistic(NodeImport &n, unsigned input, const Val &batch, double momentum) {
+  Emitter &e = n.e;
+  Val running = n.in(input);
+  Val next = e.add(e.mul(running, momentum), e.mul(e.cast(batch, running.elem()), 1 - momentum));
+  // A constant has nowhere to be updated; one that --train names is updated by the optimizer.
+  if (n.graph.training() && running.value && running.value->isGlobal() &&
+      static_cast<GlobalValue *>(running.value)->role == GlobalValue::State)
+    e.emitAll(ops::assign, {running, next});
+  return next;
+}
+
+void batchNorm(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0), scale = n.in(1), bias = n.in(2), mean = n.in(3), var = n.in(4);
+  double eps = n.f("epsilon", 1e-5), momentum = n.f("momentum", 0.9);
+  n.ignore({"spatial"}); // gone since opset 9, and 1 before
+  bool train = trainsStatistics(n);
+  n.ignore({"training_mode"});
+  if (!train) {
+    Val rstd = e(ops::rsqrt, e.add(var, eps));
+    Val factor = e.mul(scale, rstd);
+    n.out(0, scaled(e, x, factor, e.sub(bias, e.mul(mean, factor))));
+    for (unsigned i = 1; i < n.outputs(); ++i) // the last two are gone since opset 14
+      n.out(i, i % 2 ? mean : var);
+    return;
+  }
+  Vals r = e.emitAll(ops::batch_norm, {x, scale, bias}, {{"eps", eps}});
+  double count = double(x.count()) / double(x.dim(1));
+  // PyTorch's running variance is unbiased, and its files mean that; ONNX's own is biased.
+  bool unbiased = n.graph.file.isFromPyTorch() && count > 1;
+  Val variance = unbiased ? e.mul(r[2], count / (count - 1)) : r[2];
+  n.out(0, r[0]);
+  n.out(1, updateStatistic(n, 3, r[1], momentum));
+  n.out(2, updateStatistic(n, 4, variance, momentum));
+  for (unsigned i = 3; i < n.outputs(); ++i) // saved for the backward, until opset 14
+    n.out(i, r[i - 2]);
+}
+
+// ---- rarer ones
+
+/// x / (bias + alpha/size * sum of squares over neighbouring channels)^beta
+void lrn(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  int64_t size = n.i("size"), before = (size - 1) / 2, channels = x.dim(1);
+  Dims lo(x.rank(), 0), hi(x.rank(), 0);
+  lo[1] = before;
+  hi[1] = size - 1 - before;
+  Val padded = e.pad(e.mul(x, x), lo, hi), sum;
+  for (int64_t i = 0; i < size; ++i) {
+    Val part = e.slice(padded, 1, i, i + channels);
+    sum = sum ? e.add(sum, part) : part;
+  }
+  Val base = e.add(e.mul(sum, n.f("alpha", 1e-4) / double(size)), n.f("bias", 1));
+  n.out(e.mul(x, e(ops::pow, base, e.like(-n.f("beta", 0.75), x))));
+}
+
+void meanVariance(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0);
+  auto axes = n.ints("axes");
+  if (axes.empty())
+    axes = {0, 2, 3};
+  Dims a = normalAxes(axes, x.rank());
+  Val centred = e.sub(x, e.mean(x, a));
+  Val deviation = e(ops::sqrt, e.mean(e.mul(centred, centred), a));
+  n.out(e.div(centred, e.add(deviation, 1e-9)));
+}
+
+const OnnxOp kOps[] = {
+    {"Softmax", alongAxis<softmax<ops::softmax>>},
+    {"LogSoftmax", alongAxis<softmax<ops::log_softmax>>},
+    {"LayerNormalization", layerNorm},
+    {"RMSNormalization", rmsNorm},
+    {"InstanceNormalization", instanceNorm},
+    {"GroupNormalization", groupNorm},
+    {"BatchNormalization", batchNorm},
+    {"LRN", lrn},
+    {"MeanVarianceNormalization", meanVariance},
+    {"SimplifiedLayerNormalization", simplifiedNorm},
+};
+
+} // namespace
+
+ArrayRef<OnnxOp> zcc::normalizeOps() { return kOps; }

@@ -1,0 +1,76 @@
+// Random draws. All are counter-based, new at every step; a node's own `seed` gives way to the
+// run's.
+#include "frontend/Importer.h"
+
+using namespace zcc;
+
+namespace {
+
+/// In training: 0 with probability `ratio`, else scaled up. In evaluation, and with ratio 0,
+/// nothing happens.
+void dropout(NodeImport &n) {
+  Emitter &e = n.e;
+  n.ignore({"seed"});
+  Val x = n.in(0);
+  double ratio = n.has(1) ? Emitter::asFloat(n.in(1), "ratios") : 0.5;
+  // Absent, `training_mode` is false; before opset 12 there was none, and only training exports had
+  // the node.
+  bool inFile = n.has(2) ? Emitter::asInt(n.in(2), "training modes") != 0 : n.opset < 12;
+  if (!n.graph.training() || !inFile || ratio == 0) {
+    n.out(0, x);
+    if (n.wants(1))
+      n.out(1, e.expand(Emitter::number(1, Elem::Bool), x.dims()));
+    return;
+  }
+  Val keep = e(ops::ge, n.graph.random(ops::random_uniform, x.dims(), Elem::F32), Emitter::number(ratio, Elem::F32));
+  n.out(0, e.select(keep, e.mul(x, ratio < 1 ? 1 / (1 - ratio) : 0), e.like(0, x)));
+  n.out(1, keep);
+}
+
+Elem elemOf(NodeImport &n, Elem otherwise) {
+  if (!n.hasAttr("dtype"))
+    return otherwise;
+  auto elem = elemFromOnnx(int(n.i("dtype")));
+  if (!elem || !isFloat(*elem))
+    unsupported("element type " + onnxTypeName(int(n.i("dtype"))));
+  return *elem;
+}
+
+Val draw(NodeImport &n, const OpDef &op, llvm::ArrayRef<int64_t> dims, Elem elem) {
+  n.ignore({"seed"});
+  Val u = n.e.cast(n.graph.random(op, dims, Elem::F32), elem);
+  if (&op == &ops::random_uniform) {
+    double low = n.f("low", 0), high = n.f("high", 1);
+    return n.e.add(n.e.mul(u, high - low), low);
+  }
+  return n.e.add(n.e.mul(u, n.f("scale", 1)), n.f("mean", 0));
+}
+
+template <const OpDef &Op> void random(NodeImport &n) {
+  auto dims = n.ints("shape");
+  n.out(draw(n, Op, dims, elemOf(n, Elem::F32)));
+}
+
+template <const OpDef &Op> void randomLike(NodeImport &n) { n.out(draw(n, Op, n.in(0).dims(), elemOf(n, n.in(0).elem()))); }
+
+void bernoulli(NodeImport &n) {
+  n.ignore({"seed"});
+  Val p = n.in(0), u = n.graph.random(ops::random_uniform, p.dims(), Elem::F32);
+  Elem to = p.elem();
+  if (n.hasAttr("dtype"))
+    to = elemFromOnnx(int(n.i("dtype"))).value_or(to);
+  n.out(n.e.cast(n.e(ops::lt, u, n.e.cast(p, Elem::F32)), to));
+}
+
+const OnnxOp kOps[] = {
+    {"Dropout", dropout},
+    {"RandomUniform", random<ops::random_uniform>},
+    {"RandomNormal", random<ops::random_normal>},
+    {"RandomUniformLike", randomLike<ops::random_uniform>},
+    {"RandomNormalLike", randomLike<ops::random_normal>},
+    {"Bernoulli", bernoulli},
+};
+
+} // namespace
+
+llvm::ArrayRef<OnnxOp> zcc::randomOps() { return kOps; }

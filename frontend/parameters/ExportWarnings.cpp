@@ -1,0 +1,159 @@
+// What the exporter lost or changed: warnings by name, with the export line that avoids it.
+#include "frontend/parameters/Decision.h"
+#include "onnx.pb.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace zcc;
+using llvm::StringRef;
+
+std::string zcc::exportHint() {
+  return "export with torch.onnx.export(..., dynamo=True, optimize=False), or with dynamo=False, "
+         "do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING";
+}
+
+/// "3 parameters of the model are".
+static std::string parametersAre(size_t n) {
+  return n == 1 ? "1 parameter of the model is" : std::to_string(n) + " parameters of the model are";
+}
+
+/// Whether a submodule of its module has a parameter of the same last name: "head.bias" beside
+/// "head.decoder.bias".
+bool Decision::isAliasOf(StringRef parameter) const {
+  auto [module, leaf] = parameter.rsplit('.');
+  for (const Fact &f : facts_) {
+    StringRef name = f.source->name;
+    if (name.starts_with((module + ".").str()) && name.ends_with(("." + leaf).str()) && name != parameter)
+      return true;
+  }
+  return false;
+}
+
+/// Warns of Tensor.detach that the exporter's optimiser dropped as an identity: other nodes' metadata still name it.
+void Decision::warnAboutDetach() {
+  llvm::StringSet<> made, dropped;
+  for (auto &n : file_.graph().node())
+    for (auto &o : n.output())
+      made.insert(o);
+  auto isDropped = [&](StringRef name) {
+    StringRef rest = name;
+    return rest.consume_front("detach") && (rest.empty() || rest.front() == '_') &&
+           llvm::all_of(rest.ltrim('_'), llvm::isDigit) && !made.contains(name);
+  };
+  std::string first;
+  for (auto &n : file_.graph().node())
+    if (auto fx = fxNodeOf(n))
+      for (const std::string &name : fx->names)
+        if (isDropped(name) && dropped.insert(name).second && first.empty())
+          first = n.name();
+  if (!dropped.empty())
+    warn("the exporter dropped " + std::to_string(dropped.size()) + " Tensor.detach (first before '" + first +
+         "'), so that gradients flow where PyTorch stops them; export with "
+         "torch.onnx.export(..., dynamo=True, optimize=False)");
+}
+
+/// Slices of parameters that the exporter's optimizer folded, though it uses the whole elsewhere.
+void Decision::findParts() {
+  for (Fact &f : facts_) {
+    if (!f.isOpen || f.role != Parameter::Constant)
+      continue;
+    auto whole = llvm::find_if(
+        facts_, [&](const Fact &g) { return g.role == Parameter::Trained && !g.isAnonymous && isPartOf(*f.source, *g.source); });
+    if (whole == facts_.end())
+      continue;
+    f.isOpen = false; // stands for nothing else
+    f.evidence = "a part of " + whole->source->name;
+    parts_.push_back({f.source, whole->source});
+  }
+}
+
+void Decision::warnAboutParts() {
+  for (auto [part, whole] : parts_)
+    if (out_.use(part->name).parameter->role == Parameter::Constant &&
+        out_.use(whole->name).parameter->role == Parameter::Trained)
+      warn("'" + part->name + "' " + part->type().str() + " has the values of a part of '" + whole->name +
+           "', and stays as it is while that is trained; " + exportHint());
+}
+
+/// Whether the exporter computed the number from a parameter of the module that uses it: exp(logit_scale).
+bool Decision::isFoldedNumber(const Fact &f) const {
+  StringRef base = StringRef(f.source->name).rtrim("0123456789");
+  base.consume_back("_");
+  static const llvm::StringSet<> made{"zeros", "ones",       "full",      "arange",   "scalar_tensor",
+                                      "empty", "zeros_like", "ones_like", "full_like"};
+  if (f.role != Parameter::Constant || !f.isAnonymous || f.source->count() != 1 || !f.source->elem || !isFloat(*f.source->elem) ||
+      made.contains(base))
+    return false;
+  return llvm::any_of(evidence_.uses(f.source->name), [&](auto &u) {
+    auto fx = fxNodeOf(*u.node);
+    return fx && llvm::is_contained(fx->names, f.source->name) && // a result of the program's
+           !evidence_.lostNear(u, Evidence::Near::SameModule).empty();
+  });
+}
+
+/// "'node_conv2d_3' in 'layer1.0.conv1'".
+static std::string quoted(const onnx_pb::NodeProto &n) {
+  auto scope = scopeOf(n);
+  return "'" + n.name() + (scope && !scope->empty() ? "' in '" + *scope + "'" : "'");
+}
+
+void Decision::warnAboutFolded(llvm::ArrayRef<std::string> convolutions, const std::string &more) {
+  if (!convolutions.empty())
+    warn("BatchNormalization is folded into " + std::to_string(convolutions.size()) +
+         (convolutions.size() == 1 ? " convolution (" : " convolutions (first ") + convolutions[0] +
+         "): the batch's statistics cannot be used and its own parameters are gone" + more + "; " + exportHint());
+}
+
+void Decision::warnAboutLosses() {
+  warnAboutTorchScript();
+  if (!evidence_.hasFx)
+    return;
+  warnAboutDetach();
+  warnAboutParts();
+  if (!computed_.empty())
+    warn("what the exporter computed from parameters is trained and exported in their place: " + listed(computed_) + "; " +
+         exportHint());
+  llvm::StringSet<> have;
+  for (auto &p : out_.all_)
+    have.insert(p->name);
+  for (Fact &f : facts_)
+    for (const std::string &m : f.meanings)
+      have.insert(m);
+  std::vector<std::string> folded, dropped;
+  for (auto &n : file_.graph().node()) {
+    auto fx = fxNodeOf(n);
+    if (!fx)
+      continue;
+    bool isFold = StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
+    if (isFold && !llvm::is_contained(folded, quoted(n)))
+      folded.push_back(quoted(n));
+    if (isFold)
+      continue;
+    for (const std::string &p : evidence_.parametersOf(*fx))
+      if (!have.contains(p) && !llvm::is_contained(dropped, p))
+        dropped.push_back(p);
+  }
+  warnAboutFolded(folded);
+  // What was merged with an equal computation leaves no trace but its name among the program's
+  // inputs.
+  std::vector<std::string> merged;
+  for (const std::string &p : evidence_.lost())
+    if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
+      merged.push_back(p);
+  bool mayBeMissed =
+      !out_.splits_.empty() || !dropped.empty() || llvm::any_of(facts_, [&](const Fact &f) { return isFoldedNumber(f); });
+  if (!merged.empty() && mayBeMissed)
+    warn(parametersAre(merged.size()) +
+         " not in the file, unused, folded into a constant or merged with "
+         "equal ones: " +
+         listed(merged) + "; " + exportHint());
+  else if (!merged.empty())
+    remark("not in the file, unused or another name of a shared one: " + llvm::join(merged, ", "));
+  // Weights that went into LSTM's packed form are still there, under other names.
+  bool packed = llvm::any_of(file_.graph().node(),
+                             [](auto &n) { return n.op_type() == "LSTM" || n.op_type() == "GRU" || n.op_type() == "RNN"; });
+  if (!dropped.empty() && !packed)
+    warn(parametersAre(dropped.size()) +
+         " not in the file (the exporter drops what is all "
+         "zeros, for example) and are not trained: " +
+         listed(dropped) + "; " + exportHint());
+}

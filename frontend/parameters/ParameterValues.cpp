@@ -1,0 +1,166 @@
+// What the values of an initializer say about it.
+#include "frontend/parameters/Decision.h"
+#include <cmath>
+
+using namespace zcc;
+using llvm::StringRef;
+
+constexpr int64_t kMostBytes = int64_t(256) << 20; ///< nothing larger is looked into
+
+/// Its elements; nullopt if they are not in the file or too many.
+std::optional<std::vector<double>> Decision::valuesOf(const Initializer &t) const {
+  if (t.place == Initializer::Missing || t.bytes > kMostBytes || !t.elem)
+    return std::nullopt;
+  auto bytes = file_.read(t);
+  if (!bytes) {
+    llvm::consumeError(bytes.takeError());
+    return std::nullopt;
+  }
+  return tensorFromBytes(t.type(), *bytes).f;
+}
+
+/// Whether it has values that only masks have.
+bool Decision::isMask(const Initializer &t) const {
+  auto v = valuesOf(t);
+  constexpr double kMasking = -1e30; // finfo(float32).min and -inf; no weight is there
+  return v && llvm::any_of(*v, [](double x) { return x <= kMasking; });
+}
+
+/// The first of its elements; nullopt as in valuesOf.
+std::optional<std::vector<double>> Decision::firstValuesOf(const Initializer &t, int64_t count) const {
+  Initializer head = t;
+  head.dims = {count};
+  if (t.elem) {
+    head.bytes = count * elemBytes(*t.elem);
+    head.data = t.data.substr(0, size_t(head.bytes));
+  }
+  return valuesOf(head);
+}
+
+/// How near each row's pairs of elements `distance` apart are to sine and cosine of an angle.
+static Decision::Likeness likenessOf(llvm::ArrayRef<double> values, int64_t columns, int64_t distance) {
+  constexpr double kRounding = 1e-3; // of 16-bit tables too
+  constexpr double kMeanNear = 0.1, kWorstNear = 0.5;
+  double sum = 0, worst = 0;
+  int64_t zeroRows = 0, pairs = 0;
+  for (; !values.empty(); values = values.drop_front(size_t(columns))) {
+    auto row = values.take_front(size_t(columns));
+    if (llvm::all_of(row, [](double x) { return x == 0; })) { // of padding, or of a class token
+      ++zeroRows;
+      continue;
+    }
+    for (int64_t i = 0; i < columns; ++i) {
+      if (i % (2 * distance) >= distance)
+        continue;
+      double s = row[size_t(i)], c = row[size_t(i + distance)], off = std::abs(s * s + c * c - 1);
+      sum += off;
+      worst = std::max(worst, off);
+      ++pairs;
+    }
+  }
+  if (!pairs || zeroRows > 1 || !(worst <= kWorstNear) || !(sum <= kMeanNear * double(pairs)))
+    return Decision::Likeness::None;
+  return worst <= kRounding ? Decision::Likeness::Exact : Decision::Likeness::Near;
+}
+
+/// Whether each row along the last axis is sines and cosines of the same angles: in turn, one half
+/// after the other, or so in each half (positions along two axes). These are the fixed positions of
+/// "Attention Is All You Need", section 3.5.
+Decision::Likeness Decision::sinusoidal(const Initializer &t) const {
+  constexpr int64_t kFewestRows = 4, kFewestColumns = 4;
+  int64_t columns = t.dims.size() < 2 ? 0 : t.dims.back();
+  if (columns < kFewestColumns || columns % 2 || t.count() / columns < kFewestRows)
+    return Likeness::None;
+  auto best = [&](llvm::ArrayRef<double> values) {
+    Likeness r = Likeness::None;
+    for (int64_t distance : {int64_t(1), columns / 2, columns / 4})
+      if (columns % (2 * distance) == 0)
+        r = std::max(r, likenessOf(values, columns, distance));
+    return r;
+  };
+  auto head = firstValuesOf(t, kFewestRows * columns); // settles it for nearly all weights
+  if (!head || best(*head) == Likeness::None)
+    return Likeness::None;
+  auto values = valuesOf(t);
+  return values && !hasFewValues(t) ? best(*values) : Likeness::None;
+}
+
+/// Whether it is a list that rises or falls all the way: noise levels of diffusion, frequencies, distances. Weights may
+/// start so, too (decays of state spaces).
+bool Decision::isSchedule(const Initializer &t) const {
+  constexpr int64_t kFewest = 8;
+  if (t.dims.size() != 1 || t.count() < kFewest)
+    return false;
+  auto v = valuesOf(t);
+  if (!v)
+    return false;
+  auto any = [&](auto compare) { return std::adjacent_find(v->begin(), v->end(), compare) != v->end(); };
+  return !any(std::greater_equal<double>()) || !any(std::less_equal<double>());
+}
+
+/// Whether it holds two different numbers at most: ones, zeros, or a mask of 0 and -100.
+bool Decision::hasFewValues(const Initializer &t) const {
+  std::vector<double> seen;
+  auto v = valuesOf(t);
+  if (!v)
+    return false;
+  for (double x : *v)
+    if (!llvm::is_contained(seen, x)) {
+      seen.push_back(x);
+      if (seen.size() > 2)
+        return false;
+    }
+  return true;
+}
+
+/// Whether it is one row of the batch over and over, which the exporter expanded.
+bool Decision::repeatsRows(const Initializer &t) const {
+  if (t.dims.size() < 2 || t.dims[0] < 2)
+    return false;
+  auto bytes = file_.read(t);
+  if (!bytes) {
+    llvm::consumeError(bytes.takeError());
+    return false;
+  }
+  size_t row = bytes->size() / size_t(t.dims[0]);
+  return StringRef(*bytes).drop_front(row) == StringRef(*bytes).drop_back(row); // each row equals the next
+}
+
+/// Whether it is what a slice or an index of constants along one axis takes of another, axes of 1 aside.
+bool Decision::isPartOf(const Initializer &part, const Initializer &whole) const {
+  if (part.elem != whole.elem || part.count() >= whole.count() || part.bytes > kMostBytes || whole.bytes > kMostBytes ||
+      part.place == Initializer::Missing || whole.place == Initializer::Missing)
+    return false;
+  auto withoutOnes = [](Dims d) {
+    llvm::erase_if(d, [](int64_t n) { return n == 1; });
+    return d;
+  };
+  std::optional<std::string> p, w; // read where shapes fit
+  int64_t inner = elemBytes(*whole.elem);
+  for (size_t axis = whole.dims.size(); axis-- > 0; inner *= whole.dims[axis]) {
+    Dims d = whole.dims;
+    int64_t extent = d[axis], taken = part.count() * extent / whole.count();
+    d[axis] = taken;
+    if (taken < 1 || taken == extent || withoutOnes(d) != withoutOnes(part.dims))
+      continue;
+    if (!p) {
+      auto a = file_.read(part), b = file_.read(whole);
+      if (!a || !b) {
+        llvm::consumeError(a.takeError());
+        llvm::consumeError(b.takeError());
+        return false;
+      }
+      p = std::move(*a);
+      w = std::move(*b);
+    }
+    int64_t outer = int64_t(w->size()) / (extent * inner), piece = taken * inner;
+    for (int64_t first = 0; first + taken <= extent; ++first) {
+      bool isEqual = true;
+      for (int64_t o = 0; isEqual && o < outer; ++o)
+        isEqual = !memcmp(&(*p)[size_t(o * piece)], &(*w)[size_t((o * extent + first) * inner)], size_t(piece));
+      if (isEqual)
+        return true;
+    }
+  }
+  return false;
+}

@@ -1,0 +1,76 @@
+// The groups that become kernels, and an order of groups and other nodes that keeps every dependence.
+#pragma once
+
+#include "passes/fuse/GroupOrder.h"
+#include "passes/fuse/KernelShape.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include <memory>
+#include <vector>
+
+namespace zcc {
+
+/// A set of nodes that run together, or one node that is not generated.
+struct FuseGroup {
+  std::vector<Node *> nodes; ///< in order of definition
+  bool isKernel = false;
+  std::optional<KernelShape> shape; ///< if isKernel
+  Trunks::Contact contact{};
+  uint64_t label = 0; ///< of GroupOrder, with the neighbours
+  FuseGroup *prev = nullptr, *next = nullptr;
+  FuseGroup *place = nullptr; ///< an empty group of the order, farther down, where it will stand
+
+  bool contains(const Node *n) const;
+  /// The members, and the reshapes that lead from one member to another.
+  std::vector<Node *> withReshapes() const;
+  /// Members' values that something outside reads.
+  std::vector<Value *> outputs() const;
+  /// Values that members read and that no member or inner reshape makes.
+  std::vector<Value *> inputs() const;
+};
+
+/// What a value is a reshape of.
+Value *behindReshapes(Value *v);
+
+class FuseGroups {
+public:
+  explicit FuseGroups(Function &f);
+  /// Joins each operator with the groups of its producers where they share loops.
+  void grow();
+  /// Joins reductions that read the same tensor in the same loops.
+  void joinSiblings();
+  /// Clones cheap members into the groups that read them, where that saves storing their value.
+  void recomputeCheap();
+  /// Brings the function's nodes into the groups' order and returns it.
+  std::vector<FuseGroup *> order();
+
+private:
+  Function &f;
+  std::vector<std::unique_ptr<FuseGroup>> groups;
+  GroupOrder sequence; ///< a topological order
+  llvm::DenseMap<const Node *, FuseGroup *> groupOf;
+  llvm::DenseMap<const Node *, unsigned> index;
+  std::vector<const Node *> byIndex;
+  /// Dependences through memory, and the same from the other end.
+  llvm::DenseMap<const Node *, std::vector<Node *>> after, followers;
+  llvm::DenseSet<const Value *> results; ///< of the function
+  std::unique_ptr<Trunks> trunks;
+  llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
+
+  void addMemoryDependences();
+  void dependOn(Node *n, Node *earlier);
+  void findTrunks();
+  FuseGroup *single(Node *n);
+  bool hasForward(const FuseGroup &g) const;
+  bool join(FuseGroup *a, FuseGroup *b);
+  bool isSeenBetween(const FuseGroup &a, const FuseGroup &b) const;
+  void forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const;
+  void forSources(const FuseGroup &g, llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const;
+  FuseGroup *joinSibling(FuseGroup *g, size_t &looks);
+  bool bringTogether(FuseGroup *a, FuseGroup *b);
+  void settle();
+  bool recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);
+};
+
+} // namespace zcc

@@ -1,0 +1,42 @@
+// The loops that a group of elementwise operators and reductions can share: one iteration domain, at most
+// one set of reduced axes. Fuse asks whether a group has such loops; the emitter prints them.
+#pragma once
+
+#include "ir/Graph.h"
+#include "llvm/ADT/DenseMap.h"
+#include <optional>
+
+namespace zcc {
+
+/// How a value of the kernel depends on the domain.
+enum class Extent { Full, Reduced };
+
+struct KernelShape {
+  /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced.
+  enum Form { Pointwise, Row, Column, Total } form = Pointwise;
+  Dims dims;                                    ///< the domain: the common refinement of all members' shapes, without axes of 1
+  std::vector<bool> reduced;                    ///< per axis
+  llvm::DenseMap<const Node *, Extent> extents; ///< of each member's results
+  /// The pass over the row in which a member can first be computed: 0, or one behind the reductions it needs.
+  llvm::DenseMap<const Node *, int> phases;
+
+  int64_t count() const { return elementCount(dims); }
+  int64_t keptCount() const;
+};
+
+/// Whether a node's code is generated: elementwise, a reduction, or a reshape inside a group.
+bool isGenerated(const Node &n);
+/// The dims a member iterates over: its result's, or a reduction's operand's; of a shard what this rank holds.
+Dims iterationDims(const Node &n);
+
+/// The shared loops of `nodes` (in order of definition), or nullopt if there are none.
+std::optional<KernelShape> kernelShape(llvm::ArrayRef<Node *> nodes);
+
+/// Strides over the domain with which `user` (a member) reads an operand whose elements lie at `strides` over `dims`;
+/// nullopt if they do not exist.
+std::optional<Dims> domainStrides(const KernelShape &s, const Node &user, llvm::ArrayRef<int64_t> dims,
+                                  llvm::ArrayRef<int64_t> strides);
+/// Strides over the domain of a dense tensor that holds a member's result.
+Dims resultStrides(const KernelShape &s, const Node &member);
+
+} // namespace zcc

@@ -1,0 +1,77 @@
+// Which values need memory, and from which node to which. Nodes are numbered in the order of their
+// function, from 0.
+#pragma once
+
+#include "ir/Graph.h"
+#include "ir/View.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/MapVector.h"
+
+namespace zcc {
+
+/// Looks through views, `wait` and `addend` down to the value whose memory is read: a result of a
+/// node that writes memory of its own (for a collective, the result of its `start`), an argument,
+/// or a global. nullopt if the elements do not lie at constant strides.
+std::optional<View> storageOf(Value *v);
+/// Whether the results of a node have memory of their own.
+bool ownsMemory(const Node &n);
+/// Pairs of result and operand of a node: the result may be written over the operand, element by
+/// element, when nobody reads the operand afterwards.
+std::vector<std::pair<unsigned, unsigned>> inplacePairs(const Node &n);
+
+/// First and last node that needs a value's memory, both included. Arguments live from -1; results
+/// of the function live to the number of its nodes.
+struct Lifetime {
+  int first = 0, last = 0;
+  bool overlaps(const Lifetime &o) const { return first <= o.last && o.first <= last; }
+};
+
+struct Liveness {
+  llvm::DenseMap<const Node *, int> number;
+  llvm::MapVector<Value *, Lifetime> values; ///< arguments, and results of nodes that own memory
+
+  /// Every node that reads a value or a view of it, with its number (`start` reads until it is
+  /// waited for; nullptr: a result of the function). Globals too.
+  llvm::DenseMap<const Value *, std::vector<std::pair<const Node *, int>>> reads;
+  /// The `assign` nodes of the function, by the global they write.
+  llvm::DenseMap<const Value *, std::vector<const Node *>> writes;
+};
+/// An error where a value is read through a view that has no strides, or where a view of a global
+/// is read after the global is assigned (the emitted program would see the new value).
+llvm::Expected<Liveness> computeLiveness(const Function &f);
+
+/// Whether nobody but `n` reads `v` at `n` or after it.
+bool isLastReader(const Liveness &l, const Value *v, const Node &n);
+/// Whether `n` reads `v` at most through operands that its result may be written over, element by
+/// element.
+bool readsInPlaceOnly(const Node &n, unsigned result, const Value *v);
+
+/// Bytes live at each node of a planned function: values, workspaces; globals and arguments are not
+/// counted.
+std::vector<int64_t> liveBytes(const Function &f, const Liveness &l);
+
+/// Where element 0 of a value lies in the arena, in bytes: in the iteration at slice t of a scan, at offset + t * step.
+struct Place {
+  int64_t offset = -1, step = 0;
+  bool operator==(const Place &o) const { return offset == o.offset && step == o.step; }
+};
+/// Of a value that a planned function uses, through views; offset -1 if it has none.
+Place placeOf(const Function &f, Value *v);
+/// Its offset alone.
+int64_t plannedOffset(const Function &f, Value *v);
+/// Names of the module attributes with the offsets of a function's arguments, and with their steps.
+std::string argOffsetsAttr(const Function &f);
+std::string argStepsAttr(const Function &f);
+
+/// Where the arguments of a body lie, and where it leaves its results: in memory of the node that names it.
+Place argPlace(const Node &caller, unsigned arg);
+Place resultPlace(const Node &caller, unsigned result);
+/// The values of a body that may be made right where results are left, with the result's number: nobody reads there any
+/// more, and no other body has to be told a moving place.
+llvm::MapVector<Value *, unsigned> producedInPlace(const Function &body, const Node &caller, const Liveness &l);
+
+/// Rule V7: values whose lifetimes overlap have memory of their own, unless one is written in place
+/// of the other.
+llvm::Error verifyPlan(const Module &m);
+
+} // namespace zcc

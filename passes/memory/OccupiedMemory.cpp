@@ -1,0 +1,85 @@
+#include "passes/memory/OccupiedMemory.h"
+#include "ir/Steps.h"
+#include <algorithm>
+
+using namespace zcc;
+
+static unsigned treeSize(int times) {
+  unsigned leaves = 1;
+  while (leaves < unsigned(std::max(times, 1)))
+    leaves *= 2;
+  return 2 * leaves;
+}
+
+OccupiedMemory::OccupiedMemory(int times) : times_(std::max(times, 1)), segments_(treeSize(times)) {}
+
+void OccupiedMemory::insert(Intervals &set, int64_t begin, int64_t end) {
+  auto next = set.upper_bound(begin);
+  if (next != set.begin() && std::prev(next)->second >= begin) {
+    --next;
+    begin = next->first;
+  }
+  while (next != set.end() && next->first <= end) {
+    end = std::max(end, next->second);
+    next = set.erase(next);
+  }
+  set.emplace_hint(next, begin, end);
+}
+
+void OccupiedMemory::add(unsigned segment, int from, int to, int first, int last, int64_t begin, int64_t end) {
+  ++steps;
+  if (last < from || to < first)
+    return;
+  Segment &s = segments_[segment];
+  insert(s.ever, begin, end);
+  if (first <= from && to <= last) {
+    insert(s.always, begin, end);
+    return;
+  }
+  int middle = from + (to - from) / 2;
+  add(2 * segment, from, middle, first, last, begin, end);
+  add(2 * segment + 1, middle + 1, to, first, last, begin, end);
+}
+
+void OccupiedMemory::add(int first, int last, int64_t begin, int64_t end) {
+  if (begin < end)
+    add(1, 0, times_ - 1, first, last, begin, end);
+}
+
+/// The sets that hold, together, what is taken at some time from `first` to `last`.
+void OccupiedMemory::collect(unsigned segment, int from, int to, int first, int last, std::vector<const Intervals *> &out) const {
+  const Segment &s = segments_[segment];
+  if (last < from || to < first || s.ever.empty())
+    return;
+  if (first <= from && to <= last) {
+    out.push_back(&s.ever);
+    return;
+  }
+  if (!s.always.empty())
+    out.push_back(&s.always);
+  int middle = from + (to - from) / 2;
+  collect(2 * segment, from, middle, first, last, out);
+  collect(2 * segment + 1, middle + 1, to, first, last, out);
+}
+
+int64_t OccupiedMemory::lowestFree(int first, int last, int64_t bytes) const {
+  std::vector<const Intervals *> sets;
+  collect(1, 0, times_ - 1, first, last, sets);
+  int64_t at = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const Intervals *set : sets)
+      for (auto i = set->upper_bound(at);;) {
+        ++steps;
+        // The interval that `at` lies in, or the next one.
+        if (i != set->begin() && std::prev(i)->second > at)
+          --i;
+        if (i == set->end() || i->first >= at + bytes)
+          break;
+        at = i->second;
+        moved = true;
+        ++i;
+      }
+  }
+  return at;
+}

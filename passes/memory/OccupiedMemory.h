@@ -1,0 +1,37 @@
+// Which bytes are taken at which time: intervals of offsets, each for an interval of nodes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace zcc {
+
+/// A segment tree over time. A query looks at a logarithmic number of sets of disjoint, merged intervals, however much lies
+/// beside one another at a time.
+class OccupiedMemory {
+public:
+  /// Times are 0 .. times - 1.
+  explicit OccupiedMemory(int times);
+  /// Takes [begin, end) from time `first` to `last`, both included.
+  void add(int first, int last, int64_t begin, int64_t end);
+  /// The lowest offset at which `bytes` are free all the time from `first` to `last`.
+  int64_t lowestFree(int first, int last, int64_t bytes) const;
+
+private:
+  /// Disjoint intervals that do not touch: begin -> end.
+  using Intervals = std::map<int64_t, int64_t>;
+  struct Segment {
+    Intervals always; ///< taken at all times of the segment
+    Intervals ever;   ///< taken at some of them
+  };
+
+  int times_;
+  std::vector<Segment> segments_; ///< a heap: the halves of segment i are 2 * i and 2 * i + 1
+
+  static void insert(Intervals &set, int64_t begin, int64_t end);
+  void add(unsigned segment, int from, int to, int first, int last, int64_t begin, int64_t end);
+  void collect(unsigned segment, int from, int to, int first, int last, std::vector<const Intervals *> &out) const;
+};
+
+} // namespace zcc

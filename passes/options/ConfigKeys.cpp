@@ -1,0 +1,126 @@
+// The table of keys and what their values may be.
+#include "passes/options/ConfigResolver.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/raw_ostream.h"
+#include <charconv>
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::json::Value;
+
+// ---- the table
+
+llvm::ArrayRef<ConfigKey> zcc::configKeys() {
+#define ZCC_KEY(SECTION, NAME, OF, TYPE, DEFAULT, TREATMENT, TARGET, WHY)                                                        \
+  {SECTION, NAME, OF, KeyType::TYPE, DEFAULT, Treatment::TREATMENT, TARGET, WHY},
+  static constexpr ConfigKey keys[] = {
+#include "passes/options/ConfigKeys.def"
+  };
+#undef ZCC_KEY
+  return keys;
+}
+
+std::string zcc::joinPath(StringRef section, StringRef name) {
+  return section.empty() ? name.str() : (section + "." + name).str();
+}
+
+std::string ConfigKey::path() const { return joinPath(section, name); }
+
+bool ConfigKey::isOf(StringRef type) const { return !*of || llvm::is_contained(llvm::split(of, ' '), type); }
+
+const ConfigKey *zcc::findKey(StringRef section, StringRef name, StringRef type) {
+  for (const ConfigKey &k : configKeys())
+    if (section == k.section && name == k.name && k.isOf(type))
+      return &k;
+  return nullptr;
+}
+
+// ---- values as text
+
+static std::string shortest(double v) {
+  char s[32];
+  return {s, std::to_chars(s, s + sizeof s, v).ptr};
+}
+
+std::string zcc::flagText(const Value &v) {
+  if (auto b = v.getAsBoolean())
+    return *b ? "on" : "off";
+  if (auto i = v.getAsInteger())
+    return std::to_string(*i);
+  if (auto d = v.getAsNumber())
+    return shortest(*d);
+  if (auto s = v.getAsString())
+    return s->str();
+  std::string list;
+  if (const auto *a = v.getAsArray())
+    for (const Value &e : *a)
+      list += (list.empty() ? "" : ",") + flagText(e);
+  return list;
+}
+
+/// A value as JSON; numbers in their shortest form.
+std::string zcc::jsonText(const Value &v) {
+  if (v.kind() == Value::Number)
+    return flagText(v);
+  std::string s;
+  llvm::raw_string_ostream(s) << v;
+  return s;
+}
+
+Value zcc::defaultOf(const ConfigKey &k) { return llvm::cantFail(llvm::json::parse(k.otherwise)); }
+
+static bool isSame(const Value &a, const Value &b) {
+  auto x = a.getAsNumber(), y = b.getAsNumber();
+  return x && y ? *x == *y : a == b;
+}
+
+std::optional<bool> zcc::truthOf(const Value *v) {
+  if (!v)
+    return std::nullopt;
+  if (auto i = v->getAsInteger(); i && (*i == 0 || *i == 1))
+    return *i == 1;
+  return v->getAsBoolean();
+}
+
+/// Null where a type or a default allows it.
+static bool allowsNull(const ConfigKey &k) { return StringRef(k.otherwise) == "null" || k.type == KeyType::Fp32; }
+
+const char *zcc::expectedInstead(const ConfigKey &k, const Value &v) {
+  auto text = v.getAsString();
+  if (v.getAsNull() && allowsNull(k))
+    return nullptr;
+  switch (k.type) {
+  case KeyType::Bool:
+    return v.getAsBoolean() ? nullptr : "true or false";
+  case KeyType::Int:
+    return v.getAsInteger() ? nullptr : "an integer";
+  case KeyType::Number:
+    return v.getAsNumber() ? nullptr : "a number";
+  case KeyType::String:
+    return text ? nullptr : "a string";
+  case KeyType::Array:
+    return v.getAsArray() ? nullptr : "a list";
+  case KeyType::Object:
+    return v.getAsObject() ? nullptr : "an object";
+  case KeyType::Fp32:
+    return text && llvm::is_contained({"fp32", "fp16", "bf16"}, text->lower()) ? nullptr : "fp32, fp16 or bf16";
+  case KeyType::Mean:
+    return text && (text->lower() == "mean" || text->lower() == "sum") ? nullptr : "mean or sum";
+  case KeyType::Betas: {
+    const auto *a = v.getAsArray();
+    return a && a->size() == 2 && (*a)[0].getAsNumber() && (*a)[1].getAsNumber() ? nullptr : "a list of two numbers";
+  }
+  case KeyType::Warmup:
+    return text && (*text == "log" || *text == "linear") ? nullptr : "log or linear";
+  }
+  llvm_unreachable("a type of keys");
+}
+
+bool zcc::isDefault(const ConfigKey &k, const Value &v) {
+  if (v.getAsNull() || isSame(v, defaultOf(k)))
+    return true;
+  auto text = v.getAsString();
+  if (k.type == KeyType::Fp32 || k.type == KeyType::Mean)
+    return text && (text->lower() == "fp32" || text->lower() == "mean");
+  return false;
+}

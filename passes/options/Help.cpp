@@ -1,0 +1,152 @@
+// --help, --help-ops and --help-passes.
+#include "ir/Op.h"
+#include "ir/Text.h"
+#include "passes/options/Flags.h"
+#include "passes/options/PassOptions.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace zcc;
+using llvm::StringRef;
+namespace cl = llvm::cl;
+
+static cl::opt<bool> helpOps("help-ops", cl::desc("print the table of operators"), cl::cat(optionCategory()));
+static cl::opt<bool> helpPasses("help-passes", cl::desc("print the table of passes"), cl::cat(optionCategory()));
+static std::string helpOverview; // not empty: --help is given
+
+bool zcc::noteHelp(int argc, const char *const *argv, StringRef overview) {
+  bool asked = std::any_of(argv + 1, argv + argc, [](StringRef a) { return a == "--help" || a == "-help" || a == "-h"; });
+  if (asked)
+    helpOverview = overview.str();
+  return asked;
+}
+
+// ---- tables
+
+/// Where the code of an operator comes from.
+static std::string kernelOf(const OpDef &op) {
+  return op.kernel      ? std::string("library, zccrt_cpu_") + op.kernel
+         : op.scalar    ? std::string("generated from ") + op.scalar
+         : op.expand    ? "generated from a body of primitives"
+         : op.reduction ? "generated reduction"
+         : op.view      ? "none, a view"
+         : op.leaf      ? "none, a part of its readers' kernels"
+                        : "emitted with the schedule";
+}
+
+static void printOps() {
+  for (const OpDef *op : allOps()) {
+    llvm::outs() << op->name << ": " << op->summary << '\n';
+    llvm::ListSeparator sep, comma;
+    llvm::outs() << "    operands:";
+    for (unsigned i = 0; i < op->numOperandDefs(); ++i) {
+      int flags = op->operands[i].flags;
+      llvm::outs() << (i ? ", " : " ") << op->operands[i].name << (flags & OperandDef::Optional ? "?" : "")
+                   << (flags & OperandDef::Variadic ? "..." : "");
+    }
+    if (!op->numOperandDefs())
+      llvm::outs() << " none";
+    llvm::outs() << '\n';
+    for (const AttrDef &a : op->attrs)
+      if (a.name) {
+        llvm::outs() << "    " << a.name << " : " << kindName(a.kind);
+        if (a.otherwise)
+          llvm::outs() << " = " << (*a.otherwise ? a.otherwise : "\"\"");
+        llvm::outs() << '\n';
+      }
+    llvm::outs() << "    gradient: "
+                 << (op->noGrad ? "none, " + std::string(op->noGrad)
+                     : op->grad ? "expression " + std::string(op->grad)
+                                : std::string("rule"))
+                 << "\n    kernel: " << kernelOf(*op) << '\n';
+  }
+}
+
+static std::string propertyList(uint32_t bits) {
+  std::string s;
+  for (unsigned i = 0; i < propertyNames().size(); ++i)
+    if (bits >> i & 1)
+      s += (s.empty() ? "" : ", ") + std::string(propertyNames()[i]);
+  return s.empty() ? "-" : s;
+}
+
+static void printPasses() {
+  llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", "pass", "requires", "provides", "");
+  for (const PassDef &p : allPasses())
+    llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", p.name, propertyList(p.needs), propertyList(p.provides),
+                                  p.summary);
+}
+
+// ---- --help
+
+/// The options by what they are for, in the order of the help.
+static constexpr std::pair<const char *, const char *> kGroups[] = {
+    {"what is made", "o bundle emit target march threads ranks plan check"},
+    {"the model", "loss dim init batch-norm train freeze tie untie config"},
+    {"the optimizer", "optimizer lr weight-decay betas eps momentum nesterov bias-correction cycle-momentum lr-decay "
+                      "initial-accumulator-value max-coeff min-coeff param-group"},
+    {"batches, gradients and precision", "grad-accum clip-grad-norm dtype loss-scale initial-scale-power "
+                                         "loss-scale-window loss-scale-hysteresis min-loss-scale "
+                                         "check-grad-overflow"},
+    {"ZeRO", "zero overlap prefetch reduce-bucket-size allgather-bucket-size param-persistence-threshold "
+             "max-live-parameters max-reuse-distance"},
+    {"looking inside", "help-ops help-passes print-memory print-ir-before print-ir-after print-ir-after-all "
+                       "print-ir-after-change print-ir-tree-dir print-locs stop-after disable-pass time-passes "
+                       "verify-each verify-roundtrip"}};
+
+/// One option: "  --lr=X    learning rate (default: ...)".
+static void printOption(StringRef name, const cl::Option &o) {
+  std::string left = (name.size() == 1 ? "-" : "--") + name.str();
+  if (!o.ValueStr.empty())
+    left += o.getValueExpectedFlag() == cl::ValueOptional ? "[=" + o.ValueStr.str() + "]"
+            : name.size() == 1                            ? " " + o.ValueStr.str()
+                                                          : "=" + o.ValueStr.str();
+  constexpr size_t kWidth = 34;
+  llvm::outs() << "  " << left;
+  if (left.size() >= kWidth)
+    llvm::outs() << '\n' << std::string(kWidth + 2, ' ');
+  else
+    llvm::outs() << std::string(kWidth - left.size(), ' ');
+  llvm::outs() << o.HelpStr;
+  // Options that take one value are strings; what their help does not say of the default is said here.
+  bool isText = o.getNumOccurrencesFlag() == cl::Optional && o.getValueExpectedFlag() == cl::ValueRequired;
+  if (isText && !o.HelpStr.contains("(default:"))
+    if (auto &value = static_cast<const cl::opt<std::string> &>(o).getDefault(); value.hasValue() && !value.getValue().empty())
+      llvm::outs() << " (default: " << value.getValue() << ")";
+  llvm::outs() << '\n';
+}
+
+static void printHelp() {
+  StringRef tool = StringRef(helpOverview).split(':').first;
+  llvm::outs() << helpOverview << "\n\nusage: " << tool << " [options] FILE\n";
+  std::vector<std::string> left = flagNames();
+  llvm::sort(left);
+  auto &all = cl::getRegisteredOptions();
+  for (auto [title, names] : kGroups) {
+    llvm::outs() << '\n' << title << ":\n";
+    for (StringRef name : llvm::split(names, ' '))
+      if (auto at = llvm::find(left, name); at != left.end()) {
+        left.erase(at);
+        printOption(name, *all.find(name)->second);
+      }
+  }
+  llvm::erase_if(left, [](const std::string &name) { return findPass(name); }); // zcc-opt's
+  if (!left.empty())
+    llvm::outs() << "\nother:\n";
+  for (const std::string &name : left)
+    printOption(name, *all.find(name)->second);
+}
+
+bool zcc::printTables(llvm::function_ref<void()> afterOps) {
+  if (!helpOverview.empty())
+    printHelp();
+  if (helpOps) {
+    printOps();
+    afterOps();
+  }
+  if (helpPasses)
+    printPasses();
+  return helpOps || helpPasses || !helpOverview.empty();
+}

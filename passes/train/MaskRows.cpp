@@ -1,0 +1,112 @@
+// @eval's loss over the first rows of the batch only, so that the samples behind the last whole batch can be evaluated:
+// every sum over the batch on the way to the loss leaves the other rows out.
+//
+//   func @eval(%x : f32[8x4]) -> (f32[]) {
+//     %s = reduce_sum %e {axes = [0, 1]}        : f32[1x1]     // %e : f32[8x4]
+// becomes
+//     %i = iota {axis = 0, dims = [8, 1]}       : i64[8x1]
+//     %counts = lt %i, %eval_rows               : bool[8x1]    // state %eval_rows : i64[], set by the runtime
+//     %m = select %counts, %e, %zero            : f32[8x4]
+//     %s = reduce_sum %m {axes = [0, 1]}        : f32[1x1]
+//
+// A loss that is a sum divided by another, the mean over what is not ignored, gets its divisor as a further result, the
+// weight of the batch; where it is divided by max(weight, c), c is noted too. Where rows are mixed, nothing is changed, and
+// the module says why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`; `rows_results`, the
+// results of @eval whose rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those that are no
+// outputs of the model.
+#include "ir/Builder.h"
+#include "ir/Op.h"
+#include "passes/Pass.h"
+#include "passes/train/BatchRows.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace zcc;
+
+/// The sums over the batch that lead to `loss`.
+static llvm::SmallVector<Node *, 4> sumsBehind(Value *loss, const BatchRows &rows) {
+  llvm::SmallVector<Node *, 4> found;
+  llvm::SmallVector<Value *, 8> work{loss};
+  llvm::DenseSet<Value *> seen{loss};
+  while (!work.empty()) {
+    Value *v = work.pop_back_val();
+    Node *n = v->def;
+    if (!n || rows.of(v).kind == RowKind::Same || rows.of(v).kind == RowKind::Rows)
+      continue;
+    if (rows.of(n->operand(0)).kind == RowKind::Rows) {
+      found.push_back(n);
+      continue;
+    }
+    for (Value *o : n->operands())
+      if (o && seen.insert(o).second)
+        work.push_back(o);
+  }
+  return found;
+}
+
+/// Leaves the rows from %eval_rows on out of a sum.
+static void mask(Node &sum, GlobalValue *count, const BatchRows &rows) {
+  Value *x = sum.operand(0);
+  unsigned axis = *rows.axisOf(x);
+  int64_t extent = x->type.dims[axis], each = extent / rows.batch();
+  std::vector<int64_t> dims(x->type.ndim(), 1);
+  dims[axis] = extent;
+  Builder b(*sum.parent(), &sum, sum.loc);
+  Value *i = b.make(ops::iota, {}, {{"dims", dims}, {"axis", int64_t(axis)}, {"elem", "i64"}});
+  Value *end = each == 1 ? static_cast<Value *>(count) : b.make(ops::mul, {count, b.scalar(double(each), Elem::I64)});
+  Value *counts = b.make(ops::lt, {i, end}, {}, "counts");
+  sum.setOperand(0, b.make(ops::select, {counts, x, b.scalar(0, x->type.elem)}));
+}
+
+/// The results whose row b comes of row b alone.
+static std::vector<int64_t> resultsByRow(const Function &f, const BatchRows &rows) {
+  std::vector<int64_t> r;
+  for (unsigned i = 0; i < f.results.size(); ++i) {
+    const Value *v = f.results[i];
+    if (rows.of(v).kind == RowKind::Rows && rows.axisOf(v) == 0u)
+      r.push_back(i);
+  }
+  return r;
+}
+
+static std::string whyNot(const Value *loss, const BatchRows &rows) {
+  const Node *n = rows.mixing(loss);
+  if (!n)
+    return "the loss is no mean over them";
+  std::string node = n->loc && !n->loc->nodes.empty() ? "node '" + n->loc->nodes[0] + "'" : "the loss";
+  return node + " (" + n->op->name + ") mixes the samples of a batch";
+}
+
+llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
+  Function *f = m.function("eval");
+  if (!f || m.attrs.has("batch") || m.attrs.has("batch_why"))
+    return false;
+  BatchRows rows(*f);
+  if (rows.batch() < 2) // nothing is ever left behind the last batch
+    return false;
+  bool hasLoss = !f->results.empty() && !m.attrs.s("loss").empty();
+  auto byRow = resultsByRow(*f, rows);
+  if (hasLoss) {
+    Value *loss = f->results[0];
+    RowKind kind = rows.of(loss);
+    if (kind.kind != RowKind::Sum && kind.kind != RowKind::Ratio) {
+      m.attrs.set("batch_why", whyNot(loss, rows));
+      return true;
+    }
+    GlobalValue *count = m.addGlobal(GlobalValue::State, "eval_rows", Type(Elem::I64, {}), Init());
+    for (Node *sum : sumsBehind(loss, rows))
+      mask(*sum, count, rows);
+    if (kind.kind == RowKind::Ratio) {
+      m.attrs.set("weight_result", int64_t(f->results.size()));
+      m.attrs.set("unnamed_results", std::vector<int64_t>{int64_t(f->results.size())});
+      if (kind.floor)
+        m.attrs.set("weight_floor", kind.floor);
+      Builder b(*f, nullptr, kind.weight->def->loc);
+      Value *weight = b.reshape(kind.weight, {});
+      f->results.push_back(isFloat(weight->type.elem) ? weight : b.cast(weight, Elem::F32));
+    }
+  }
+  m.attrs.set("batch", rows.batch());
+  if (!byRow.empty())
+    m.attrs.set("rows_results", byRow);
+  return true;
+}

@@ -1,0 +1,200 @@
+// Collectives are started early and waited for late, so that compute in between overlaps them, and what was gathered is
+// released behind its last reader.
+//
+//   %s = reduce_scatter %a                %f = start reduce_scatter %a
+//   ...                            ->     ...
+//   %p = fused @k1 %w, %s                 %s = wait %f
+//                                         %p = fused @k1 %w, %s
+//
+// Reductions start behind their operands (--overlap). A gather starts where the one before it is first read, if both fit
+// into what may be gathered at once (--prefetch, ZeRO-Infinity, arXiv 2104.07857, section 6.2). Updated parameters are
+// gathered while the next ones are updated. Every rank runs the same nodes in the same order, so the collectives meet.
+#include "ir/Builder.h"
+#include "passes/zero/Zero.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+using namespace zcc;
+
+// How many gathers of updated parameters are under way at once: each keeps its piece alive.
+constexpr size_t kUpdatesUnderWay = 2;
+
+/// A parameter's gather for compute; the others gather what is assigned to a parameter.
+static bool isForCompute(const Node &n) { return n.op->collective == Collective::Gather && n.operand(0)->isGlobal(); }
+
+/// Views stand right before what reads them, so that a wait can stand behind their old place.
+static void sinkViews(Function &f) {
+  for (Node *n = f.last(); n;) {
+    Node *at = n;
+    n = n->prev();
+    if (!at->op->view || !at->hasUses() || llvm::is_contained(f.results, at->result()))
+      continue;
+    auto number = [&](Node *from) {
+      llvm::SmallPtrSet<Node *, 4> users;
+      for (auto &u : at->result()->uses)
+        users.insert(u.node);
+      for (Node *k = from->next(); k; k = k->next())
+        if (users.contains(k))
+          return k;
+      return from->next();
+    };
+    at->moveBefore(number(at));
+  }
+}
+
+static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const Node *, int> &at) {
+  Node *first = nullptr;
+  for (Node *n : nodes)
+    if (!first || at.lookup(n) < at.lookup(first))
+      first = n;
+  return first;
+}
+
+/// The first and last node that use a value, views included.
+static Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
+  llvm::SmallVector<Node *, 4> users;
+  for (auto &u : v.uses)
+    users.push_back(u.node);
+  return firstOf(users, at);
+}
+static Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
+  Node *last = nullptr;
+  for (Node *n : readersOf(v))
+    if (!last || at.lookup(n) > at.lookup(last))
+      last = n;
+  return last;
+}
+
+/// The node becomes a start before `before`; each result is waited for before its first user. Returns the start.
+static Node *startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<const Node *, int> &at) {
+  Attrs attrs = n.attrs;
+  attrs.set("op", std::string(n.op->name));
+  Node *start = Builder(f, before, n.loc).node(ops::start, n.operands(), attrs);
+  for (unsigned i = 0; i < n.results.size(); ++i) {
+    Node *user = firstUser(*n.result(i), at);
+    Value *whole = Builder(f, user ? user : &n, n.loc).make(ops::wait, {start->result(i)});
+    std::swap(whole->name, n.result(i)->name);
+    n.result(i)->replaceAllUsesWith(whole);
+  }
+  n.erase();
+  return start;
+}
+
+static std::vector<Node *> gathersForCompute(Function &f) {
+  std::vector<Node *> out;
+  for (auto &n : f.nodes)
+    if (isForCompute(*n))
+      out.push_back(n.get());
+  return out;
+}
+
+/// Gathers stand right before their first user, wherever fusing has moved them.
+static void sinkGathers(Function &f) {
+  auto at = positions(f);
+  for (Node *n : gathersForCompute(f)) {
+    llvm::SmallVector<Node *, 4> users;
+    for (auto &r : n->results)
+      if (Node *user = firstUser(*r, at))
+        users.push_back(user);
+    if (Node *first = firstOf(users, at))
+      n->moveBefore(first);
+  }
+}
+
+static void release(Function &f) {
+  auto at = positions(f);
+  for (Node *n : gathersForCompute(f))
+    for (auto &r : n->results)
+      if (!llvm::is_contained(f.results, r.get())) {
+        Node *last = lastReader(*r, at);
+        Builder(f, (last ? last : n)->next(), n->loc).node(ops::release, {r.get()});
+      }
+}
+
+static int64_t elementsOf(const Node &n) {
+  int64_t elements = 0;
+  for (auto &r : n.results)
+    elements += r->type.count();
+  return elements;
+}
+
+/// Each gather starts at the first reader of the one before it.
+static void prefetch(Function &f, int64_t maxLive) {
+  auto at = positions(f);
+  struct Live {
+    int end;
+    int64_t elements;
+  };
+  std::vector<Live> live;
+  Node *place = f.first();
+  for (Node *n : gathersForCompute(f)) {
+    // The first starts at its place: nothing comes before it that could hide it.
+    int from = at.lookup(place);
+    int64_t elements = elementsOf(*n);
+    for (const Live &l : live)
+      elements += l.end >= from ? l.elements : 0;
+    int end = at.lookup(n);
+    Node *first = nullptr;
+    for (auto &r : n->results) {
+      if (Node *last = lastReader(*r, at))
+        end = std::max(end, at.lookup(last));
+      Node *user = firstUser(*r, at);
+      first = !first || (user && at.lookup(user) < at.lookup(first)) ? user : first;
+    }
+    live.push_back({end, elementsOf(*n)});
+    startAt(f, *n, elements <= maxLive && at.lookup(place) <= at.lookup(n) ? place : n, at);
+    place = first ? first : place;
+  }
+}
+
+static void overlapReductions(Function &f) {
+  auto at = positions(f);
+  std::vector<Node *> reductions;
+  for (auto &n : f.nodes)
+    if (n->op->isReduction())
+      reductions.push_back(n.get());
+  for (Node *n : reductions)
+    startAt(f, *n, n, at);
+}
+
+/// Waits for updated parameters, and the assignments behind them, go to where a later one starts.
+static void overlapUpdates(Function &f) {
+  auto at = positions(f);
+  std::vector<Node *> gathers;
+  for (auto &n : f.nodes) {
+    bool isUpdate = n->op->collective == Collective::Gather && !isForCompute(*n);
+    for (auto &r : n->results)
+      isUpdate &= r->uses.size() == 1 && r->uses.front().node->op == &ops::assign;
+    if (isUpdate)
+      gathers.push_back(n.get());
+  }
+  std::vector<Node *> starts;
+  for (size_t i = 0; i < gathers.size(); ++i) {
+    Node *later = i + kUpdatesUnderWay < gathers.size() ? gathers[i + kUpdatesUnderWay] : nullptr;
+    for (auto &r : gathers[i]->results)
+      r->uses.front().node->moveBefore(later);
+  }
+  at = positions(f);
+  for (Node *n : gathers)
+    startAt(f, *n, n, at);
+}
+
+llvm::Expected<bool> zcc::schedulePrefetch(Module &m, PassContext &ctx) {
+  if (m.ranks == 1)
+    return false;
+  const Options &o = ctx.options;
+  int64_t maxLive = zeroLimits(m, o).maxLive;
+  for (auto &f : m.functions) {
+    if (f->isKernel)
+      continue;
+    sinkViews(*f);
+    sinkGathers(*f);
+    release(*f);
+    if (o.overlap) {
+      overlapReductions(*f);
+      overlapUpdates(*f);
+    }
+    if (o.prefetch)
+      prefetch(*f, maxLive);
+  }
+  return true;
+}

@@ -1,0 +1,71 @@
+#include "passes/zero/Zero.h"
+#include "ir/Op.h"
+#include <algorithm>
+
+using namespace zcc;
+
+// Below this a collective costs its two barriers more than its bytes; a chunk of the shared-memory window holds two.
+constexpr int64_t kSmallBucket = 1 << 18;
+// DeepSpeed's stage3_param_persistence_threshold.
+constexpr int64_t kPersistence = 100'000;
+// What persists is held N times over: at most this part of all parameters.
+constexpr int64_t kPersistingPart = 50;
+constexpr int64_t kReusePart = 32, kLivePart = 4;
+
+/// The largest size such that all parameters up to it are a small part of the whole.
+static int64_t persistenceOf(std::vector<int64_t> sizes, int64_t total) {
+  std::sort(sizes.begin(), sizes.end());
+  int64_t sum = 0, limit = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    sum += sizes[i];
+    bool isLastOfSize = i + 1 == sizes.size() || sizes[i + 1] != sizes[i];
+    if (sizes[i] > kPersistence || sum > total / kPersistingPart)
+      break;
+    if (isLastOfSize)
+      limit = sizes[i];
+  }
+  return limit;
+}
+
+ZeroLimits zcc::zeroLimits(const Module &m, const Options &o) {
+  std::vector<int64_t> sizes;
+  int64_t total = 0, largest = 0;
+  for (auto &g : m.globals)
+    if (g->role == GlobalValue::Param) {
+      sizes.push_back(g->type.count());
+      total += sizes.back();
+      largest = std::max(largest, sizes.back());
+    }
+  auto given = [](int64_t option, int64_t derived) { return option >= 0 ? option : derived; };
+  ZeroLimits l;
+  l.persistence = given(o.persistence, persistenceOf(sizes, total));
+  l.maxLive = given(o.maxLive, std::max(total / kLivePart, 2 * largest));
+  l.maxReuse = given(o.maxReuse, total / kReusePart);
+  l.reduceBucket = given(o.reduceBucket, kSmallBucket);
+  l.gatherBucket = given(o.gatherBucket, kSmallBucket);
+  return l;
+}
+
+bool zcc::isSplittable(const GlobalValue &g) { return !g.type.isScalar(); }
+
+llvm::DenseMap<const Node *, int> zcc::positions(const Function &f) {
+  llvm::DenseMap<const Node *, int> at;
+  for (auto &n : f.nodes)
+    at.insert({n.get(), int(at.size())});
+  return at;
+}
+
+llvm::SmallVector<Node *, 4> zcc::readersOf(const Value &v) {
+  llvm::SmallVector<Node *, 4> out;
+  for (auto &u : v.uses) {
+    if (u.node->op == &ops::release)
+      continue;
+    if (!u.node->op->view) {
+      out.push_back(u.node);
+      continue;
+    }
+    auto behind = readersOf(*u.node->result());
+    out.append(behind.begin(), behind.end());
+  }
+  return out;
+}
