@@ -1,3 +1,4 @@
+// Asks the runtime's own schedule whether it would take what a configuration says.
 #include "codegen/CheckSchedule.h"
 #include "ir/Diag.h"
 #include "runtime/Fail.h"

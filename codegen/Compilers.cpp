@@ -1,3 +1,4 @@
+// Starts compilers, waits for them, and cleans up after them, also where a signal ends zcc.
 #include "codegen/Compilers.h"
 #include "codegen/Link.h"
 #include "llvm/ADT/STLExtras.h"

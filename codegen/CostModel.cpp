@@ -1,3 +1,4 @@
+// Counts operations and bytes of each node, and predicts a step's time from what the machine does of both a second.
 #include "codegen/CostModel.h"
 #include "ir/Control.h"
 #include "ir/Op.h"

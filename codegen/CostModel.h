@@ -1,5 +1,4 @@
-// What a step costs: floating-point operations, bytes moved, a predicted time; and what libraries
-// take besides the arena.
+// What a step costs: floating-point operations, bytes moved, a predicted time; and what libraries take besides the arena.
 #pragma once
 
 #include "ir/Graph.h"

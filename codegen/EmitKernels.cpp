@@ -1,3 +1,4 @@
+// Collects the kernels of a program: equal loops over equal strides are one C++ function.
 #include "codegen/EmitKernels.h"
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"

@@ -1,3 +1,4 @@
+// Prints functions as C++, statement by statement, and the record that the runtime starts from.
 #include "codegen/EmitProgram.h"
 #include "codegen/EmitKernels.h"
 #include "codegen/EmitTables.h"

@@ -1,7 +1,6 @@
-// A planned module as readable C++: tables first, then one function per function of the IR with one
-// call per node. Of the module's attributes it reads the plan (arena_bytes, the offsets) and what
-// the frontend found about integer inputs: `range.INPUT` = [lo, hi, ignore] (both ends allowed;
-// ignore = lo: none) and `range_node.INPUT`.
+// A planned module as readable C++: tables first, then one function per function of the IR with one call per node. Of the
+// module's attributes it reads the plan (arena_bytes, the offsets) and what the frontend found about integer inputs:
+// `range.INPUT` = [lo, hi, ignore] (both ends allowed; ignore = lo: none) and `range_node.INPUT`.
 #pragma once
 
 #include "ir/Graph.h"

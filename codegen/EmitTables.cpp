@@ -1,3 +1,4 @@
+// Prints the tables as C++ initializers.
 #include "codegen/EmitTables.h"
 #include "passes/memory/Liveness.h"
 #include "runtime/Hash.h"

@@ -1,5 +1,4 @@
-// The tables of an emitted program: library calls, globals and their files, inputs, outputs, pieces
-// of the exported file.
+// The tables of an emitted program: library calls, globals and their files, inputs, outputs, pieces of the exported file.
 #pragma once
 
 #include "codegen/EmitProgram.h"

@@ -1,3 +1,4 @@
+// Fills a zccrt_call from a node, and asks the kernel for its workspace.
 #include "codegen/KernelCall.h"
 #include "codegen/EmitKernels.h"
 #include "ir/Op.h"

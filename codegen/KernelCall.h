@@ -1,5 +1,5 @@
-// A node of a library kernel as the runtime's zccrt_call: what the kernel is asked with at compile
-// time (workspace), and what the emitted tables say.
+// A node of a library kernel as the runtime's zccrt_call: what the kernel is asked with at compile time (workspace), and what the
+// emitted tables say.
 #pragma once
 
 #include "ir/Graph.h"

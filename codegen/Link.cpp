@@ -1,3 +1,4 @@
+// Finds out what the compiler makes of -march, runs it over each source, and links the program or the bundle.
 #include "codegen/Link.h"
 #include "codegen/Compilers.h"
 #include "llvm/ADT/SmallString.h"

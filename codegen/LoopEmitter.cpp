@@ -1,3 +1,4 @@
+// Plans and prints the loops of a kernel: axes, threads, passes over a row, and the innermost loops.
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"

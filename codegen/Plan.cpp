@@ -1,3 +1,4 @@
+// Collects the plan from the module and the cost model, and prints it as text or JSON.
 #include "codegen/Plan.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"

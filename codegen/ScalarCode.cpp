@@ -1,3 +1,4 @@
+// Prints scalar expressions, literals and reductions as C++.
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
 #include "ir/Scalar.h"

@@ -1,6 +1,5 @@
-// Builds the IR of one function and folds as it goes: an operator whose operands are all known is
-// evaluated at once, so shape chains, masks and tables never reach the program. Operators'
-// decompositions are written against it.
+// Builds the IR of one function and folds as it goes: an operator whose operands are all known is evaluated at once, so shape
+// chains, masks and tables never reach the program. Operators' decompositions are written against it.
 #pragma once
 
 #include "ir/Builder.h"

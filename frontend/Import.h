@@ -1,5 +1,5 @@
-// ONNX file -> forward module: `@micro(inputs) -> (loss)` in training mode, `@eval(inputs) ->
-// (loss, outputs)` in evaluation mode (no dropout, running statistics).
+// ONNX file -> forward module: `@micro(inputs) -> (loss)` in training mode, `@eval(inputs) -> (loss, outputs)` in evaluation mode
+// (no dropout, running statistics).
 #pragma once
 
 #include "frontend/onnx/ExportTemplate.h"

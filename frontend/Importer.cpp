@@ -1,5 +1,4 @@
-// The import loop: values by name, one node after the other, local functions and subgraphs in
-// place.
+// The import loop: values by name, one node after the other, local functions and subgraphs in place.
 #include "frontend/Importer.h"
 #include "frontend/onnx/SourceLoc.h"
 #include "ir/Verifier.h"

@@ -1,5 +1,4 @@
-// The import loop's insides: scopes of ONNX values, and what one operator's importer sees of its
-// node.
+// The import loop's insides: scopes of ONNX values, and what one operator's importer sees of its node.
 #pragma once
 
 #include "frontend/Emitter.h"

@@ -1,5 +1,4 @@
-// What an operator's importer sees of its node: operands, attributes, results; and the collected
-// problems.
+// What an operator's importer sees of its node: operands, attributes, results; and the collected problems.
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"

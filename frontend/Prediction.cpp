@@ -1,8 +1,8 @@
 // Finds in a graph that ends in a loss what the loss compares with the labels.
 //
-// Nodes that read a parameter, and those before them, are the model; what comes after may be the loss. Labels are the inputs
-// that only the loss reads. Of the values that every way from a parameter to the loss goes through, the last one into which no
-// label has gone is the prediction.
+// Nodes that read a parameter, and those before them, are the model; what comes after may be the loss. Labels are the inputs that
+// only the loss reads. Of the values that every way from a parameter to the loss goes through, the last one into which no label
+// has gone is the prediction.
 #include "frontend/onnx/ExportIndex.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/SetVector.h"

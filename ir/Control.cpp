@@ -1,3 +1,4 @@
+// Types of scan and cond by their bodies, copies of bodies, and who names whom.
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "llvm/ADT/SmallPtrSet.h"

@@ -1,3 +1,4 @@
+// Makes, merges and describes locations; prints errors; finds the nearest name.
 #include "ir/Diag.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"

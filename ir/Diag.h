@@ -1,6 +1,6 @@
-// Locations and errors. Every node carries a Loc: the ONNX nodes it came from, the PyTorch source line
-// if the exporter recorded it, or the line of a .zir file. Errors are llvm::Error; their text is clang's manner:
-// lower case, no final period, names in single quotes.
+// Locations and errors. Every node carries a Loc: the ONNX nodes it came from, the PyTorch source line if the exporter recorded
+// it, or the line of a .zir file. Errors are llvm::Error; their text is clang's manner: lower case, no final period, names in
+// single quotes.
 #pragma once
 
 #include "llvm/ADT/StringRef.h"

@@ -1,3 +1,4 @@
+// Attributes, values with their uses, nodes, functions, and modules with their clones.
 #include "ir/Graph.h"
 #include "ir/Control.h"
 #include "ir/Interpreter.h"

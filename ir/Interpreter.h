@@ -1,5 +1,5 @@
-// The naive interpreter: every operator as plain loops, in fp32 or fp64. The oracle for gradients,
-// kernels and passes, and what folds constants.
+// The naive interpreter: every operator as plain loops, in fp32 or fp64. The oracle for gradients, kernels and passes, and what
+// folds constants.
 #pragma once
 
 #include "ir/Graph.h"

@@ -1,3 +1,4 @@
+// Cuts .zir into tokens, and spells names, strings and numbers so that they read back the same.
 #include "ir/Lexer.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cfloat>

@@ -1,5 +1,4 @@
-// Tokens of .zir, and how names, strings and numbers are spelled: what Parser.cpp reads and
-// Printer.cpp writes.
+// Tokens of .zir, and how names, strings and numbers are spelled: what Parser.cpp reads and Printer.cpp writes.
 #pragma once
 
 #include "ir/Graph.h"

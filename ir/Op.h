@@ -23,7 +23,7 @@ llvm::StringRef kindName(AttrKind k);
 struct AttrDef {
   const char *name;
   AttrKind kind;
-  const char *otherwise; ///< default as text, which the printer leaves out; nullptr: required
+  const char *otherwise; ///< default as text; the printer leaves out what equals it; nullptr: required
 };
 
 enum class Precision { Follow, Compute, F32 };
@@ -73,7 +73,7 @@ struct OpDef {
   bool view = false;            ///< only strides change (ir/View.h says how)
   bool reduction = false;       ///< reduce_*: generated loops
   bool leaf = false;            ///< constant, iota: computed where it is read
-  const char *kernel = nullptr; ///< runtime symbols zccrt_cpu_NAME and zccrt_gpu_NAME
+  const char *kernel = nullptr; ///< a library kernel: its name in the runtime's table (zccrt_cpu_kernels)
   /// Which operands a kernel takes as strided views, a letter each: 'm' a matrix with one of its last two axes contiguous,
   /// 'r' rows with the last axis contiguous, '-' dense (also when the string is short).
   const char *strided = nullptr;

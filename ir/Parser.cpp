@@ -1,5 +1,5 @@
-// Recursive descent over .zir. Stops at the first mistake; what parses is then verified, and each
-// broken rule is shown where it is.
+// Recursive descent over .zir. Stops at the first mistake; what parses is then verified, and each broken rule is shown where it
+// is.
 #include "ir/Parser.h"
 #include "ir/Op.h"
 #include "ir/Text.h"

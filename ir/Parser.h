@@ -1,5 +1,4 @@
-// The parser of .zir as one class: modules, functions and nodes in Parser.cpp, globals in
-// ParseGlobals.cpp.
+// The parser of .zir as one class: modules, functions and nodes in Parser.cpp, globals in ParseGlobals.cpp.
 #pragma once
 
 #include "ir/Reader.h"

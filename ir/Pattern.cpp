@@ -1,3 +1,4 @@
+// Refuses patterns whose repetitions, written out, would fill the memory; LLVM's matcher takes the rest.
 #include "ir/Pattern.h"
 #include "ir/Diag.h"
 #include <algorithm>

@@ -1,12 +1,11 @@
-// Random numbers that depend on nothing but a seed and a position: Philox4x32-10 (Salmon et al.,
-// "Parallel random numbers: as easy as 1, 2, 3", 2011). The interpreter and the runtime's kernels
-// both draw with it, so it includes neither.
+// Random numbers that depend on nothing but a seed and a position: Philox4x32-10 (Salmon et al., "Parallel random numbers: as
+// easy as 1, 2, 3", 2011). The interpreter and the runtime's kernels both draw with it, so it includes neither.
 //
 // Element e of a draw is word e % 4 of the block with
 //   key     = (seed, seed >> 32)
 //   counter = (e / 4, e / 4 >> 32, id, time)        each the low 32 bits
-// where `id` tells apart the draws of a program and `time` the micro-batches: step * 65536 + micro.
-// Initial values have time = kPhiloxInit and id = philoxId(name of the global).
+// where `id` tells apart the draws of a program and `time` the micro-batches: step * 65536 + micro. Initial values have time =
+// kPhiloxInit and id = philoxId(name of the global).
 #pragma once
 
 #include <cmath>

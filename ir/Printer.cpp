@@ -1,3 +1,4 @@
+// Prints modules, functions and nodes as .zir.
 #include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "ir/Lexer.h"

@@ -1,3 +1,4 @@
+// Takes tokens, shows errors with carets, and reads the small phrases.
 #include "ir/Reader.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,5 +1,4 @@
-// What Parser.cpp reads with: the token at hand, errors with carets, and the small phrases of the
-// grammar.
+// What Parser.cpp reads with: the token at hand, errors with carets, and the small phrases of the grammar.
 #pragma once
 
 #include "ir/Lexer.h"

@@ -1,3 +1,4 @@
+// Parses scalar expressions into trees.
 #include "ir/Scalar.h"
 #include "ir/Diag.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,15 +1,13 @@
-// Scalar expressions: the one source of what an elementwise operator computes. The interpreter
-// evaluates them, the emitter prints them as C++, and gradient rules are written in the same
-// language.
+// Scalar expressions: the one source of what an elementwise operator computes. The interpreter evaluates them, the emitter prints
+// them as C++, and gradient rules are written in the same language.
 //
 //   expr := expr ? expr : expr | expr OP expr | -expr | !expr | ~expr | (expr)
 //         | name | number | call(expr, ...)
 //   OP   := + - * / < <= > >= == != && || & | ^ << >>        (C's precedence)
 //   call := exp expm1 log log1p sqrt rsqrt sin cos tan asin ... erf tanh sigmoid pow max min abs
 //           floor ceil round sign isnan isinf fmod mod       (the table in ScalarProgram.cpp)
-// A number takes the element type of what it meets; `inf` and `nan` are numbers. `max` and `min`
-// propagate NaN, as PyTorch's do. Integers wrap; dividing them by zero gives 0. Truth values only
-// meet == != ! && || and ?:.
+// A number takes the element type of what it meets; `inf` and `nan` are numbers. `max` and `min` propagate NaN, as PyTorch's do.
+// Integers wrap; dividing them by zero gives 0. Truth values only meet == != ! && || and ?:.
 #pragma once
 
 #include "ir/Type.h"

@@ -1,3 +1,4 @@
+// Names and sizes of elements, types as text and back, and broadcasting.
 #include "ir/Type.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"

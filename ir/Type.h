@@ -1,6 +1,6 @@
-// Types of the IR: an element, static dimensions, and where and how the tensor lies over the ranks.
-// Text: `f32[8x1024]/4@host`: one rank's quarter of the flattened tensor, in host memory;
-// `f32[8]+4`: one rank's addend of a sum over four ranks that is still to be taken; `future<T>`: started.
+// Types of the IR: an element, static dimensions, and where and how the tensor lies over the ranks. Text: `f32[8x1024]/4@host`:
+// one rank's quarter of the flattened tensor, in host memory; `f32[8]+4`: one rank's addend of a sum over four ranks that is
+// still to be taken; `future<T>`: started.
 #pragma once
 
 #include "llvm/ADT/ArrayRef.h"

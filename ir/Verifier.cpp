@@ -1,5 +1,4 @@
-// Each rule is one function. What is checked of a single node, and shared with the parser, is in
-// NodeRules.cpp.
+// Each rule is one function. What is checked of a single node, and shared with the parser, is in NodeRules.cpp.
 #include "ir/Verifier.h"
 #include "ir/Control.h"
 #include "llvm/ADT/DenseMap.h"

@@ -1,3 +1,4 @@
+// Follows strides through view operators.
 #include "ir/View.h"
 #include "ir/Op.h"
 

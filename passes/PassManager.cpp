@@ -1,3 +1,4 @@
+// The table of passes, and their running with dumps, checks and reproducers.
 #include "passes/PassManager.h"
 #include "ir/Steps.h"
 #include "ir/Text.h"

@@ -1,5 +1,4 @@
-// Runs passes in order: checks what they need, verifies what they leave, times, dumps and
-// reproduces.
+// Runs passes in order: checks what they need, verifies what they leave, times, dumps and reproduces.
 #pragma once
 
 #include "passes/Pass.h"

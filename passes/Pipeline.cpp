@@ -1,3 +1,4 @@
+// The passes that zcc runs, in order.
 #include "passes/Pipeline.h"
 
 using namespace zcc;

@@ -1,3 +1,4 @@
+// Makes refusals with a node's location.
 #include "passes/Refusal.h"
 
 using namespace zcc;

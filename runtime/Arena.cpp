@@ -1,3 +1,4 @@
+// Maps the arena, in huge pages where it is large, and touches every page.
 #include "runtime/Arena.h"
 #include "runtime/Fail.h"
 #include <algorithm>

@@ -1,5 +1,4 @@
-// The arena: one buffer that holds every tensor of the program at offsets fixed when it was
-// compiled.
+// The arena: one buffer that holds every tensor of the program at offsets fixed when it was compiled.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Opens data files, matches them with inputs, shuffles, and copies samples into the arena.
 #include "runtime/Data.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

@@ -1,8 +1,7 @@
 // Which samples a micro-batch gets, and how they come into the arena.
 //
-// Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of
-// samples (a multiple of B; the rest is dropped in training). An array with exactly the input's own
-// shape is the same for every micro-batch.
+// Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of samples (a multiple of B; the
+// rest is dropped in training). An array with exactly the input's own shape is the same for every micro-batch.
 #pragma once
 
 #include "runtime/Npy.h"

@@ -1,5 +1,4 @@
-// Random initial values, the same for every partitioning: element e of a global depends on seed,
-// name and e only.
+// Random initial values, the same for every partitioning: element e of a global depends on seed, name and e only.
 #include "ir/Philox.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

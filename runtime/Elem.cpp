@@ -1,3 +1,4 @@
+// Converts between element types.
 #include "runtime/Elem.h"
 #include <type_traits>
 

@@ -1,3 +1,4 @@
+// Finds out how the process was started, how many cores it may use, and whether the CPU has what the program needs.
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include <algorithm>

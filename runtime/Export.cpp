@@ -1,3 +1,4 @@
+// Gathers, transposes and writes the trained tensors, piece by piece.
 #include "runtime/Export.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

@@ -1,3 +1,4 @@
+// Formats errors and ends the job with one message.
 #include "runtime/Fail.h"
 #include "runtime/OutFile.h"
 #include "runtime/zccrt.h"

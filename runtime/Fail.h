@@ -1,6 +1,5 @@
-// How the runtime ends on an error: exceptions up to the step loop, which prints one message naming
-// the rank and the step and ends the job. Code that cannot throw (kernels, worker threads) uses
-// zccrt_fail or endJob.
+// How the runtime ends on an error: exceptions up to the step loop, which prints one message naming the rank and the step and
+// ends the job. Code that cannot throw (kernels, worker threads) uses zccrt_fail or endJob.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Reads the prompt, evaluates the model token by token, and draws.
 #include "runtime/Generate.h"
 #include "ir/Philox.h"
 #include "runtime/Elem.h"

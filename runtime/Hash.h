@@ -1,9 +1,8 @@
-// A fast 64-bit hash of a tensor's bytes, by which a program notices that a weights file changed.
-// The compiler and the runtime both use it. It is not cryptographic.
+// A fast 64-bit hash of a tensor's bytes, by which a program notices that a weights file changed. The compiler and the runtime
+// both use it. It is not cryptographic.
 //
-// The bytes are cut into blocks of 64 KiB; the hash is finished from the sum of the blocks' hashes,
-// each of which is keyed by its number. So ranks can each hash a part of the blocks and add up what
-// they found.
+// The bytes are cut into blocks of 64 KiB; the hash is finished from the sum of the blocks' hashes, each of which is keyed by its
+// number. So ranks can each hash a part of the blocks and add up what they found.
 #pragma once
 
 #include <cstddef>

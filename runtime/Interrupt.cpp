@@ -1,3 +1,4 @@
+// Handles signals: the first asks for an orderly end after the step, a second ends at once.
 #include "runtime/Interrupt.h"
 #include "runtime/Fail.h"
 #include "runtime/OutFile.h"

@@ -1,5 +1,5 @@
-// Signals that ask a run to end: SIGINT, SIGTERM, SIGHUP, and SIGUSR2, the one that mpirun passes on
-// without killing its ranks a second later.
+// Signals that ask a run to end: SIGINT, SIGTERM, SIGHUP, and SIGUSR2, the one that mpirun passes on without killing its ranks a
+// second later.
 #pragma once
 
 namespace zccrt {

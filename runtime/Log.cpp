@@ -1,3 +1,4 @@
+// Writes the JSON lines of the log and passes what people should see to the progress display.
 #include "runtime/Log.h"
 #include "runtime/Fail.h"
 #include "runtime/Interrupt.h"

@@ -1,5 +1,4 @@
-// What a run reports: a JSON object a step in the log file, and lines for people. Rank 0 alone has
-// one.
+// What a run reports: a JSON object a step in the log file, and lines for people. Rank 0 alone has one.
 #pragma once
 
 #include "runtime/Line.h"

@@ -1,3 +1,4 @@
+// Reads limits from /proc, control groups and the process, and refuses what cannot fit.
 #include "runtime/Memory.h"
 #include "runtime/Fail.h"
 #include <algorithm>

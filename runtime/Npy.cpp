@@ -1,3 +1,4 @@
+// Reads and checks .npy headers, and reads arrays with pread.
 #include "runtime/Npy.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

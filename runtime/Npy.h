@@ -1,9 +1,8 @@
 // Arrays in .npy files and .npz archives, read on demand.
 //
-// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member
-// is inflated once. Files are read with pread rather than through a mapping: one that is cut short
-// while the program runs is then an error message and no SIGBUS, and what was read does not count
-// as the program's memory.
+// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member is inflated once. Files are
+// read with pread rather than through a mapping: one that is cut short while the program runs is then an error message and no
+// SIGBUS, and what was read does not count as the program's memory.
 #pragma once
 
 #include "runtime/zccrt.h"

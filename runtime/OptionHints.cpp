@@ -1,3 +1,4 @@
+// The names that other trainers use, and the search through them and both tools' options.
 #include "runtime/OptionHints.h"
 #include "runtime/Options.h"
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The table of options, their parsing and checks, and the help.
 #include "runtime/Options.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

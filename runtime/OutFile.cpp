@@ -1,3 +1,4 @@
+// Creates, writes and names output files, and removes what was not finished.
 #include "runtime/OutFile.h"
 #include "runtime/Fail.h"
 #include <cerrno>

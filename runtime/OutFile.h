@@ -1,6 +1,5 @@
-// An output file that appears whole or not at all: written without a name, where the file system
-// can, so that a process that is killed leaves nothing, or under a temporary name beside its place.
-// commit() gives it its own.
+// An output file that appears whole or not at all: written without a name, where the file system can, so that a process that is
+// killed leaves nothing, or under a temporary name beside its place. commit() gives it its own.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Spools each rank's rows to a file and packs them into an .npz at the end.
 #include "runtime/Outputs.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

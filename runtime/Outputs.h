@@ -1,5 +1,4 @@
-// --outputs: the graph's outputs as an .npz, the batches of every rank joined along axis 0 in the
-// order of the data.
+// --outputs: the graph's outputs as an .npz, the batches of every rank joined along axis 0 in the order of the data.
 #pragma once
 
 #include "runtime/OutFile.h"

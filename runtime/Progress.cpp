@@ -1,3 +1,4 @@
+// Decides when a line is due and composes it within the terminal's width.
 #include "runtime/Progress.h"
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"

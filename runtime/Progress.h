@@ -1,5 +1,5 @@
-// What people see of a run, on standard output: on a terminal one line drawn again and again,
-// elsewhere plain lines some seconds apart. Rank 0 alone has one.
+// What people see of a run, on standard output: on a terminal one line drawn again and again, elsewhere plain lines some seconds
+// apart. Rank 0 alone has one.
 #pragma once
 
 #include "runtime/Line.h"

@@ -1,3 +1,4 @@
+// Parses the header and checks that entries lie side by side within the data.
 #include "runtime/Safetensors.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

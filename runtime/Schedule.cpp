@@ -1,3 +1,4 @@
+// The formulas of the schedules, and their parameters by name.
 #include "runtime/Schedule.h"
 #include "runtime/Fail.h"
 #include <algorithm>

@@ -1,8 +1,7 @@
 // Learning-rate schedules. With warm-up over W of T steps constant, linear and cosine are PyTorch's
 //   SequentialLR([LinearLR(1/W, 1, total_iters=W-1), decay], milestones=[W])
-// where decay is ConstantLR(1), LinearLR(1, min/lr, total_iters=T-W) or CosineAnnealingLR(T-W,
-// eta_min=min); after T steps the rate stays where it ended. The others are DeepSpeed 0.19's
-// (lr_schedules.py), formula by formula, with their parameters' names.
+// where decay is ConstantLR(1), LinearLR(1, min/lr, total_iters=T-W) or CosineAnnealingLR(T-W, eta_min=min); after T steps the
+// rate stays where it ended. The others are DeepSpeed 0.19's (lr_schedules.py), formula by formula, with their parameters' names.
 #pragma once
 
 #include <array>

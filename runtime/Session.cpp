@@ -1,3 +1,4 @@
+// Starts a run, opens its data and outputs, and brings it to its end.
 #include "runtime/Session.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"

@@ -1,5 +1,5 @@
-// --tokens: a flat file of uint16, uint32 or (a text itself) uint8 token ids. Sample i is tokens
-// [i*T, (i+1)*T); labels are those of one token later.
+// --tokens: a flat file of uint16, uint32 or (a text itself) uint8 token ids. Sample i is tokens [i*T, (i+1)*T); labels are those
+// of one token later.
 #include "runtime/Data.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

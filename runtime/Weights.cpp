@@ -1,3 +1,4 @@
+// Reads, converts, scatters and hashes weights from the model's files.
 #include "runtime/Weights.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

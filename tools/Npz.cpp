@@ -1,3 +1,4 @@
+// Reads and writes .npz archives with minizip.
 #include "tools/Npz.h"
 #include "ir/Diag.h"
 #include "llvm/ADT/ScopeExit.h"

@@ -1,3 +1,4 @@
+// Runs a tool's body on a stack of its own and handles signals and the end of memory.
 #include "tools/Process.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/Path.h"

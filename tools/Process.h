@@ -1,5 +1,5 @@
-// What our tools ask of the process they run in: a stack of known size, one message where memory ends, and nothing left
-// behind where a signal ends it.
+// What our tools ask of the process they run in: a stack of known size, one message where memory ends, and nothing left behind
+// where a signal ends it.
 #pragma once
 
 namespace zcc {

@@ -1,5 +1,4 @@
-// .zir -> passes -> .zir: the test tool. With --run it interprets a function naively, the oracle
-// for everything else.
+// .zir -> passes -> .zir: the test tool. With --run it interprets a function naively, the oracle for everything else.
 #include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "ir/Text.h"

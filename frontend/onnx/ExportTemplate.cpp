@@ -1,6 +1,5 @@
-// Writes the skeleton of the exported file: everything but tensor data as bytes, each tensor as a
-// hole or a file range. Protocol Buffers' messages concatenate, so the graph's other fields come
-// first and then one initializer after another.
+// Writes the skeleton of the exported file: everything but tensor data as bytes, each tensor as a hole or a file range. Protocol
+// Buffers' messages concatenate, so the graph's other fields come first and then one initializer after another.
 #include "frontend/onnx/ExportIndex.h"
 #include "frontend/onnx/OnnxFile.h"
 #include "frontend/onnx/Wire.h"

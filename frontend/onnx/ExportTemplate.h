@@ -1,5 +1,5 @@
-// The exported ONNX file as a list of pieces, so that the compiled program writes it without
-// Protocol Buffers: bytes as they are, ranges of the model's own files, and the values of globals.
+// The exported ONNX file as a list of pieces, so that the compiled program writes it without Protocol Buffers: bytes as they are,
+// ranges of the model's own files, and the values of globals.
 #pragma once
 
 #include "ir/Graph.h"

@@ -1,3 +1,4 @@
+// Indexes a model's functions and measures how much each expands to, to refuse what has no end.
 #include "frontend/onnx/LocalFunctions.h"
 #include "ir/Diag.h"
 #include "onnx.pb.h"

@@ -1,5 +1,5 @@
-// Reads an ONNX file: walks the wire format so that raw tensor data is never copied, and parses the
-// rest with Protocol Buffers (messages concatenate, so they can be parsed piece by piece).
+// Reads an ONNX file: walks the wire format so that raw tensor data is never copied, and parses the rest with Protocol Buffers
+// (messages concatenate, so they can be parsed piece by piece).
 #include "frontend/onnx/OnnxFile.h"
 #include "frontend/onnx/Wire.h"
 #include "onnx.pb.h"

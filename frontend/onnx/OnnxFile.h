@@ -1,5 +1,5 @@
-// An ONNX file as it lies on disk: its messages without the tensor data, and where the data of each
-// initializer is. Weights stay file ranges; nothing of a model larger than memory is loaded whole.
+// An ONNX file as it lies on disk: its messages without the tensor data, and where the data of each initializer is. Weights stay
+// file ranges; nothing of a model larger than memory is loaded whole.
 #pragma once
 
 #include "frontend/onnx/LocalFunctions.h"

@@ -1,5 +1,5 @@
-// What exporters write into the metadata of a node: the PyTorch source line, the module path, and
-// the FX node with the names of the parameters it used. All of it may be absent.
+// What exporters write into the metadata of a node: the PyTorch source line, the module path, and the FX node with the names of
+// the parameters it used. All of it may be absent.
 #pragma once
 
 #include "ir/Diag.h"

@@ -1,6 +1,6 @@
-// What PyTorch's TorchScript exporter changes by default, that is in evaluation mode and with
-// constants folded: equal initializers are merged, BatchNormalization goes into convolutions, Dropout
-// goes, and what is computed from parameters takes their place under names like "onnx::MatMul_12".
+// What PyTorch's TorchScript exporter changes by default, that is in evaluation mode and with constants folded: equal
+// initializers are merged, BatchNormalization goes into convolutions, Dropout goes, and what is computed from parameters takes
+// their place under names like "onnx::MatMul_12".
 #include "frontend/parameters/Decision.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,5 +1,4 @@
-// Older forms of operators become the newest: one table of (operator, opset it changed in, what to
-// do).
+// Older forms of operators become the newest: one table of (operator, opset it changed in, what to do).
 #include "frontend/Importer.h"
 
 using namespace zcc;

@@ -1,5 +1,5 @@
-// The wire format of Protocol Buffers, field by field: what reads a model without copying its
-// weights, and writes one around them.
+// The wire format of Protocol Buffers, field by field: what reads a model without copying its weights, and writes one around
+// them.
 #pragma once
 
 #include "llvm/ADT/STLFunctionalExtras.h"

@@ -1,5 +1,4 @@
-// Elementwise operators without a counterpart of ours: mostly activations, which are expressions of
-// what there is.
+// Elementwise operators without a counterpart of ours: mostly activations, which are expressions of what there is.
 #include "frontend/Importer.h"
 #include "frontend/onnx/SourceLoc.h"
 #include <cmath>

@@ -1,5 +1,5 @@
-// Operators of com.microsoft but for attention: fused activations, normalisations and products, as
-// ONNX Runtime's ContribOperators.md defines them.
+// Operators of com.microsoft but for attention: fused activations, normalisations and products, as ONNX Runtime's
+// ContribOperators.md defines them.
 #include "frontend/Importer.h"
 
 using namespace zcc;

@@ -1,5 +1,5 @@
-// Attention of com.microsoft in its forms and its rotary embedding, as ONNX Runtime's
-// ContribOperators.md defines them. Caches are ordinary operands and results here.
+// Attention of com.microsoft in its forms and its rotary embedding, as ONNX Runtime's ContribOperators.md defines them. Caches
+// are ordinary operands and results here.
 #include "frontend/ops/Attention.h"
 #include <cmath>
 

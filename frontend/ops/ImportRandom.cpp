@@ -1,5 +1,4 @@
-// Random draws. All are counter-based, new at every step; a node's own `seed` gives way to the
-// run's.
+// Random draws. All are counter-based, new at every step; a node's own `seed` gives way to the run's.
 #include "frontend/Importer.h"
 
 using namespace zcc;

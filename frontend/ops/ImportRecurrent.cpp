@@ -1,5 +1,4 @@
-// RNN, GRU and LSTM: the input's products of all time steps at once, then a scan over time whose body is one step of
-// primitives.
+// RNN, GRU and LSTM: the input's products of all time steps at once, then a scan over time whose body is one step of primitives.
 #include "frontend/Importer.h"
 #include "llvm/ADT/StringExtras.h"
 

@@ -1,5 +1,4 @@
-// Reductions. Axes are an input (the upgrade table makes them one); none means all, unless the node
-// says otherwise.
+// Reductions. Axes are an input (the upgrade table makes them one); none means all, unless the node says otherwise.
 #include "frontend/Importer.h"
 
 using namespace zcc;

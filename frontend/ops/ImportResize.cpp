@@ -1,5 +1,4 @@
-// Resize: every axis by itself, as a product with a matrix of weights that is known while compiling
-// (or a gather).
+// Resize: every axis by itself, as a product with a matrix of weights that is known while compiling (or a gather).
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
 #include <cmath>

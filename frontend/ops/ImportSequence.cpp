@@ -1,5 +1,4 @@
-// Sequences and optionals: lists of values while compiling; their positions and lengths must be
-// constant.
+// Sequences and optionals: lists of values while compiling; their positions and lengths must be constant.
 #include "frontend/Importer.h"
 #include "onnx.pb.h"
 

@@ -2,8 +2,8 @@
 //
 //   func @algorithm(%d.w : f32[4], %T : i64[]) -> ("w" : f32[4], "T" : i64[])
 //
-// takes the gradients of the trained parameters, each "d." and its name, and the model's inputs it
-// reads, and returns what the named globals become. append-optimizer puts it behind the backward.
+// takes the gradients of the trained parameters, each "d." and its name, and the model's inputs it reads, and returns what the
+// named globals become. append-optimizer puts it behind the backward.
 #include "frontend/ops/ImportTraining.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringSet.h"

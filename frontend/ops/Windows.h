@@ -1,5 +1,4 @@
-// Kernel, strides, padding and dilations of convolution and pooling nodes, resolved to numbers per
-// spatial axis.
+// Kernel, strides, padding and dilations of convolution and pooling nodes, resolved to numbers per spatial axis.
 #pragma once
 
 #include "frontend/Importer.h"

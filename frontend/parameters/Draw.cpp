@@ -1,6 +1,5 @@
-// PyTorch's default initialisation, by the operator that reads a parameter: embeddings N(0, 1);
-// linear layers and convolutions uniform within 1/sqrt(fan in), which is Kaiming-uniform with a =
-// sqrt(5); norms 1 and 0.
+// PyTorch's default initialisation, by the operator that reads a parameter: embeddings N(0, 1); linear layers and convolutions
+// uniform within 1/sqrt(fan in), which is Kaiming-uniform with a = sqrt(5); norms 1 and 0.
 #include "frontend/parameters/Draw.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringMap.h"

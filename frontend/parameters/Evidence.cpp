@@ -1,5 +1,4 @@
-// Reads the exporter's metadata: which argument of the FX node an ONNX input stands for, and which
-// parameters are gone.
+// Reads the exporter's metadata: which argument of the FX node an ONNX input stands for, and which parameters are gone.
 #include "frontend/parameters/Evidence.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,5 +1,4 @@
-// Evidence for what an initializer is: the parameter that each use means, from the exporter's
-// metadata.
+// Evidence for what an initializer is: the parameter that each use means, from the exporter's metadata.
 #pragma once
 
 #include "frontend/onnx/OnnxFile.h"

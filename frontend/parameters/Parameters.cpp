@@ -1,6 +1,5 @@
-// Decides what every initializer is. The order of evidence: the parameter that the metadata of each
-// use names, the module of the use, the initializer's own name, and values only where one side is
-// anonymous.
+// Decides what every initializer is. The order of evidence: the parameter that the metadata of each use names, the module of the
+// use, the initializer's own name, and values only where one side is anonymous.
 #include "frontend/parameters/Decision.h"
 #include "frontend/parameters/InputRoles.h"
 #include "onnx.pb.h"

@@ -1,5 +1,4 @@
-// What of a model is trained: which initializer, or which use of one, stands for which parameter,
-// and on what evidence.
+// What of a model is trained: which initializer, or which use of one, stands for which parameter, and on what evidence.
 #pragma once
 
 #include "frontend/Import.h"

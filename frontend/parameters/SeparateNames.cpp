@@ -1,5 +1,5 @@
-// Two values of one name: PyTorch's exporter calls the result of `x.mean()` "mean" also where the module has a buffer
-// `mean`. The metadata says which of the two a node reads; the node's result gets another name.
+// Two values of one name: PyTorch's exporter calls the result of `x.mean()` "mean" also where the module has a buffer `mean`. The
+// metadata says which of the two a node reads; the node's result gets another name.
 //
 //   initializer mean; mean = ReduceMean(x); y = Sub(x, mean)  ->  mean.value = ReduceMean(x); y = Sub(x, mean.value)
 #include "frontend/onnx/OnnxFile.h"

@@ -1,6 +1,6 @@
-// The model's state_dict: the names that its tensors have there, whatever the exporter made of them. Sources of names, in
-// this order: initializers with names of their own; the parameter that each use means; modules that use another's
-// parameter under a name of their own; buffers.
+// The model's state_dict: the names that its tensors have there, whatever the exporter made of them. Sources of names, in this
+// order: initializers with names of their own; the parameter that each use means; modules that use another's parameter under a
+// name of their own; buffers.
 #include "frontend/parameters/Decision.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,5 +1,5 @@
-// Which initializers are one parameter: the metadata of their uses names it, their values agree
-// where one side is anonymous, or --tie says so.
+// Which initializers are one parameter: the metadata of their uses names it, their values agree where one side is anonymous, or
+// --tie says so.
 #include "frontend/parameters/Decision.h"
 #include "onnx.pb.h"
 

@@ -1,5 +1,5 @@
-// What of the parameters is trained: what PyTorch keeps fixed as far as values show it, --train and
-// --freeze. A parameter answers to each of its names.
+// What of the parameters is trained: what PyTorch keeps fixed as far as values show it, --train and --freeze. A parameter answers
+// to each of its names.
 #include "frontend/parameters/Decision.h"
 #include "frontend/parameters/InputRoles.h"
 #include "ir/Pattern.h"

@@ -1,5 +1,4 @@
-// Scaled dot-product attention with grouped heads, additive or boolean mask and causal limit, and
-// its gradient.
+// Scaled dot-product attention with grouped heads, additive or boolean mask and causal limit, and its gradient.
 #include "ir/ops/Rules.h"
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// Values on several ranks: T+N is this rank's addend of a sum over N ranks, T/N this rank's piece
-// (ir/Type.h). On one rank all of them are copies, which is how they are interpreted.
+// Values on several ranks: T+N is this rank's addend of a sum over N ranks, T/N this rank's piece (ir/Type.h). On one rank all of
+// them are copies, which is how they are interpreted.
 #include "ir/ops/Rules.h"
 
 using namespace zcc;

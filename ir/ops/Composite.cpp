@@ -1,6 +1,5 @@
-// Operators over rows that are spelled out in primitives when kernels are made: softmax and
-// cross-entropy. Kept whole until then because the gradients from their results are shorter than
-// those of the spelled-out forms.
+// Operators over rows that are spelled out in primitives when kernels are made: softmax and cross-entropy. Kept whole until then
+// because the gradients from their results are shorter than those of the spelled-out forms.
 #include "ir/ops/Rules.h"
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// scan and cond. Their types come from the bodies that they name (ir/Control.h); the interpreter and the emitter know how
-// they run.
+// scan and cond. Their types come from the bodies that they name (ir/Control.h); the interpreter and the emitter know how they
+// run.
 #include "ir/ops/Rules.h"
 
 using namespace zcc;

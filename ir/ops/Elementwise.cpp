@@ -1,6 +1,5 @@
-// Elementwise operators: what they compute and their gradients, as scalar expressions
-// (ir/Scalar.h). Where a function has no derivative the rules follow PyTorch: that of relu and abs
-// at 0 is 0, equal operands of max and min share alike.
+// Elementwise operators: what they compute and their gradients, as scalar expressions (ir/Scalar.h). Where a function has no
+// derivative the rules follow PyTorch: that of relu and abs at 0 is 0, equal operands of max and min share alike.
 #include "ir/Builder.h"
 
 using namespace zcc;

@@ -1,5 +1,4 @@
-// Reading and writing at computed positions. Negative indices count from the end; others outside
-// are errors.
+// Reading and writing at computed positions. Negative indices count from the end; others outside are errors.
 #include "ir/ops/Rules.h"
 #include "ir/ops/Window.h"
 

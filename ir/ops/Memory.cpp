@@ -1,5 +1,4 @@
-// What the emitter knows by itself: writes to globals, started operators, fused kernels. The
-// interpreter knows them too.
+// What the emitter knows by itself: writes to globals, started operators, fused kernels. The interpreter knows them too.
 #include "ir/ops/Rules.h"
 
 using namespace zcc;

@@ -1,5 +1,5 @@
-// Layer, RMS and batch normalisation, spelled out in primitives when kernels are made. Each saves
-// its statistics for the gradient.
+// Layer, RMS and batch normalisation, spelled out in primitives when kernels are made. Each saves its statistics for the
+// gradient.
 #include "ir/ops/Rules.h"
 #include <cmath>
 

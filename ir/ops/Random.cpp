@@ -1,5 +1,5 @@
-// Draws by position: element, id of the operator, step and micro-batch decide the number
-// (ir/Philox.h), so that recomputation and any partitioning draw the same.
+// Draws by position: element, id of the operator, step and micro-batch decide the number (ir/Philox.h), so that recomputation and
+// any partitioning draw the same.
 #include "ir/Philox.h"
 #include "ir/ops/Rules.h"
 

@@ -1,5 +1,5 @@
-// The geometry of convolutions and pooling: attributes `kernel` (pooling), strides, pads_lo,
-// pads_hi, dilations, one value per spatial axis. Tensors are [N, C, spatial...].
+// The geometry of convolutions and pooling: attributes `kernel` (pooling), strides, pads_lo, pads_hi, dilations, one value per
+// spatial axis. Tensors are [N, C, spatial...].
 #pragma once
 
 #include "ir/ops/Rules.h"

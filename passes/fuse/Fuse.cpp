@@ -7,10 +7,10 @@
 //   %y = div %e, %s                           }
 //                                             %y = fused %x {kernel = "k3"}
 //
-// Composites (softmax, norms, cross-entropy) are expanded to primitives first. A group is what kernelShape() finds loops
-// for; it grows from each operator towards its producers, then over siblings that read the same tensor. Values that are cheap to
-// compute again from what is kept anyway are computed again instead of stored. Equal bodies become one kernel.
-// What a library kernel reads, it reads dense or with the strides that its record allows: a `copy` is put in otherwise.
+// Composites (softmax, norms, cross-entropy) are expanded to primitives first. A group is what kernelShape() finds loops for; it
+// grows from each operator towards its producers, then over siblings that read the same tensor. Values that are cheap to compute
+// again from what is kept anyway are computed again instead of stored. Equal bodies become one kernel. What a library kernel
+// reads, it reads dense or with the strides that its record allows: a `copy` is put in otherwise.
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "ir/Interpreter.h"

@@ -1,3 +1,4 @@
+// Grows groups, joins siblings, and computes again what is cheap.
 #include "passes/fuse/FuseGroups.h"
 #include "ir/Op.h"
 #include "ir/Scalar.h"

@@ -1,3 +1,4 @@
+// Keeps the labels of the order, and walks the trunks.
 #include "passes/fuse/GroupOrder.h"
 #include "ir/Steps.h"
 #include "passes/fuse/FuseGroups.h"

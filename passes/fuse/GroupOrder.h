@@ -1,5 +1,5 @@
-// A topological order of groups that stays one while groups are joined, at a cost that follows what a join moves, and
-// quick answers to what lies on a path between two groups.
+// A topological order of groups that stays one while groups are joined, at a cost that follows what a join moves, and quick
+// answers to what lies on a path between two groups.
 #pragma once
 
 #include "llvm/ADT/ArrayRef.h"

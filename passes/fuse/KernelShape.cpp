@@ -1,3 +1,4 @@
+// Finds the common domain of a group: the refinement of its members' shapes, and which axes are reduced.
 #include "passes/fuse/KernelShape.h"
 #include "ir/Op.h"
 #include "ir/View.h"

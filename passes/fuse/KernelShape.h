@@ -1,5 +1,5 @@
-// The loops that a group of elementwise operators and reductions can share: one iteration domain, at most
-// one set of reduced axes. Fuse asks whether a group has such loops; the emitter prints them.
+// The loops that a group of elementwise operators and reductions can share: one iteration domain, at most one set of reduced
+// axes. Fuse asks whether a group has such loops; the emitter prints them.
 #pragma once
 
 #include "ir/Graph.h"

@@ -1,3 +1,4 @@
+// Computes when each value is live, and checks a plan of memory against it.
 #include "passes/memory/Liveness.h"
 #include "ir/Control.h"
 #include "ir/Op.h"

@@ -1,5 +1,4 @@
-// Which values need memory, and from which node to which. Nodes are numbered in the order of their
-// function, from 0.
+// Which values need memory, and from which node to which. Nodes are numbered in the order of their function, from 0.
 #pragma once
 
 #include "ir/Graph.h"

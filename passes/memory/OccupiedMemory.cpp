@@ -1,3 +1,4 @@
+// A tree over time: each segment knows the bytes that are taken at some time in it, and those taken all through it.
 #include "passes/memory/OccupiedMemory.h"
 #include "ir/Steps.h"
 #include <algorithm>

@@ -2,14 +2,13 @@
 //
 //   param %w : f32[64] ...                      param %w : f32[64] ... {offset = 0}
 //   %h = fused %x {kernel = "k0"}      ->       %h = fused %x {kernel = "k0", offsets = [256]}
-//   %y = matmul %h, %w                          %y = matmul %h, %w {offsets = [512], scratch = 768,
-//   scratch_bytes = 64}
+//   %y = matmul %h, %w                          %y = matmul %h, %w {offsets = [512],
+//                                                     scratch = 768, scratch_bytes = 64}
 //
-// The arena is [globals | inputs and results of @micro | values]: the last part is shared by the
-// functions, which never run at once. The values of a body are the workspace of the node that names it; its arguments and
-// results lie in that node's operands and results, slices and rows at a step of their size. A result is written over an operand
-// that dies there, or into the memory of the global that it is assigned to, where the node's record or `inplace` attribute allows
-// it.
+// The arena is [globals | inputs and results of @micro | values]: the last part is shared by the functions, which never run at
+// once. The values of a body are the workspace of the node that names it; its arguments and results lie in that node's operands
+// and results, slices and rows at a step of their size. A result is written over an operand that dies there, or into the memory
+// of the global that it is assigned to, where the node's record or `inplace` attribute allows it.
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"

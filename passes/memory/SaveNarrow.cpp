@@ -11,8 +11,8 @@
 //   %g1 = cast %y {!kept = 1, to = "f32"}         : f32[8x64]
 //   %z = mul %g1, %dz                         : f32[8x64]
 //
-// Where the forward has rounded, the backward reads the rounded value, as PyTorch's does. `fuse` computes nothing from a
-// `kept` cast in the forward, where its f32 result would have to be stored.
+// Where the forward has rounded, the backward reads the rounded value, as PyTorch's does. `fuse` computes nothing from a `kept`
+// cast in the forward, where its f32 result would have to be stored.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseSet.h"

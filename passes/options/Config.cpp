@@ -1,3 +1,4 @@
+// Walks a configuration key by key and does with each what the table says.
 #include "passes/options/Config.h"
 #include "passes/options/ConfigResolver.h"
 #include "passes/options/ConfigText.h"

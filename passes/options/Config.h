@@ -1,5 +1,4 @@
-// DeepSpeed configurations: what a ds_config.json means in zcc's flags. ConfigKeys.def has the
-// keys.
+// DeepSpeed configurations: what a ds_config.json means in zcc's flags. ConfigKeys.def has the keys.
 #pragma once
 
 #include "passes/options/Flags.h"

@@ -1,5 +1,4 @@
-// The sections of a configuration that are more than their keys: precision, optimizer, schedule,
-// batch.
+// The sections of a configuration that are more than their keys: precision, optimizer, schedule, batch.
 #include "passes/options/ConfigResolver.h"
 #include "passes/train/Optimizer.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,3 +1,4 @@
+// Reads Hjson into LLVM's JSON values.
 #include "passes/options/ConfigText.h"
 #include "ir/Diag.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,3 +1,4 @@
+// Finds flags among LLVM's registered options.
 #include "passes/options/Flags.h"
 #include "ir/Diag.h"
 #include "passes/options/PassOptions.h"

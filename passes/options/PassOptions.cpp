@@ -1,3 +1,4 @@
+// Declares the shared options, parses the command line, and turns it into Options and back.
 #include "passes/options/PassOptions.h"
 #include "ir/Pattern.h"
 #include "ir/Text.h"

@@ -1,5 +1,4 @@
-// The command-line options that zcc and zcc-opt share: what steers the passes, what is dumped, and
-// the tables.
+// The command-line options that zcc and zcc-opt share: what steers the passes, what is dumped, and the tables.
 #pragma once
 
 #include "passes/PassManager.h"

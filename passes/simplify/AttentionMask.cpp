@@ -1,3 +1,4 @@
+// Combines the masks that the same scores meet: one boolean tensor, sums, or a causal limit.
 #include "passes/simplify/AttentionMask.h"
 #include <cmath>
 

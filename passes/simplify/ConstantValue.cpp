@@ -1,3 +1,4 @@
+// Evaluates constant nodes with the interpreter and remembers the results.
 #include "passes/simplify/ConstantValue.h"
 #include "ir/Builder.h"
 #include "ir/Steps.h"

@@ -6,8 +6,7 @@
 // becomes the global
 //   const %m : bool[4x4] = "..."[0, 16]
 //
-// Parameters are never read. Views of constants stay views when computing them would only store the
-// data again.
+// Parameters are never read. Views of constants stay views when computing them would only store the data again.
 #include "passes/Pass.h"
 #include "passes/simplify/ConstantValue.h"
 #include "llvm/ADT/DenseMap.h"

@@ -1,6 +1,6 @@
-// Canonical forms, and the families that models spell out, by small rules applied until none
-// matches; equal pure nodes are merged. Runs before and after differentiation; after the optimizer
-// has been appended values of parameters change inside a function, so it refuses then.
+// Canonical forms, and the families that models spell out, by small rules applied until none matches; equal pure nodes are
+// merged. Runs before and after differentiation; after the optimizer has been appended values of parameters change inside a
+// function, so it refuses then.
 //
 //   %s = sigmoid %x                             : f32[8x64]
 //   %y = mul %x, %s                             : f32[8x64]

@@ -1,6 +1,5 @@
-// What the rules of simplify share. A rule looks at one node and what produces its operands; if it
-// matches, it builds the better form before the node, replaces the results and returns true. What
-// became unused is deleted by the driver.
+// What the rules of simplify share. A rule looks at one node and what produces its operands; if it matches, it builds the better
+// form before the node, replaces the results and returns true. What became unused is deleted by the driver.
 #pragma once
 
 #include "ir/Builder.h"

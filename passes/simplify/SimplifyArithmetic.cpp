@@ -1,5 +1,4 @@
-// Elementwise nodes: neutral elements, constants on the right, powers, casts, selections, sums of
-// parts.
+// Elementwise nodes: neutral elements, constants on the right, powers, casts, selections, sums of parts.
 #include "passes/simplify/Simplify.h"
 #include <cmath>
 

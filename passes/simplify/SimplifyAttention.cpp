@@ -1,14 +1,13 @@
-// Attention that exporters spell out: softmax((q * a) @ (k * b)^T * c + masks) @ v, with the guard
-// against rows that are fully masked, keys and values repeated for grouped heads, and any spelling
-// of k^T.
+// Attention that exporters spell out: softmax((q * a) @ (k * b)^T * c + masks) @ v, with the guard against rows that are fully
+// masked, keys and values repeated for grouped heads, and any spelling of k^T.
 //
 //   %s = matmul %q, %kt        %m = mul %s, 0.125        %a = add %m, %mask
 //   %p = softmax %a {axis = 3} %y = matmul %p, %v
 // becomes
 //   %y, %lse = attention %q, %k, %v, %mask {scale = 0.125}
 //
-// A mask that a trained parameter moves (a relative position bias) has a gradient, which attention
-// does not give: such graphs stay as they are. Masks are in AttentionMask.cpp.
+// A mask that a trained parameter moves (a relative position bias) has a gradient, which attention does not give: such graphs
+// stay as they are. Masks are in AttentionMask.cpp.
 #include "passes/simplify/AttentionMask.h"
 #include "passes/simplify/Simplify.h"
 #include <cmath>

@@ -1,5 +1,4 @@
-// Gathers whose indices are known: a run of consecutive rows is a slice, whose gradient is no
-// scatter.
+// Gathers whose indices are known: a run of consecutive rows is a slice, whose gradient is no scatter.
 #include "passes/simplify/Simplify.h"
 
 using namespace zcc;

@@ -1,5 +1,4 @@
-// Views, concat, pad, reductions and matrix products: no-ops dropped, chains merged, products with
-// a matrix made 2-D.
+// Views, concat, pad, reductions and matrix products: no-ops dropped, chains merged, products with a matrix made 2-D.
 #include "passes/simplify/Simplify.h"
 
 using namespace zcc;

@@ -9,9 +9,8 @@
 //   assign %w.m, %m1
 //   assign %w.v, %v1
 //   assign %w, %p2
-// behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates
-// and @update does this; with more than one rank each gradient is summed over them first. Formulas,
-// their order and defaults are PyTorch's.
+// behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates and @update does this; with
+// more than one rank each gradient is summed over them first. Formulas, their order and defaults are PyTorch's.
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/train/LossScale.h"

@@ -1,3 +1,4 @@
+// The rules by which operators pass on, mix or add up the rows of a batch.
 #include "passes/train/BatchRows.h"
 #include "ir/Op.h"
 #include "llvm/ADT/DenseSet.h"

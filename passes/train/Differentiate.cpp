@@ -1,5 +1,4 @@
-// The backward of @micro, appended to it: one reverse sweep over the nodes between trained
-// parameters and the loss.
+// The backward of @micro, appended to it: one reverse sweep over the nodes between trained parameters and the loss.
 //
 //   func @micro(%x : f32[8x4]) -> (f32[]) {
 //     %y = matmul %x, %w                    : f32[8x2]
@@ -10,9 +9,8 @@
 //     %d.w = matmul %xt, %d.y               : f32[4x2]
 //     assign %w.grad, %d.w
 //
-// and the module gains `state %w.grad : f32[4x2] = zero {of = "w"}`. Nodes are appended as the
-// sweep meets them, each assign as soon as its gradient is complete, so later passes use and free
-// gradients in this order.
+// and the module gains `state %w.grad : f32[4x2] = zero {of = "w"}`. Nodes are appended as the sweep meets them, each assign as
+// soon as its gradient is complete, so later passes use and free gradients in this order.
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/train/Sweep.h"

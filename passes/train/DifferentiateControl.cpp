@@ -6,8 +6,8 @@
 // and gains
 //   %d.h0, %d.w, %d.xs = scan %d.last, %zero, %d.all, %saved, %w {body = "rnn.grad", carried = 2, scanned = 2, reverse = 1}
 //
-// The gradient of what is the same in all iterations is a sum over them: carried along, or where it is a product of
-// matrices, one product of stacked ones behind the scan. A cond computes its chosen body again in the backward.
+// The gradient of what is the same in all iterations is a sum over them: carried along, or where it is a product of matrices, one
+// product of stacked ones behind the scan. A cond computes its chosen body again in the backward.
 #include "ir/Control.h"
 #include "ir/ops/Rules.h"
 #include "passes/train/Sweep.h"

@@ -1,3 +1,4 @@
+// Adds the states of loss scaling and the nodes that set them.
 #include "passes/train/LossScale.h"
 
 using namespace zcc;

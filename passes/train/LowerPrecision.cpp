@@ -14,9 +14,9 @@
 //     %p = softmax %y1 {axis = 1}             : f32[8x16]
 //     %p1 = cast %p {to = "bf16", !rounds}    : bf16[8x16]
 //
-// By each operator's policy. Compute: 16-bit operands. F32: computed in f32 and rounded, if 16-bit data went in; sums and
-// losses stay f32. Follow: as the operands; where 16 bits meet f32 data or a constant that 16 bits cannot hold, computed in
-// f32 and rounded. All parameters are 16 bit and have an f32 master, as in DeepSpeed's 16-bit engines.
+// By each operator's policy. Compute: 16-bit operands. F32: computed in f32 and rounded, if 16-bit data went in; sums and losses
+// stay f32. Follow: as the operands; where 16 bits meet f32 data or a constant that 16 bits cannot hold, computed in f32 and
+// rounded. All parameters are 16 bit and have an f32 master, as in DeepSpeed's 16-bit engines.
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "ir/Interpreter.h"

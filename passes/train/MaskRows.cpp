@@ -1,5 +1,5 @@
-// @eval's loss over the first rows of the batch only, so that the samples behind the last whole batch can be evaluated:
-// every sum over the batch on the way to the loss leaves the other rows out.
+// @eval's loss over the first rows of the batch only, so that the samples behind the last whole batch can be evaluated: every sum
+// over the batch on the way to the loss leaves the other rows out.
 //
 //   func @eval(%x : f32[8x4]) -> (f32[]) {
 //     %s = reduce_sum %e {axes = [0, 1]}        : f32[1x1]     // %e : f32[8x4]
@@ -9,11 +9,10 @@
 //     %m = select %counts, %e, %zero            : f32[8x4]
 //     %s = reduce_sum %m {axes = [0, 1]}        : f32[1x1]
 //
-// A loss that is a sum divided by another, the mean over what is not ignored, gets its divisor as a further result, the
-// weight of the batch; where it is divided by max(weight, c), c is noted too. Where rows are mixed, nothing is changed, and
-// the module says why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`; `rows_results`, the
-// results of @eval whose rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those that are no
-// outputs of the model.
+// A loss that is a sum divided by another, the mean over what is not ignored, gets its divisor as a further result, the weight of
+// the batch; where it is divided by max(weight, c), c is noted too. Where rows are mixed, nothing is changed, and the module says
+// why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`; `rows_results`, the results of @eval whose
+// rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those that are no outputs of the model.
 #include "ir/Builder.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"

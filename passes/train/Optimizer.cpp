@@ -1,3 +1,4 @@
+// The table of optimizers, what they share, and the update of each.
 #include "passes/train/Optimizer.h"
 #include "ir/Pattern.h"
 #include "passes/Refusal.h"

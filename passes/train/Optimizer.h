@@ -1,5 +1,4 @@
-// The update of one parameter by each optimizer, and the scalars that all updates of a function
-// share.
+// The update of one parameter by each optimizer, and the scalars that all updates of a function share.
 #pragma once
 
 #include "ir/Builder.h"

@@ -1,3 +1,4 @@
+// Applies gradient rules node by node from the last, and adds up what meets at a value.
 #include "passes/train/Sweep.h"
 #include "ir/Control.h"
 #include "ir/ops/Rules.h"

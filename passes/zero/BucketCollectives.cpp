@@ -4,8 +4,8 @@
 //   ...                              ->
 //   %t = reduce_scatter %b
 //
-// A bucket of reductions, or of updated parameters, stands where its last operand is there, and what reads the others
-// moves behind it. A bucket of gathered parameters stands where the first is read.
+// A bucket of reductions, or of updated parameters, stands where its last operand is there, and what reads the others moves
+// behind it. A bucket of gathered parameters stands where the first is read.
 #include "ir/Builder.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"

@@ -1,5 +1,5 @@
-// A partitioned parameter is gathered for each cluster of its uses: those in the forward, those in the backward, or both
-// where they lie close together (ZeRO-Infinity, arXiv 2104.07857, section 5.1; "reuse distance" is DeepSpeed's).
+// A partitioned parameter is gathered for each cluster of its uses: those in the forward, those in the backward, or both where
+// they lie close together (ZeRO-Infinity, arXiv 2104.07857, section 5.1; "reuse distance" is DeepSpeed's).
 //
 //   %w.whole = all_gather %w                    %w.whole = all_gather %w
 //   ...                                         %y = matmul %x, %w.whole

@@ -1,5 +1,4 @@
-// Partitions optimizer state (stage 1), gradients (2) and parameters (3) over the ranks (ZeRO, arXiv 1910.02054,
-// section 5).
+// Partitions optimizer state (stage 1), gradients (2) and parameters (3) over the ranks (ZeRO, arXiv 1910.02054, section 5).
 //
 //   %g = sum_ranks %a               : T         %g = sum_ranks %a {scatter = 1} : T/N
 //   %m1 = add %w.m, %g              : T    ->   %m1 = add %w.m, %g              : T/N     (state %w.m : T/N)
@@ -9,10 +8,10 @@
 //                                               %u = all_gather %w1             : T
 //                                               assign %w, %u
 //
-// What follows from a gradient's piece is a piece, whatever the optimizer: elementwise operators and states follow by
-// their types. At stage 3 the parameter is T/N as well: its update reads and writes the piece, and one all_gather at each
-// function's head serves all other uses, for insert-gathers to place. Accumulated gradients are reduced once a step at
-// stage 1; at stages 2 and 3 each micro-batch's sum is scattered and its piece accumulated. Scalars stay whole.
+// What follows from a gradient's piece is a piece, whatever the optimizer: elementwise operators and states follow by their
+// types. At stage 3 the parameter is T/N as well: its update reads and writes the piece, and one all_gather at each function's
+// head serves all other uses, for insert-gathers to place. Accumulated gradients are reduced once a step at stage 1; at stages 2
+// and 3 each micro-batch's sum is scattered and its piece accumulated. Scalars stay whole.
 #include "ir/Builder.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"

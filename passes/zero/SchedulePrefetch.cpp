@@ -1,14 +1,14 @@
-// Collectives are started early and waited for late, so that compute in between overlaps them, and what was gathered is
-// released behind its last reader.
+// Collectives are started early and waited for late, so that compute in between overlaps them, and what was gathered is released
+// behind its last reader.
 //
 //   %s = reduce_scatter %a                %f = start reduce_scatter %a
 //   ...                            ->     ...
 //   %p = fused @k1 %w, %s                 %s = wait %f
 //                                         %p = fused @k1 %w, %s
 //
-// Reductions start behind their operands (--overlap). A gather starts where the one before it is first read, if both fit
-// into what may be gathered at once (--prefetch, ZeRO-Infinity, arXiv 2104.07857, section 6.2). Updated parameters are
-// gathered while the next ones are updated. Every rank runs the same nodes in the same order, so the collectives meet.
+// Reductions start behind their operands (--overlap). A gather starts where the one before it is first read, if both fit into
+// what may be gathered at once (--prefetch, ZeRO-Infinity, arXiv 2104.07857, section 6.2). Updated parameters are gathered while
+// the next ones are updated. Every rank runs the same nodes in the same order, so the collectives meet.
 #include "ir/Builder.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"

@@ -1,3 +1,4 @@
+// Derives the limits that no option sets, and finds where values are read.
 #include "passes/zero/Zero.h"
 #include "ir/Op.h"
 #include <algorithm>

@@ -1,5 +1,4 @@
-// zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own
-// or at once.
+// zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own or at once.
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/comm/Comm.h"

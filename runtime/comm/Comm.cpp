@@ -1,3 +1,4 @@
+// What is the same whichever way the bytes go: pieces of tensors, agreeing on errors; and a job of one rank.
 #include "runtime/comm/Comm.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

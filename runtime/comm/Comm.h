@@ -1,6 +1,5 @@
-// Collectives over the ranks of a job. Every rank calls the same ones in the same order; each
-// blocks until this rank's part is done. Sums have one association, rank 0 + rank 1 + ...,
-// whichever way the bytes go, so that every path gives the same bits.
+// Collectives over the ranks of a job. Every rank calls the same ones in the same order; each blocks until this rank's part is
+// done. Sums have one association, rank 0 + rank 1 + ..., whichever way the bytes go, so that every path gives the same bits.
 #pragma once
 
 #include "runtime/Environment.h"

@@ -1,3 +1,4 @@
+// The window, its barrier, and the collectives over it.
 #include "runtime/comm/Shm.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"

@@ -1,8 +1,7 @@
 // Collectives of ranks on one node, through a shared-memory window of fixed size.
 //
-// Each rank has two buffers of kShmChunkBytes in the window and uses them in turn. A rank writes a
-// buffer again two chunks later, and between lies a barrier that every rank reaches only after it
-// has read the first.
+// Each rank has two buffers of kShmChunkBytes in the window and uses them in turn. A rank writes a buffer again two chunks later,
+// and between lies a barrier that every rank reaches only after it has read the first.
 #pragma once
 
 #include "runtime/comm/Comm.h"

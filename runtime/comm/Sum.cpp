@@ -1,3 +1,4 @@
+// Adds ranks' elements in their type, rank by rank.
 #include "runtime/comm/Sum.h"
 #include "runtime/Elem.h"
 #include <algorithm>

@@ -1,6 +1,6 @@
-// softmax(scale q k^T + mask) v without the [S, T] matrix of scores: each thread takes blocks of
-// query rows and runs over blocks of keys, keeping per row the maximum and the sum so far (online
-// softmax, FlashAttention). Blocks depend on the extents only, so do the bits.
+// softmax(scale q k^T + mask) v without the [S, T] matrix of scores: each thread takes blocks of query rows and runs over blocks
+// of keys, keeping per row the maximum and the sum so far (online softmax, FlashAttention). Blocks depend on the extents only, so
+// do the bits.
 #include "runtime/cpu/Attention.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"

@@ -1,6 +1,6 @@
-// The gradient of attention. Probabilities are recomputed from the scores and the saved log-sums,
-// block by block. One thread has all of a key head (its group of query heads one after the other),
-// so dk and dv are summed in a fixed order without synchronisation:
+// The gradient of attention. Probabilities are recomputed from the scores and the saved log-sums, block by block. One thread has
+// all of a key head (its group of query heads one after the other), so dk and dv are summed in a fixed order without
+// synchronisation:
 //   p = exp(scale q k^T + mask - lse)   dv += p^T dy   dp = dy v^T
 //   ds = p (dp - sum(dy y))             dq += scale ds k   dk += scale ds^T q
 #include "runtime/cpu/Attention.h"

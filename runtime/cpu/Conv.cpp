@@ -1,5 +1,5 @@
-// conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its
-// tensors; where they are not the program's plain ones, the call reorders through its scratch.
+// conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its tensors; where they are not the
+// program's plain ones, the call reorders through its scratch.
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"

@@ -1,6 +1,5 @@
-// oneDNN primitives that run without allocating: scratchpads are the caller's, memory objects are
-// made once. The two API versions (2: descriptors, 3: none) meet only in makeX functions of their
-// users.
+// oneDNN primitives that run without allocating: scratchpads are the caller's, memory objects are made once. The two API versions
+// (2: descriptors, 3: none) meet only in makeX functions of their users.
 #pragma once
 
 #include "runtime/cpu/Call.h"

@@ -1,5 +1,5 @@
-// What emitted kernels call: the functions of scalar expressions for every element, and 16-bit loads and stores.
-// Included by generated code, so it stays small and includes little.
+// What emitted kernels call: the functions of scalar expressions for every element, and 16-bit loads and stores. Included by
+// generated code, so it stays small and includes little.
 #pragma once
 
 #include "runtime/cpu/VecMath.h"
@@ -69,7 +69,8 @@ ZCCKM double z_fma(double a, double b, double c) { return __builtin_fma(a, b, c)
   ZCCKM double z_##NAME(double a) { return v##NAME(a); }
 Z_VECTOR(exp)
 Z_VECTOR(expm1)
-Z_VECTOR(log) Z_VECTOR(log1p) Z_VECTOR(tanh) Z_VECTOR(sigmoid) Z_VECTOR(erf) Z_VECTOR(sin) Z_VECTOR(cos) Z_VECTOR(tan)
+Z_VECTOR(log)
+Z_VECTOR(log1p) Z_VECTOR(tanh) Z_VECTOR(sigmoid) Z_VECTOR(erf) Z_VECTOR(sin) Z_VECTOR(cos) Z_VECTOR(tan)
 #undef Z_VECTOR
 #define Z_LIBM(NAME)                                                                                                             \
   ZCCKM float z_##NAME(float a) { return __builtin_##NAME##f(a); }                                                               \

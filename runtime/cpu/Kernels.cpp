@@ -1,6 +1,5 @@
-// The table of the CPU's kernels, by OpDef::kernel: run, scratch, and which tensors (a bit each,
-// operands then results) may be strided. Attention wants a unit stride in the last axis of all but
-// the mask.
+// The table of the CPU's kernels, by OpDef::kernel: run, scratch, and which tensors (a bit each, operands then results) may be
+// strided. Attention wants a unit stride in the last axis of all but the mask.
 #include "runtime/cpu/Kernels.h"
 #include <iterator>
 

@@ -1,5 +1,5 @@
-// The kernels of the CPU table; each file runtime/cpu/FAMILY.cpp defines its own. NAMERun is the
-// kernel, NAMEWorkspace its bytes of scratch.
+// The kernels of the CPU table; each file runtime/cpu/FAMILY.cpp defines its own. NAMERun is the kernel, NAMEWorkspace its bytes
+// of scratch.
 #pragma once
 
 #include "runtime/zccrt.h"

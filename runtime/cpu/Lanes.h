@@ -1,6 +1,5 @@
-// Sums and maxima over float rows with a fixed number of lanes, so that their bits do not depend on
-// the width of the machine's vectors. Written with vector types: compilers unroll loops over lanes
-// into scalars.
+// Sums and maxima over float rows with a fixed number of lanes, so that their bits do not depend on the width of the machine's
+// vectors. Written with vector types: compilers unroll loops over lanes into scalars.
 #pragma once
 
 #include <cstdint>

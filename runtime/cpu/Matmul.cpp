@@ -1,10 +1,9 @@
 // Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n]. What follows a product (bias, activation, residual, norm) is a
 // generated kernel that reads it once; measured, oneDNN's own bias gained nothing over that.
 //
-// f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured
-// faster for the kind of shape; 16-bit floats to the primitive; other elements to plain loops.
-// Batches that are one larger matrix are merged; other batches run side by side, one thread each,
-// unless they are few and large. The choice depends on shapes, strides, element type and thread
+// f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured faster for the kind of shape;
+// 16-bit floats to the primitive; other elements to plain loops. Batches that are one larger matrix are merged; other batches run
+// side by side, one thread each, unless they are few and large. The choice depends on shapes, strides, element type and thread
 // count only.
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"

@@ -1,6 +1,5 @@
-// Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes. Taps
-// are taken in row-major order, each over a whole row of the result at once, so that the inner
-// loops vectorise.
+// Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes. Taps are taken in row-major order,
+// each over a whole row of the result at once, so that the inner loops vectorise.
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"

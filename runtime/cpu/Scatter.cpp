@@ -1,7 +1,6 @@
-// scatter_add, scatter_elements, scatter_nd: rows of updates combined with the rows where indices
-// point. Every element takes its updates in the order of the indices, whatever the number of
-// threads: threads share out columns of rows, or, where rows are short, the rows themselves, each
-// thread reading all indices.
+// scatter_add, scatter_elements, scatter_nd: rows of updates combined with the rows where indices point. Every element takes its
+// updates in the order of the indices, whatever the number of threads: threads share out columns of rows, or, where rows are
+// short, the rows themselves, each thread reading all indices.
 #include "runtime/cpu/Index.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"

@@ -1,5 +1,5 @@
-// The box is brought into its simplest form (axes of extent 1 dropped, neighbouring axes merged),
-// then copied row by row; where rows run across the source's contiguous axis, in square tiles.
+// The box is brought into its simplest form (axes of extent 1 dropped, neighbouring axes merged), then copied row by row; where
+// rows run across the source's contiguous axis, in square tiles.
 #include "runtime/cpu/StridedCopy.h"
 #include "runtime/cpu/Call.h"
 #include <utility>

@@ -1,10 +1,8 @@
-// Elementary functions on float with branch-free bodies, so that plain loops over them vectorise
-// (GCC and Clang, -O3 -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own
-// kernels include this same file: a function gives the same bits wherever, however wide and by
-// whichever loop it is called. For that the file must be compiled with -ffp-contract=off; every
-// fused multiply-add is written out. Largest errors, in units in the last place (VecMathTest checks
-// them): exp 1; log 0.9; expm1, log1p, tanh, erf 1.5; sigmoid 2.5; sin, cos, tan, pow 0.51. The
-// double versions are libm's.
+// Elementary functions on float with branch-free bodies, so that plain loops over them vectorise (GCC and Clang, -O3
+// -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own kernels include this same file: a function gives the
+// same bits wherever, however wide and by whichever loop it is called. For that the file must be compiled with -ffp-contract=off;
+// every fused multiply-add is written out. Largest errors, in units in the last place (VecMathTest checks them): exp 1; log 0.9;
+// expm1, log1p, tanh, erf 1.5; sigmoid 2.5; sin, cos, tan, pow 0.51. The double versions are libm's.
 #pragma once
 
 #include <stdint.h>

@@ -1,5 +1,4 @@
-// The f32 call is made once, in the prepare call: same attributes, tensors with f32 copies in
-// scratch.
+// The f32 call is made once, in the prepare call: same attributes, tensors with f32 copies in scratch.
 #include "runtime/cpu/Wide.h"
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Dnnl.h"

@@ -1,5 +1,5 @@
-// Calls on 16-bit floats where nothing computes in them: operands are copied to f32 in scratch, the
-// kernel runs on those, results are rounded back.
+// Calls on 16-bit floats where nothing computes in them: operands are copied to f32 in scratch, the kernel runs on those, results
+// are rounded back.
 #pragma once
 
 #include "runtime/zccrt.h"

@@ -1,6 +1,6 @@
 // Every record of the operator table as a program computes it: the cases, and their gradients, go through the pipeline, the
-// emitter and the compiler, and what the executable writes is what the naive interpreter computes, in fp32 and, where an
-// operator may run in 16 bits, in those.
+// emitter and the compiler, and what the executable writes is what the naive interpreter computes, in fp32 and, where an operator
+// may run in 16 bits, in those.
 #include "RuntimeTest.h"
 #include "codegen/EmitProgram.h"
 #include "codegen/KernelCall.h"

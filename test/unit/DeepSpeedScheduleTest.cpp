@@ -1,5 +1,5 @@
-// DeepSpeed's schedules against the rates that its lr_schedules.py (0.19.6) sets before each step
-// of torch.optim.Adam(lr=0.02), and the momenta; what the command line makes of them.
+// DeepSpeed's schedules against the rates that its lr_schedules.py (0.19.6) sets before each step of torch.optim.Adam(lr=0.02),
+// and the momenta; what the command line makes of them.
 #include "RuntimeTest.h"
 #include "runtime/Options.h"
 #include "runtime/Schedule.h"

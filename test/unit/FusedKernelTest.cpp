@@ -1,5 +1,5 @@
-// Every form of generated kernel against the naive interpreter: the graph is fused, its kernels are emitted, compiled,
-// loaded and run on random data, with one thread and with two.
+// Every form of generated kernel against the naive interpreter: the graph is fused, its kernels are emitted, compiled, loaded and
+// run on random data, with one thread and with two.
 #include "codegen/EmitKernels.h"
 #include "ir/Builder.h"
 #include "ir/Interpreter.h"

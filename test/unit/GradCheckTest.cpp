@@ -1,5 +1,4 @@
-// Gradient rules against central finite differences, and composites against their bodies, for every
-// record of the operator table.
+// Gradient rules against central finite differences, and composites against their bodies, for every record of the operator table.
 #include "ir/Builder.h"
 #include "ir/Interpreter.h"
 #include "passes/Pass.h"

@@ -1,5 +1,4 @@
-// attention and its gradient against loops in double: grouped heads, causal limits, masks, strides,
-// blocks.
+// attention and its gradient against loops in double: grouped heads, causal limits, masks, strides, blocks.
 #include "test/unit/KernelTest.h"
 
 using namespace kerneltest;

@@ -1,3 +1,4 @@
+// The table of cases, and their operands drawn at random.
 #include "test/unit/OpCases.h"
 #include <algorithm>
 #include <cmath>

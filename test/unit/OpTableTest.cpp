@@ -1,5 +1,4 @@
-// Every record of the operator table is consistent with itself, with the scalar language and with
-// the runtime.
+// Every record of the operator table is consistent with itself, with the scalar language and with the runtime.
 #include "ir/Op.h"
 #include "ir/Scalar.h"
 #include "runtime/zccrt.h"

@@ -1,5 +1,5 @@
-// Three steps of each optimizer on given gradients against PyTorch 2's results (torch.optim,
-// foreach=False, fp32); LAMB and Lion against DeepSpeed's formulas in numpy, fp32.
+// Three steps of each optimizer on given gradients against PyTorch 2's results (torch.optim, foreach=False, fp32); LAMB and Lion
+// against DeepSpeed's formulas in numpy, fp32.
 #include "ir/Interpreter.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"

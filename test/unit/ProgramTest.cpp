@@ -1,7 +1,6 @@
 // Whole runs of a tiny program, as the compiler would emit it, alone and under mpirun.
 //
-// The program: pred = x . w, loss = mean over rows of (pred - label)^2, SGD; the gradient is summed
-// over ranks.
+// The program: pred = x . w, loss = mean over rows of (pred - label)^2, SGD; the gradient is summed over ranks.
 #include "RuntimeTest.h"
 #include "runtime/Npy.h"
 #include "runtime/Session.h"

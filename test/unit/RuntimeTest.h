@@ -1,5 +1,4 @@
-// For tests of the runtime: a folder of their own, a tiny program as the compiler would emit it,
-// and running things in processes.
+// For tests of the runtime: a folder of their own, a tiny program as the compiler would emit it, and running things in processes.
 #pragma once
 
 #include "runtime/Elem.h"

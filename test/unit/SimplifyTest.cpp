@@ -1,5 +1,4 @@
-// simplify must not change what a function computes: random graphs and random spellings of
-// attention, run before and after.
+// simplify must not change what a function computes: random graphs and random spellings of attention, run before and after.
 #include "ir/Builder.h"
 #include "ir/Interpreter.h"
 #include "ir/Text.h"

@@ -1,5 +1,4 @@
-// The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats,
-// and the special values.
+// The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats, and the special values.
 #include "runtime/cpu/KernelMath.h"
 #include <cmath>
 #include <cstring>

@@ -1,8 +1,7 @@
-// Times the library kernels of the CPU on the shapes of the benchmark models: a line per case,
-// milliseconds of CPU time of one thread (the minimum of many runs), which other work on the
-// machine hardly disturbs. kernels.py times the same cases in PyTorch and prints the ratios.
-//   g++ -std=c++20 -O2 -fopenmp -I. tools/bench/kernels.cpp -LBUILD/lib -lzccrt -ldnnl -lmpi -o
-//   kernels
+// Times the library kernels of the CPU on the shapes of the benchmark models: a line per case, milliseconds of CPU time of one
+// thread (the minimum of many runs), which other work on the machine hardly disturbs. kernels.py times the same cases in PyTorch
+// and prints the ratios.
+//   g++ -std=c++20 -O2 -fopenmp -I. tools/bench/kernels.cpp -LBUILD/lib -lzccrt -ldnnl -lmpi -o kernels
 #include "runtime/zccrt.h"
 #include <algorithm>
 #include <cstdio>
