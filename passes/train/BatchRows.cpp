@@ -70,6 +70,11 @@ const Node *BatchRows::mixing(const Value *v) const {
   return found;
 }
 
+bool BatchRows::addsMeans(const Node &n) const {
+  auto isMean = [&](const Value *v) { return of(v).kind == RowKind::Ratio; };
+  return (n.op == &ops::add || n.op == &ops::sub) && llvm::all_of(n.operands(), isMean);
+}
+
 // ---- the rules
 
 /// Rows whose batch is in that axis of the result.

@@ -35,6 +35,8 @@ public:
   std::optional<unsigned> axisOf(const Value *v) const;
   /// The first node on the way to `v` that mixes rows.
   const Node *mixing(const Value *v) const;
+  /// Whether a node that mixes rows does so only by adding means whose weights differ.
+  bool addsMeans(const Node &n) const;
 
 private:
   /// Of a body of `outside`, by the kinds of its arguments.

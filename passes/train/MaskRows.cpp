@@ -71,8 +71,10 @@ static std::string whyNot(const Value *loss, const BatchRows &rows) {
   const Node *n = rows.mixing(loss);
   if (!n)
     return "the loss is no mean over them";
-  std::string node = n->loc && !n->loc->nodes.empty() ? "node '" + n->loc->nodes[0] + "'" : "the loss";
-  return node + " (" + n->op->name + ") mixes the samples of a batch";
+  bool isNamed = n->loc && !n->loc->nodes.empty();
+  std::string node = isNamed ? describe(n->loc) : "the loss (" + std::string(n->op->name) + ")";
+  return node + (rows.addsMeans(*n) ? " adds up losses that are averaged over different numbers of samples"
+                                    : " mixes the samples of a batch");
 }
 
 llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {

@@ -20,17 +20,24 @@ void Sweep::spread() {
 
 // ---- one node
 
+/// A gradient that is missing. What the model calls a node stands before the message; of a .zir it is the operator.
+static llvm::Error refuseGradient(const Node &n, StringRef part, const llvm::Twine &why) {
+  bool isNamed = n.loc && !n.loc->nodes.empty();
+  std::string op = isNamed ? "this node" : "'" + std::string(n.op->name) + "'";
+  return refuseAt(n.loc, "the loss needs the gradient of " + part + op + ", which has none" + why);
+}
+
 /// The gradients of a node's operands by its record, before they are summed over broadcast axes.
 llvm::Expected<Gradients> Sweep::rule(Node &n, Builder &b, ArrayRef<Value *> dy) {
   const OpDef &op = *n.op;
   if (callsBodies(op))
     return gradientsThroughBodies(n, b, dy, active);
   if (op.noGrad)
-    return refuseAt(n.loc, "the loss needs the gradient of '" + llvm::Twine(op.name) + "', which has none: " + op.noGrad);
+    return refuseGradient(n, "", llvm::Twine(": ") + op.noGrad);
   if (op.gradFn) {
     Gradients g = op.gradFn(b, n, dy);
     if (g.empty())
-      return refuseAt(n.loc, "the loss needs the gradient of a saved result of '" + llvm::Twine(op.name) + "', which has none");
+      return refuseGradient(n, "a saved result of ", "");
     return g;
   }
   llvm::SmallVector<std::pair<StringRef, Value *>, 5> names = {{"y", n.result()}, {"dy", dy[0]}};
