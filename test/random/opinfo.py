@@ -16,7 +16,7 @@ must be so in both. --json gets one line a sample as it is done: exporter, opera
 already are not run again. Statuses: passed, differs, refused (with zcc's words), crashed, not exportable, exporter (ONNX Runtime,
 where installed, refuses the file as well or computes zcc's loss), and not tried (random, no gradient, not run by PyTorch itself). --seconds ends the run after that time, between two programs.
 """
-import argparse, collections, contextlib, io, json, os, re, signal, subprocess, sys, time, warnings
+import argparse, collections, contextlib, functools, io, json, os, re, signal, subprocess, sys, time, warnings
 
 EXPORTERS = ("dynamo", "torchscript")
 RANDOM = {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -51,10 +51,11 @@ class Case:
         return [t for t in flat if t.is_floating_point() and t.numel()]
 
     def loss(self, trained, others, weights):
-        total = 0
+        parts = []
         for y, w in zip(self.results(trained, others), weights):
-            total = total + ((y + 0.3) * (y + 0.3) * w.to(y.dtype)).sum()
-        return total
+            z = y + 0.3
+            parts.append((z * z * w.to(y.dtype)).sum())
+        return functools.reduce(torch.add, parts)
 
     def reference(self, kind):
         """loss and gradients of PyTorch"""
@@ -88,12 +89,14 @@ class Case:
         return ""
 
 
-def cases_of(op, count):
-    """(number, case or None, why not)"""
+def cases_of(op, count, isWanted):
+    """(number, case or None, why not) of the samples whose numbers are wanted"""
     torch.manual_seed(0)
     for number, s in enumerate(op.sample_inputs("cpu", torch.float32, requires_grad=True)):
         if count and number >= count:
             return
+        if not isWanted(number):
+            continue
         try:
             c = Case(op, number, s)
             why = c.prepare()
@@ -141,6 +144,13 @@ def quiet():
         os.close(null)
 
 
+def keep_registry():
+    """The default exporter makes its table of operators at each export, which takes longer than a sample."""
+    from torch.onnx._internal.exporter import _registration
+    made = functools.cache(_registration.ONNXRegistry.from_torchlib)
+    _registration.ONNXRegistry.from_torchlib = classmethod(lambda cls, *a, **k: made(*a, **k))
+
+
 def export(cases, exporter, path):
     m, args = group_module(cases), (torch.ones(1),)
     names = dict(input_names=["scale"], output_names=["loss"] + [f"s{i}" for i in range(len(cases))])
@@ -180,7 +190,9 @@ def program(a, cases, path, tmp):
                   for k in z.files}
     if len(cases) == 1:  # the loss of training, where normalisation by the batch differs from evaluation
         with open(log) as f:
-            losses["s0"] = torch.tensor(float(next(r["loss"] for r in map(json.loads, f) if "loss" in r)))
+            loss = next(r["loss"] for r in map(json.loads, f) if "loss" in r)
+        if loss is not None:  # not finite
+            losses["s0"] = torch.tensor(float(loss))
     return "passed", "", losses, load_file(trained)
 
 
@@ -212,25 +224,39 @@ def judge(c, i, losses, weights):
     return ""
 
 
+def smaller(a, cases, exporter, report):
+    """Operators apart; of one operator, whose samples are mostly refused alike, one by one until one passes, then halves."""
+    names = list(dict.fromkeys(c.name for c in cases))
+    if len(names) > 1:
+        parts = [[c for c in cases if c.name == name] for name in names]
+    else:
+        cases = list(cases)
+        while cases and not run(a, [cases.pop(0)], exporter, report):
+            pass
+        parts = cases[:len(cases) // 2], cases[len(cases) // 2:]
+    for part in filter(None, parts):
+        run(a, part, exporter, report)
+    return False
+
+
 def run(a, cases, exporter, report):
-    """Reports every case; halves what cannot be exported or compiled as a whole."""
+    """Reports every case, and returns whether all passed; makes smaller groups of what cannot be exported or compiled as a whole."""
     tmp = os.path.join(a.tmp, f"{exporter}{a.shard.replace('/', 'of')}")
     os.makedirs(tmp, exist_ok=True)
     path = os.path.join(tmp, "model.onnx")
-    halves = lambda: [run(a, h, exporter, report) for h in (cases[:len(cases) // 2], cases[len(cases) // 2:])]
     try:
-        with limit(20 + 20 * len(cases)):
+        with limit(20 + 5 * len(cases)):
             export(cases, exporter, path)
     except Exception as e:
-        return halves() if len(cases) > 1 else report(cases[0], "not exportable", first_line(e))
+        return smaller(a, cases, exporter, report) if len(cases) > 1 else report(cases[0], "not exportable", first_line(e))
     status, why, losses, weights = program(a, cases, path, tmp)
     if status != "passed" and len(cases) > 1:
-        return halves()
+        return smaller(a, cases, exporter, report)
     wrong = [judge(c, i, losses, weights) for i, c in enumerate(cases)] if status == "passed" else [why]
     if len(cases) > 1 and any(wrong):  # alone, so that it is the sample that differs and not the company
         for c, w in zip(cases, wrong):
             run(a, [c], exporter, report) if w else report(c, "passed", "")
-        return
+        return False
     if wrong[0] and RANDOM & {n.op_type for n in onnx.load(path).graph.node}:
         return report(cases[0], "not tried", "random")
     if wrong[0]:
@@ -239,6 +265,7 @@ def run(a, cases, exporter, report):
         return report(cases[0], status, why)
     for c in cases:
         report(c, "passed", "")
+    return True
 
 
 def by_exporter(c, path, losses):
@@ -342,8 +369,8 @@ def work(a):
                 run(a, now, e, lambda c, status, why: add(e, c.name, c.number, status, why))
 
     for op in database(a):
-        for number, c, why in cases_of(op, a.samples):
-            name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
+        name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
+        for number, c, why in cases_of(op, a.samples, lambda n: any((e, name, n) not in done for e in waiting)):
             for e in waiting:
                 if (e, name, number) in done:
                     continue
@@ -379,6 +406,7 @@ def main():
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    keep_registry()
     a.zcc, a.tmp = os.path.abspath(a.zcc), os.path.abspath(a.tmp)
     os.makedirs(a.tmp, exist_ok=True)
     work(a)
