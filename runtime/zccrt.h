@@ -73,7 +73,7 @@ typedef struct {
 typedef void (*zccrt_kernel)(char *arena, const zccrt_call *c);
 /* Bytes of scratch the call needs, called by the compiler (offsets are not set). */
 typedef int64_t (*zccrt_workspace)(const zccrt_call *c);
-/* One record per library kernel: CPU table in cpu/Kernels.cpp, looked up by OpDef::kernel. */
+/* One record per library kernel: CPU table in cpu/Kernels.def, looked up by OpDef::kernel. */
 typedef struct {
   const char *name;
   zccrt_kernel run;
