@@ -2,7 +2,9 @@
 #include "test/unit/OpCases.h"
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <map>
 
 using namespace zcc;
 using namespace zcc::test;
@@ -240,8 +242,20 @@ static const OpCase kOtherCases[] = {
     {"random_normal", "i64[]<99, i64[]<9, i64[]<4", {{"dims", Ints{33, 70}}, {"id", 4}}},
 };
 
-llvm::ArrayRef<OpCase> test::opCases() { return kCases; }
-llvm::ArrayRef<OpCase> test::otherCases() { return kOtherCases; }
+/// All, or those of the operator that ZCC_OP names.
+static llvm::ArrayRef<OpCase> chosen(llvm::ArrayRef<OpCase> all) {
+  const char *only = getenv("ZCC_OP");
+  if (!only)
+    return all;
+  static std::map<const OpCase *, std::vector<OpCase>> kept;
+  std::vector<OpCase> &some = kept[all.data()];
+  if (some.empty())
+    llvm::copy_if(all, std::back_inserter(some), [&](const OpCase &c) { return StringRef(c.op) == only; });
+  return some;
+}
+
+llvm::ArrayRef<OpCase> test::opCases() { return chosen(kCases); }
+llvm::ArrayRef<OpCase> test::otherCases() { return chosen(kOtherCases); }
 
 std::string test::describe(const OpCase &c) { return std::string(c.op) + " " + c.operands; }
 

@@ -1,0 +1,97 @@
+"""contributing.py BUILD SOURCE FOLDER: applies the worked changes of CONTRIBUTING.md to a copy of the tree, FOLDER/tree, and makes
+FOLDER/bin/zcc-unit and FOLDER/bin/zcc-opt of it.
+
+A block names its file in its first line, `+++ PATH`; lines with a blank in front are found there, once and in a row, and lines with
+`+` come behind the ones before them. A block of `+` lines only is a new file. Each section's heading says how many files it touches.
+
+Only what has changed is compiled: files that were touched, and sources that include a list (.def) that was. What includes a list by way
+of a header gets further declarations from it, which change nothing. The rest comes from BUILD."""
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+build, source, out = (os.path.realpath(p) for p in sys.argv[1:])
+folder = os.path.join(out, "tree")
+shutil.rmtree(out, ignore_errors=True)
+os.makedirs(folder)
+for part in ("CMakeLists.txt", "frontend", "ir", "passes", "codegen", "runtime", "tools", "test"):
+    path = os.path.join(source, part)
+    if os.path.isdir(path):
+        shutil.copytree(path, os.path.join(folder, part), ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy(path, folder)
+
+
+def apply(path, lines):
+    path = os.path.join(folder, path)
+    kept = [l[1:] for l in lines if l.startswith(" ")]
+    text = open(path).read().splitlines() if kept else []
+    places = [i for i in range(len(text) + 1) if text[i:i + len(kept)] == kept] if kept else [0]
+    if len(places) != 1 or (not kept and os.path.exists(path)):
+        sys.exit(f"CONTRIBUTING.md: the lines of the block for {path} are found {len(places)} times")
+    text[places[0]:places[0] + len(kept)] = [l[1:] for l in lines]
+    with open(path, "w") as f:
+        f.write("\n".join(text) + "\n")
+
+
+touched = set()
+sections = re.split(r"^## ", open(os.path.join(source, "CONTRIBUTING.md")).read(), flags=re.M)[1:]
+for section in sections:
+    title, want = re.match(r"(.*): (\d+) files", section).groups()
+    blocks = re.findall(r"^```diff\n\+\+\+ (\S+)\n(.*?)^```", section, re.M | re.S)
+    for path, block in blocks:
+        apply(path, [l or " " for l in block.splitlines()])
+    touched |= {path for path, _ in blocks}
+    count = len({path for path, _ in blocks})
+    if count != int(want):
+        sys.exit(f"CONTRIBUTING.md: {title} touches {count} files, not {want}")
+    print(f"{title}: {count}")
+
+
+# ---- building
+
+def includes(path, lists):
+    text = open(path).read() if os.path.exists(path) else ""
+    return any(f'#include "{l}"' in text for l in lists)
+
+
+def run(command, where):
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+commands = {}
+for c in json.load(open(os.path.join(build, "compile_commands.json"))):
+    commands[os.path.relpath(os.path.realpath(c["file"]), source)] = c
+lists = [t for t in touched if t.endswith(".def")]
+sources = {t for t in touched if t.endswith(".cpp")}
+sources |= {p for p in commands if includes(os.path.join(source, p), lists)} | {"codegen/Link.cpp"}
+shutil.copytree(os.path.join(build, "lib"), os.path.join(out, "lib"))
+os.mkdir(os.path.join(out, "bin"))
+objects = {}  # of the unit tests: the old, the new
+for path in sorted(sources):
+    like = commands.get(path) or next(c for p, c in sorted(commands.items()) if os.path.dirname(p) == os.path.dirname(path))
+    words = shlex.split(like["command"])
+    at = words.index("-o") + 1
+    old, target = words[at], re.search(r"(zcc[^/]*)\.dir/", words[at]).group(1)
+    new = os.path.join(out, "objects", target, os.path.basename(path) + ".o")
+    os.makedirs(os.path.dirname(new), exist_ok=True)
+    words[at], words[-1] = new, os.path.join(folder, path)
+    words = [w.replace(os.path.join(build, "lib/"), os.path.join(out, "lib/")) for w in words]  # programs link the runtime
+    words = ["-I" + folder if w.startswith("-I") and os.path.realpath(w[2:]) == source else "-O0" if w == "-O3" else w for w in words]
+    run(words, like["directory"])
+    if target == "zcc-unit":
+        objects[os.path.relpath(os.path.join(like["directory"], old), build)] = new
+    else:
+        run(["ar", "r", os.path.join(out, "lib", f"lib{target}.a"), new], out)
+for tool in ("zcc-unit", "zcc-opt"):
+    words = shlex.split(run(["ninja", "-C", build, "-t", "commands", "bin/" + tool], out).splitlines()[-1])
+    words = [objects.get(w, os.path.join(out, w) if w.startswith("lib/") else w) for w in words if w not in (":", "&&")]
+    words[words.index("-o") + 1] = os.path.join(out, "bin", tool)
+    run(words, build)
