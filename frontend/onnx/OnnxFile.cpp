@@ -180,6 +180,7 @@ llvm::Error OnnxFile::parse(UseAlgorithm use) {
     initializers.push_back(std::move(*t));
   }
   separateMerged();
+  unfoldParts();
   return checkData(initializers);
 }
 

@@ -84,6 +84,8 @@ public:
   std::vector<std::string> warnings; ///< about the file as such
   /// Initializers that the exporter had merged with others of equal values.
   std::vector<std::string> separated;
+  /// "'slice_1' of 'pos'": slices of parameters that the exporter had folded, and that are nodes again.
+  std::vector<std::string> unfolded;
 
   /// The functions that the file defines.
   LocalFunctions functions;
@@ -111,6 +113,7 @@ private:
   OnnxFile();
   llvm::Error parse(UseAlgorithm use);
   void separateMerged();
+  void unfoldParts();
   llvm::Error checkModel() const;
   llvm::Error checkData(llvm::ArrayRef<Initializer> tensors) const;
   llvm::Error parseGraph(llvm::StringRef bytes, std::vector<std::pair<int64_t, int64_t>> &raw);

@@ -68,7 +68,6 @@ private:
   bool isSchedule(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;
   bool repeatsRows(const Initializer &t) const;
-  bool isPartOf(const Initializer &part, const Initializer &whole) const;
   bool isOfFrozenNorm(llvm::StringRef name) const;
   void freezeFixed();
   llvm::Error readPatterns();

@@ -1,5 +1,6 @@
 // What the exporter lost or changed: warnings by name, with the export line that avoids it.
 #include "frontend/parameters/Decision.h"
+#include "frontend/parameters/Parts.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -51,13 +52,16 @@ void Decision::warnAboutDetach() {
          "torch.onnx.export(..., dynamo=True, optimize=False)");
 }
 
-/// Slices of parameters that the exporter's optimizer folded, though it uses the whole elsewhere.
+/// Slices of parameters that the exporter's optimizer folded, though it uses the whole elsewhere, and of which several places
+/// in parameters hold the values.
 void Decision::findParts() {
   for (Fact &f : facts_) {
-    if (!f.isOpen || f.role != Parameter::Constant)
+    bool mayBePart = f.isOpen || (f.isAnonymous && f.source->count() > 1 && isCalledPart(f.source->name));
+    if (!mayBePart || f.role != Parameter::Constant)
       continue;
-    auto whole = llvm::find_if(
-        facts_, [&](const Fact &g) { return g.role == Parameter::Trained && !g.isAnonymous && isPartOf(*f.source, *g.source); });
+    auto whole = llvm::find_if(facts_, [&](const Fact &g) {
+      return g.role == Parameter::Trained && !g.isAnonymous && !partsEqualTo(file_, *f.source, *g.source).empty();
+    });
     if (whole == facts_.end())
       continue;
     f.isOpen = false; // stands for nothing else
@@ -108,6 +112,8 @@ void Decision::warnAboutLosses() {
   if (!evidence_.hasFx)
     return;
   warnAboutDetach();
+  if (!file_.unfolded.empty())
+    remark("the exporter folded slices of parameters; they are slices again: " + listed(file_.unfolded));
   warnAboutParts();
   if (!computed_.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " + listed(computed_) + "; " +

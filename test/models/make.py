@@ -82,7 +82,27 @@ def convnet():
     return Classifier(net), dict(x=r.standard_normal((12, 3, 12, 12), dtype=np.float32), labels=r.integers(0, 5, 12))
 
 
-MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet)
+class Parts(nn.Module):
+    """Uses two parameters whole, and constant slices of them elsewhere, which the default exporter's optimizer folds."""
+
+    def __init__(self):
+        super().__init__()
+        self.pos, self.mix = nn.Parameter(torch.randn(1, 8, 12) / 3), nn.Parameter(torch.randn(12, 12) / 3)
+        self.head = nn.Linear(12, 7)
+
+    def forward(self, x, start, labels):
+        x = torch.tanh((x + self.pos) @ self.mix).mean(1)
+        start = (start + self.pos[:, :3]).sum(1) + self.pos[:, 5]
+        return F.cross_entropy(self.head(x + start + (start @ self.mix[:, 4:8]).repeat(1, 3)), labels)
+
+
+def parts():
+    r = np.random.default_rng(4)
+    return Parts(), dict(x=r.standard_normal((16, 8, 12), dtype=np.float32),
+                         start=r.standard_normal((16, 3, 12), dtype=np.float32), labels=r.integers(0, 7, 16))
+
+
+MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet, parts=parts)
 
 
 def batches(data):
