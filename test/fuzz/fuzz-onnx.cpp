@@ -1,7 +1,9 @@
 // Any bytes are a model: it is imported and goes through the passes, or is refused with an error.
 #include "frontend/Import.h"
+#include "onnx.pb.h"
 #include "passes/PassManager.h"
 #include "passes/Pipeline.h"
+#include "test/fuzz/MutateModel.h"
 #include "llvm/Support/Error.h"
 #include <google/protobuf/stubs/logging.h>
 #include <sys/mman.h>
@@ -38,4 +40,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       llvm::consumeError(std::move(e));
   }
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t maxSize);
+
+/// Mostly the model is changed; now and then its bytes are, for what reads them.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t maxSize, unsigned seed) {
+  std::minstd_rand random(seed);
+  onnx_pb::ModelProto model;
+  if (random() % 16 == 0 || !model.ParsePartialFromArray(data, int(size)))
+    return LLVMFuzzerMutate(data, size, maxSize);
+  for (unsigned i = 1 + random() % 4; i > 0; --i)
+    mutateMessage(model, random);
+  size_t bytes = model.ByteSizeLong();
+  if (bytes > maxSize)
+    return LLVMFuzzerMutate(data, size, maxSize);
+  model.SerializePartialToArray(data, int(bytes));
+  return bytes;
 }
