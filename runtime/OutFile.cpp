@@ -5,7 +5,9 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -66,29 +68,75 @@ OutFile::OutFile(const std::string &path) : name(path) {
   if (access(path.c_str(), F_OK) == 0 && access(path.c_str(), W_OK) != 0)
     failErrno("cannot write '%s'", path.c_str());
   temporary = format("%s.%d.tmp", name.c_str(), static_cast<int>(getpid()));
+  removeAbandoned();
   if (!openNameless())
     openNamed();
+}
+
+static std::string folderOf(const std::string &path) {
+  size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "./" : path.substr(0, slash + 1);
+}
+
+/// Takes the lock that a temporary file's owner holds as long as it lives; false if another process has it.
+static bool isOurs(int fd) {
+  return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; // some file systems have no locks
+}
+
+/// Whether `entry` is "out.onnx.1234.tmp" for the file "out.onnx".
+static bool isTemporaryOf(const std::string &file, const std::string &entry) {
+  size_t digits = file.size() + 1, end = entry.size() - strlen(".tmp");
+  return entry.size() > digits + strlen(".tmp") && entry.compare(0, digits, file + ".") == 0 &&
+         entry.compare(end, std::string::npos, ".tmp") == 0 && entry.find_first_not_of("0123456789", digits) == end;
+}
+
+void OutFile::removeAbandoned() const {
+  std::string folder = folderOf(name), file = name.substr(name.rfind('/') + 1);
+  DIR *entries = opendir(folder.c_str());
+  if (!entries)
+    return;
+  while (dirent *entry = readdir(entries)) {
+    if (!isTemporaryOf(file, entry->d_name))
+      continue;
+    std::string path = folder + entry->d_name;
+    int left = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (left >= 0 && flock(left, LOCK_EX | LOCK_NB) == 0)
+      unlink(path.c_str());
+    if (left >= 0)
+      close(left);
+  }
+  closedir(entries);
 }
 
 /// The descriptor's name in /proc, by which it is linked into its folder.
 static std::string nameInProc(int fd) { return format("/proc/self/fd/%d", fd); }
 
 bool OutFile::openNameless() {
-  size_t slash = name.rfind('/');
-  std::string folder = slash == std::string::npos ? "." : name.substr(0, slash + 1);
-  fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  fd = open(folderOf(name).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
   if (fd >= 0 && access(nameInProc(fd).c_str(), F_OK) != 0) {
     close(fd);
     fd = -1;
   }
   isNameless = fd >= 0;
+  if (isNameless)
+    isOurs(fd); // it has a name for a moment in the end
   return isNameless;
 }
 
 void OutFile::openNamed() {
-  fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0)
-    failErrno("cannot write '%s'", name.c_str());
+  constexpr int kTries = 100; // between opening and locking a process that starts may take it for abandoned
+  for (int tries = 0; fd < 0; ++tries) {
+    fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+      failErrno("cannot write '%s'", name.c_str());
+    struct stat info;
+    if (isOurs(fd) && fstat(fd, &info) == 0 && info.st_nlink)
+      break;
+    close(fd);
+    fd = -1;
+    if (tries == kTries)
+      fail("cannot write '%s': another process has '%s' open", name.c_str(), temporary.c_str());
+  }
   remember(temporary);
 }
 

@@ -1,5 +1,6 @@
 // An output file that appears whole or not at all: written without a name, where the file system can, so that a process that is
-// killed leaves nothing, or under a temporary name beside its place. commit() gives it its own.
+// killed leaves nothing, or under a temporary name beside its place, which the next one that writes the file removes if its owner
+// was killed. commit() gives it its own.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,8 @@ public:
   void commit();
 
 private:
+  /// Removes the temporary files of this one that processes which were killed have left.
+  void removeAbandoned() const;
   bool openNameless();
   void openNamed();
   void giveName();

@@ -35,12 +35,17 @@ if shutil.which("mpirun"):
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
                  "OMPI_MCA_rmaps_base_oversubscribe"):
         config.environment[name] = "1"
+# Whether one may mount a file system that nobody else sees: some containers forbid it.
+if shutil.which("unshare") and not subprocess.run(["unshare", "-rm", "sh", "-c", 'mount -t tmpfs tmpfs "$0"', config.zcc_build],
+                                                  capture_output=True).returncode:
+    config.available_features.add("mounts")
 # Packages that some tests use where the tests' Python has them.
 probe = "from importlib.util import find_spec as f; import sys; print(*[p for p in sys.argv[1:] if f(p)])"
 packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript", "onnxruntime"],
                           capture_output=True, text=True).stdout.split()
 if {"safetensors", "numpy"} <= set(packages):
     config.available_features.add("safetensors")
+    paths.reader = [config.python, os.path.join(config.test_source_root, "check_safetensors.py")]
 if {"safetensors", "torch", "transformers", "onnxscript"} <= set(packages):
     config.available_features.add("transformers")
 if {"onnxruntime", "numpy"} <= set(packages):

@@ -1,20 +1,24 @@
-"""RUN lines do not quote %s and %t. Where source or build lie under a path that a shell would split,
-the tests see both through links whose names are plain."""
+"""What this suite does around lit's shell tests. RUN lines do not quote %s and %t: where source or build lie under a path that
+a shell would split, the tests see both through links whose names are plain. And what tests export is opened by others."""
 import atexit
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 
 import lit.formats
+import lit.Test
+import lit.TestRunner
 
 
 class PlainPaths(lit.formats.ShTest):
-    """`source` and `build` are the roots of the two trees, as the tests see them."""
+    """`source` and `build` are the roots of the two trees, as the tests see them. `reader`: a command that opens the safetensors
+    files it is given, or fails; None where it cannot."""
 
     def __init__(self, source, build):
         super().__init__(execute_external=False)
-        self.source, self.build = source, build
+        self.source, self.build, self.reader = source, build, None
         if re.search(r"[^\w@%+=:,./-]", source + build):
             links = tempfile.mkdtemp(prefix="zcc-tests-")
             atexit.register(remove, links, os.getpid())
@@ -30,7 +34,22 @@ class PlainPaths(lit.formats.ShTest):
         # lit itself resolves links.
         test.suite.source_root = os.path.join(self.source, "test")
         test.suite.exec_root = os.path.join(self.build, "test")
-        return super().execute(test, lit_config)
+        result = super().execute(test, lit_config)
+        files = exports_of(test) if self.reader and result.code == lit.Test.PASS else []
+        if files:
+            read = subprocess.run([*self.reader, *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if read.returncode:
+                return lit.Test.Result(lit.Test.FAIL, "what the test left is not read by safetensors:\n" + read.stdout)
+        return result
+
+
+def exports_of(test):
+    """The safetensors files that a test left at %t or in it."""
+    _, base = lit.TestRunner.getTempPaths(test)
+    folder, name = os.path.split(base + ".tmp")
+    top = [os.path.join(folder, f) for f in os.listdir(folder) if f.startswith(name)] if os.path.isdir(folder) else []
+    inside = [os.path.join(d, f) for t in top for d, _, files in os.walk(t) for f in files]
+    return sorted(f for f in top + inside if f.endswith(".safetensors") and os.path.isfile(f))
 
 
 def remove(links, owner):

@@ -52,6 +52,8 @@ std::string exported(const Model &m, ExportForm form) {
   exportWeights(m.program, form, m.arena, *singleRank(), file);
   std::string bytes = readFile(f / "out");
   EXPECT_EQ(int64_t(bytes.size()), exportBytes(m.program, form));
+  if (form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst)
+    expectOpensElsewhere(f / "out");
   return bytes;
 }
 

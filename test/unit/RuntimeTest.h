@@ -118,4 +118,14 @@ inline Result shell(const std::string &command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128, readFile(f / "out"), readFile(f / "err")};
 }
 
+/// Opens a safetensors file with the published package, where the tests' Python has it.
+inline void expectOpensElsewhere(const std::string &path) {
+  static const std::string python = quoted(ZCC_PYTHON);
+  static const bool hasPackage = shell(python + " -c 'import safetensors, numpy'").status == 0;
+  if (!hasPackage)
+    return;
+  Result r = shell(python + " " + quoted(ZCC_SOURCE_DIR "/test/check_safetensors.py") + " " + quoted(path));
+  EXPECT_EQ(r.status, 0) << r.out << r.err;
+}
+
 } // namespace runtimetest
