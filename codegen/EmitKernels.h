@@ -1,21 +1,23 @@
 // Fused kernels as C++: loops over the kernel's domain, bodies from the operators' scalar expressions.
 #pragma once
 
+#include "codegen/OpenNumbers.h"
 #include "ir/Graph.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace zcc {
 
-/// Collects the kernels of a program. One C++ function per kernel and strides of its operands.
+/// The kernels of a program. Kernels, and the same kernel over other strides, whose text differs in open numbers only share a C++
+/// function; it gets as arguments the numbers that its calls do not agree on.
 class KernelEmitter {
 public:
-  /// `threads`: what the parallel loops are given.
-  KernelEmitter(const Module &m, int threads) : module(m), threads(threads) {}
+  /// Makes the functions of all fused nodes of the module. `threads`: what the parallel loops are given.
+  KernelEmitter(const Module &m, int threads);
 
   /// The C++ call for a fused node: "k17(A + 64, A + 0, A + 128)". `pointer` gives the expression of the address (char *) of
-  /// element 0 of an operand or result. Emits the function when it is met first.
-  llvm::Expected<std::string> call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer);
+  /// element 0 of an operand or result.
+  llvm::Expected<std::string> call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) const;
   /// Bytes of the arena that a call needs besides operands and results: partial sums. Plan-memory gives them
   /// an offset in the node's attribute "scratch".
   static int64_t scratchBytes(const Node &fused);
@@ -28,12 +30,28 @@ public:
   std::string declarations() const;
 
 private:
+  /// A function that one or more kernels share.
+  struct Body {
+    std::string symbol, what;        ///< its name, and its operators for the reader
+    std::string params, text;        ///< parameters without numbers; text with marks
+    std::vector<OpenNumber> numbers; ///< of the kernel met first
+    std::vector<bool> isArgument;    ///< whether another kernel has another number
+  };
+  /// A kernel over certain strides.
+  struct Variant {
+    size_t body;
+    std::vector<OpenNumber> numbers;
+    bool hasScratch;
+  };
+
   const Module &module;
   int threads;
-  llvm::StringMap<std::string> symbols; ///< kernel and strides -> function
-  std::vector<std::string> functions;
-  std::string heads;
+  llvm::StringMap<Variant> variants; ///< by kernel and strides
+  std::vector<Body> bodies;
 
+  void add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm::StringMap<unsigned> &symbols);
+  std::string head(const Body &b) const;
+  std::string definition(const Body &b) const;
   std::string sourceHead() const;
 };
 

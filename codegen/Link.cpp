@@ -170,7 +170,8 @@ static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, St
                                      "-march=" + march.str(),
                                      "-fno-math-errno",
                                      "-fno-trapping-math",
-                                     "-ffp-contract=off"};
+                                     "-ffp-contract=off",
+                                     "-fno-version-loops-for-strides"};
     llvm::append_range(args, p.flags);
     llvm::append_range(args, sanitizers());
     args.insert(args.end(), {work.file(p.name + ".cpp"), "-o", work.file(p.name + ".o")});

@@ -96,6 +96,20 @@ void LoopEmitter::mergeAxes() {
   }
 }
 
+/// Numbers of inner loops below this decide how the compiler unrolls and what it does with the rest.
+constexpr int64_t kLongLoop = 512, kShortLoop = 16;
+
+std::string LoopEmitter::extent(size_t axis) {
+  bool isInner = axis + 1 == dims.size(), isOnly = dims.size() == 1;
+  bool isOpen = isOnly ? dims[axis] > 1 : dims.back() >= (isInner ? kLongLoop : kShortLoop);
+  return isOpen ? open.mark({"int64_t", num(dims[axis])}) : num(dims[axis]);
+}
+
+std::string LoopEmitter::stride(const Access &a, size_t axis) {
+  bool isOpen = axis + 1 < dims.size() && dims.back() >= kShortLoop;
+  return isOpen ? open.mark({"int64_t", num(a.strides[axis])}) : num(a.strides[axis]);
+}
+
 std::vector<size_t> LoopEmitter::axes(bool isReduced) const {
   std::vector<size_t> out;
   for (size_t i = 0; i < dims.size(); ++i)
@@ -113,7 +127,7 @@ void LoopEmitter::parallel(size_t collapse) {
 }
 
 void LoopEmitter::openLoop(size_t a) {
-  out.open("for (int64_t " + axisName(a) + " = 0; " + axisName(a) + " < " + num(dims[a]) + "; ++" + axisName(a) + ")");
+  out.open("for (int64_t " + axisName(a) + " = 0; " + axisName(a) + " < " + extent(a) + "; ++" + axisName(a) + ")");
 }
 
 // ---- innermost loops
@@ -261,14 +275,13 @@ void LoopEmitter::pointwise() {
   }
   if (inner == 0) {
     if (!isLarge()) {
-      innerLoop(w, 0, 1, "0", num(dims[0]));
+      innerLoop(w, 0, 1, "0", extent(0));
       return;
     }
     constexpr int64_t kChunk = 4096;
     parallel(1);
-    out.open("for (int64_t c = 0; c < " + num(dims[0]) + "; c += " + num(kChunk) + ")");
-    out.line("const int64_t e = c + " + num(kChunk) + " < " + num(dims[0]) + " ? c + " + num(kChunk) + " : " + num(dims[0]) +
-             ";");
+    out.open("for (int64_t c = 0; c < " + extent(0) + "; c += " + num(kChunk) + ")");
+    out.line("const int64_t e = c + " + num(kChunk) + " < " + extent(0) + " ? c + " + num(kChunk) + " : " + extent(0) + ";");
     innerLoop(w, 0, 1, "c", "e");
     out.close();
     return;
@@ -276,7 +289,7 @@ void LoopEmitter::pointwise() {
   parallel(inner);
   for (size_t i = 0; i < inner; ++i)
     openLoop(i);
-  innerLoop(w, inner, 1, "0", num(dims[inner]));
+  innerLoop(w, inner, 1, "0", extent(inner));
   for (size_t i = 0; i < inner; ++i)
     out.close();
 }
@@ -332,7 +345,7 @@ void LoopEmitter::row() {
     pushScope();
     for (size_t i = 0; i + 1 < inner.size(); ++i)
       openLoop(inner[i]);
-    innerLoop(w, axis, n, "0", num(dims[axis]));
+    innerLoop(w, axis, n, "0", extent(axis));
     for (size_t i = 0; i < inner.size(); ++i)
       out.close();
     popScope();
@@ -396,9 +409,9 @@ void LoopEmitter::column() {
   std::string r = axisName(rows.back());
   Work inside = w;
   if (blocked) {
-    out.open("for (int64_t b = 0; b < " + num(dims[rows.back()]) + "; b += " + num(kColumnBlock) + ")");
-    out.line("const int64_t e = b + " + num(kColumnBlock) + " < " + num(dims[rows.back()]) + " ? b + " + num(kColumnBlock) +
-             " : " + num(dims[rows.back()]) + ";");
+    out.open("for (int64_t b = 0; b < " + extent(rows.back()) + "; b += " + num(kColumnBlock) + ")");
+    out.line("const int64_t e = b + " + num(kColumnBlock) + " < " + extent(rows.back()) + " ? b + " + num(kColumnBlock) + " : " +
+             extent(rows.back()) + ";");
     for (Sum &x : inside.sums)
       x.acc = fresh("p");
     declareSums(inside, width);

@@ -1,6 +1,7 @@
 // The C++ of one kernel: loops by the kernel's form (passes/fuse/KernelShape.h) and the values computed in them.
 #pragma once
 
+#include "codegen/OpenNumbers.h"
 #include "passes/fuse/KernelShape.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -34,8 +35,11 @@ class LoopEmitter {
 public:
   /// `strides[i]`: of operand i over its own dims, in elements.
   LoopEmitter(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads);
-  /// The function's body. Parameters are typed pointers a0.. and r0.., and `scratch` (char *) if scratchBytes() > 0.
+  /// The function's body, with marks of open numbers. Parameters are typed pointers a0.. and r0.., and `scratch` (char *) if
+  /// scratchBytes() > 0.
   std::string body();
+  /// What the marks in it stand for.
+  llvm::ArrayRef<OpenNumber> openNumbers() const { return open.all(); }
   /// Bytes for the partial sums of a large total reduction; they depend on which axes merge, hence on the strides.
   int64_t scratchBytes() const;
 
@@ -70,6 +74,7 @@ private:
   std::vector<unsigned> resultAccess;
 
   CodeBlock out;
+  OpenNumbers open;
   unsigned names = 0;
   /// C++ names of values and loads in each open scope.
   std::vector<llvm::DenseMap<const Value *, std::string>> scopes;
@@ -93,7 +98,10 @@ private:
     loads.pop_back();
   }
   std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
-  std::string offset(const Access &a) const;
+  std::string extent(size_t axis);
+  std::string stride(const Access &a, size_t axis);
+  std::string offset(const Access &a);
+  std::string constant(const Value &v, const Node &user);
   std::string load(unsigned access);
   std::string value(const Value *v, const Node &user, unsigned operand);
   std::string value(const Node &n);

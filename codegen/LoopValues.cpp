@@ -2,19 +2,30 @@
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
+#include <cmath>
 
 using namespace zcc;
 
-std::string LoopEmitter::offset(const Access &a) const {
+std::string LoopEmitter::offset(const Access &a) {
   std::string e;
   for (size_t i = 0; i < dims.size(); ++i) {
     if (!a.strides[i] || dims[i] == 1)
       continue;
     e += (e.empty() ? "" : " + ") + axisName(i);
     if (a.strides[i] != 1)
-      e += " * " + num(a.strides[i]);
+      e += " * " + stride(a, i);
   }
   return e.empty() ? "0" : e;
+}
+
+/// A number that is no power of two (factors such as a mean's 1/n) may be another in a kernel that is otherwise the same. The
+/// others, and exponents, are what the compiler simplifies by.
+std::string LoopEmitter::constant(const Value &v, const Node &user) {
+  Elem e = v.type.elem;
+  int exponent;
+  double x = isFloat(e) ? literalValue(v) : 0;
+  bool isFactor = std::isfinite(x) && x != 0 && std::abs(std::frexp(x, &exponent)) != 0.5;
+  return isFactor && !isDear(*user.op) ? open.mark({computeType(e), literal(v)}) : literal(v);
 }
 
 std::string LoopEmitter::load(unsigned i) {
@@ -49,7 +60,7 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
   if (v->kind == Value::Argument || v->def->op == &ops::iota)
     return load(accessOf.at({&user, operand}));
   if (v->def->op == &ops::constant)
-    return literal(*v);
+    return constant(*v, user);
   std::string x;
   if (auto b = buffers.find(v); b != buffers.end()) {
     x = fresh("v");

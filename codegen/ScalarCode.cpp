@@ -1,5 +1,6 @@
 // Prints scalar expressions, literals and reductions as C++.
 #include "codegen/ScalarCode.h"
+#include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "ir/Scalar.h"
 #include "llvm/ADT/StringExtras.h"
@@ -69,15 +70,29 @@ static std::string number(double v, const std::string &type) {
   return type + "(" + s + ")";
 }
 
+double zcc::literalValue(const Value &c) {
+  const Attr *a = c.def->attrs.find("value");
+  double x;
+  if (auto *i = std::get_if<std::vector<int64_t>>(a))
+    x = double((*i)[0]);
+  else if (auto *i = std::get_if<int64_t>(a))
+    x = double(*i);
+  else
+    x = std::holds_alternative<double>(*a) ? std::get<double>(*a) : std::get<std::vector<double>>(*a)[0];
+  bool is16Bit = isFloat(c.type.elem) && elemBytes(c.type.elem) == 2;
+  return is16Bit ? roundTo(c.type.elem, x) : x;
+}
+
 std::string zcc::literal(const Value &c) {
   const Attr *a = c.def->attrs.find("value");
   std::string type = computeType(c.type.elem);
+  if (isFloat(c.type.elem))
+    return number(literalValue(c), type);
   if (auto *i = std::get_if<std::vector<int64_t>>(a))
-    return isFloat(c.type.elem) ? number(double((*i)[0]), type) : type + "(" + std::to_string((*i)[0]) + "LL)";
+    return type + "(" + std::to_string((*i)[0]) + "LL)";
   if (auto *i = std::get_if<int64_t>(a))
-    return isFloat(c.type.elem) ? number(double(*i), type) : type + "(" + std::to_string(*i) + "LL)";
-  double v = std::holds_alternative<double>(*a) ? std::get<double>(*a) : std::get<std::vector<double>>(*a)[0];
-  return roundCode(c.type.elem, number(v, type));
+    return type + "(" + std::to_string(*i) + "LL)";
+  return number(literalValue(c), type);
 }
 
 using Names = llvm::ArrayRef<std::pair<llvm::StringRef, std::string>>;

@@ -13,7 +13,8 @@ std::string storageType(Elem e);
 std::string loadCode(Elem e, const std::string &place);
 std::string storeCode(Elem e, const std::string &value);
 std::string roundCode(Elem e, const std::string &value);
-/// A splat constant's value.
+/// A splat constant's value, and as C++; of a float it is rounded to the element.
+double literalValue(const Value &constant);
 std::string literal(const Value &constant);
 /// An elementwise node's value from its operands'.
 std::string scalarCode(const Node &n, llvm::ArrayRef<std::string> operands);

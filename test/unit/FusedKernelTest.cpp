@@ -181,6 +181,20 @@ TEST(FusedKernel, Softmax) {
   }
 }
 
+/// Means of rows, sums of columns and products that differ in their numbers only are one function each.
+TEST(FusedKernel, NumbersAreArguments) {
+  Graph g;
+  auto factor = [&](Value *v, double x) { return g.make(ops::mul, {v, g.b.splat(x, v->type)}); };
+  for (int64_t scale : {1, 2, 3}) {
+    g.out(factor(g.reduce(ops::reduce_sum, g.in({7 * scale, 600 * scale + 1}), {1}), 0.3 / scale));
+    g.out(g.reduce(ops::reduce_sum, g.in({130 * scale, 48}), {0}));
+    g.out(g.make(ops::exp, {factor(g.in({9000 * scale - 1}), 0.1 * scale)}));
+  }
+  check(g, 9);
+  std::string text = KernelEmitter(g.m, 1).source();
+  EXPECT_EQ(llvm::StringRef(text).count("\nvoid k"), 3u) << text;
+}
+
 TEST(FusedKernel, LogSoftmaxOverTheMiddleAxis) {
   Graph g;
   g.out(g.make(ops::log_softmax, {g.in({6, 40, 9})}, {{"axis", int64_t(1)}}));
