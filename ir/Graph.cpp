@@ -1,6 +1,5 @@
 // Attributes, values with their uses, nodes, functions, and modules with their clones.
 #include "ir/Graph.h"
-#include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "ir/Steps.h"
@@ -84,6 +83,11 @@ void Node::dropUse(unsigned i) {
 }
 
 void Node::setOperand(unsigned i, Value *v) {
+  constexpr unsigned kUsual = 2;
+  if (operands_.capacity() == 0) {
+    operands_.reserve(kUsual);
+    places_.reserve(kUsual);
+  }
   while (operands_.size() <= i) {
     operands_.push_back(nullptr);
     places_.emplace_back();
@@ -176,6 +180,16 @@ Node *Function::insert(std::unique_ptr<Node> n, Node *before) {
 }
 
 std::string Function::unique(StringRef base) {
+  if (names_.empty()) { // of a copy
+    auto note = [&](const Value &v) { names_.try_emplace(v.name, 1); };
+    for (auto &a : args)
+      note(*a);
+    for (auto &n : nodes)
+      for (auto &r : n->results)
+        note(*r);
+  }
+  if (!base.empty() && !(module && module->global(base)) && names_.try_emplace(base, 1).second)
+    return base.str();
   std::string n = base.empty() ? "v" : base.str();
   bool numbered = base.empty();
   unsigned &count = names_[n];
@@ -194,11 +208,16 @@ std::string Function::unique(StringRef base) {
 
 void Function::renameAll() {
   names_.clear();
+  names_.try_emplace("", 1); // known from here on
+  auto rename = [&](Value &v) {
+    if (std::string name = unique(v.name); name != v.name)
+      v.name = std::move(name);
+  };
   for (auto &a : args)
-    a->name = unique(a->name);
+    rename(*a);
   for (auto &n : nodes)
     for (auto &r : n->results)
-      r->name = unique(r->name);
+      rename(*r);
 }
 
 Value *Function::arg(StringRef n) const {
@@ -398,6 +417,26 @@ llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit)
   return converted(std::move(out));
 }
 
+static std::unique_ptr<Value> copyOf(const Value &v) {
+  auto c = std::make_unique<Value>(v.kind, v.name, v.type);
+  c->index = v.index;
+  return c;
+}
+
+/// Appends a copy of a node of another module, with the same names.
+static void copyNode(const Node &n, Function &to, llvm::DenseMap<const Value *, Value *> &map) {
+  Node *c = to.insert(std::make_unique<Node>(n.op, n.loc));
+  c->attrs = n.attrs;
+  for (const Value *v : n.operands())
+    c->addOperand(map.lookup(v));
+  c->results.reserve(n.results.size());
+  for (auto &r : n.results) {
+    c->results.push_back(copyOf(*r));
+    c->results.back()->def = c;
+    map[r.get()] = c->results.back().get();
+  }
+}
+
 std::unique_ptr<Module> Module::clone() const {
   auto m = std::make_unique<Module>();
   m->name = name;
@@ -408,6 +447,10 @@ std::unique_ptr<Module> Module::clone() const {
   m->attrs = attrs;
   m->folder = folder;
   llvm::DenseMap<const Value *, Value *> map;
+  size_t values = globals.size();
+  for (auto &f : functions)
+    values += f->args.size() + f->nodes.size();
+  map.reserve(values);
   for (auto &g : globals) {
     GlobalValue *c = m->addGlobal(g->role, g->name, g->type, g->init);
     c->trained = g->trained;
@@ -422,12 +465,12 @@ std::unique_ptr<Module> Module::clone() const {
     c->isKernel = f->isKernel;
     c->isBody = f->isBody;
     c->resultNames = f->resultNames;
-    for (auto &a : f->args)
-      map[a.get()] = c->addArg(a->name, a->type);
-    std::vector<Node *> nodes;
+    for (auto &a : f->args) {
+      c->args.push_back(copyOf(*a));
+      map[a.get()] = c->args.back().get();
+    }
     for (auto &n : f->nodes)
-      nodes.push_back(n.get());
-    copyNodes(nodes, *c, map);
+      copyNode(*n, *c, map);
     for (Value *r : f->results)
       c->results.push_back(map.lookup(r));
   }

@@ -43,11 +43,14 @@ unsigned OpDef::numOperandDefs() const {
 }
 
 const Scalar &zcc::scalarOf(const OpDef &op) {
-  static llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>> parsed;
-  std::unique_ptr<Scalar> &s = parsed[&op];
-  if (!s)
-    s = llvm::cantFail(parseScalar(op.scalar));
-  return *s;
+  static const llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>> parsed = [] {
+    llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>> all;
+    for (const OpDef *o : kOps)
+      if (o->scalar)
+        all[o] = llvm::cantFail(parseScalar(o->scalar));
+    return all;
+  }();
+  return *parsed.find(&op)->second;
 }
 
 static llvm::Error checkCount(const OpDef &op, Operands t) {

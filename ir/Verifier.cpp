@@ -79,8 +79,12 @@ static void checkResults(const Node &n, Report &r) {
       r.at(n, "[V1] " + quoted(n.result(i)) + " is " + (*types)[i].str() + ", not " + n.result(i)->type.str());
 }
 
-static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &globals, Report &r) {
+/// Returns what is of the right form and in the wrong place, for V2.
+static std::vector<std::pair<const Node *, std::string>> checkV1(const Function &f, const llvm::DenseSet<const Value *> &globals,
+                                                                 Report &r) {
+  std::vector<std::pair<const Node *, std::string>> misplaced;
   llvm::DenseSet<const Value *> defined;
+  defined.reserve(f.args.size() + f.nodes.size());
   for (auto &a : f.args)
     defined.insert(a.get());
   auto isVisible = [&](const Value *v) {
@@ -104,7 +108,9 @@ static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &glob
     std::string form = checkForm(*n);
     if (!form.empty())
       r.at(*n, form);
-    else if (known && checkPlacement(*n).empty())
+    else if (std::string place = checkPlacement(*n); !place.empty())
+      misplaced.push_back({n.get(), std::move(place)});
+    else if (known)
       checkResults(*n, r);
     for (unsigned i = 0; i < n->numOperands() && i < 32; ++i) {
       const Value *v = n->operand(i);
@@ -120,15 +126,7 @@ static void checkV1(const Function &f, const llvm::DenseSet<const Value *> &glob
   for (const Value *v : f.results)
     if (!v || !isVisible(v))
       r.at(f, "[V1] '@" + f.name + "' returns " + (v ? quoted(v) : "nothing") + ", which is not defined in it");
-}
-
-// ---- V2: whole tensors, shards, addends
-
-static void checkV2(const Function &f, Report &r) {
-  for (auto &n : f.nodes)
-    if (checkForm(*n).empty())
-      if (std::string s = checkPlacement(*n); !s.empty())
-        r.at(*n, s);
+  return misplaced;
 }
 
 // ---- V3: what is started is waited for
@@ -327,8 +325,8 @@ std::vector<Violation> zcc::violations(const Module &m) {
     checkGlobal(*g, r);
   }
   for (auto &f : m.functions) {
-    checkV1(*f, globals, r);
-    checkV2(*f, r);
+    for (auto &[node, text] : checkV1(*f, globals, r))
+      r.at(*node, text); // V2: whole tensors, shards, addends
     checkV3(*f, r);
     if (m.has(Property::Scheduled))
       checkV4(*f, r);

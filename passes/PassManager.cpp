@@ -1,5 +1,6 @@
 // The table of passes, and their running with dumps, checks and reproducers.
 #include "passes/PassManager.h"
+#include "ir/Equal.h"
 #include "ir/Steps.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
@@ -45,7 +46,7 @@ struct Running {
 };
 } // namespace
 
-static Running running;
+static thread_local Running running; // a fault is handled on the thread that makes it
 
 /// Writes the crash file and returns the note that names it.
 static std::string saveReproducer(const Running &r) {
@@ -78,6 +79,12 @@ static llvm::Error withNote(llvm::Error e, StringRef note) {
 }
 
 // ---- before anything runs
+
+DumpOptions DumpOptions::quiet() {
+  DumpOptions d;
+  d.verifyEach = d.reproduce = false;
+  return d;
+}
 
 void PassManager::add(StringRef name) {
   const PassDef *p = findPass(name);
@@ -126,12 +133,18 @@ llvm::Error PassManager::plan(const Module &m) {
 
 // ---- running
 
-llvm::Error PassManager::run(Module &m) {
+static void handleSignals() {
   static const bool handled = [] {
     llvm::sys::AddSignalHandler(onSignal, nullptr);
     return true;
   }();
   (void)handled;
+}
+
+llvm::Error PassManager::run(Module &m) {
+  if (dump.reproduce)
+    handleSignals();
+  before.reset();
   if (llvm::Error e = plan(m))
     return e;
   if (!dump.treeDir.empty()) {
@@ -167,30 +180,49 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
     f->renameAll();
   if (llvm::Error e = showBefore(m, p))
     return e;
-  std::unique_ptr<Module> before = m.clone();
-  running = {before.get(), &p, &context.options};
+  if (!before && (dump.reproduce || dump.verifyEach))
+    before = m.clone();
+  if (dump.reproduce)
+    running = {before.get(), &p, &context.options};
   auto done = llvm::make_scope_exit([] { running.before = nullptr; });
 
   llvm::Expected<bool> changed = p.run(m, context);
   if (!changed) {
     llvm::Error e = changed.takeError();
-    return e.isA<Refusal>() ? std::move(e) : withNote(std::move(e), saveReproducer(running));
+    return e.isA<Refusal>() ? std::move(e) : explain(std::move(e));
   }
-  bool honest = true;
-#ifdef NDEBUG
-  bool compare = dump.verifyRoundtrip;
-#else
-  bool compare = true;
-#endif
+  bool isFirst = p.provides & ~m.properties; // rules that have not been checked
   m.properties |= p.provides;
-  if (compare && !*changed) {
-    before->properties |= p.provides; // not a change that a pass reports
-    honest = toText(*before) == toText(m);
-  }
-  llvm::Error e = honest ? check(m, p) : error("pass '" + Twine(p.name) + "' changed the module and said that it did not");
-  if (e)
-    return withNote(std::move(e), saveReproducer(running));
+  if (llvm::Error e = checkChanged(m, p, *changed))
+    return explain(std::move(e));
+  if (*changed || isFirst || !before || number == 1)
+    if (llvm::Error e = check(m, p))
+      return explain(std::move(e));
+  if (*changed || !dump.verifyEach)
+    before.reset();
   return showAfter(m, p, *changed, number);
+}
+
+/// With the note that says how to come here again.
+llvm::Error PassManager::explain(llvm::Error e) {
+  return dump.reproduce ? withNote(std::move(e), saveReproducer(running)) : std::move(e);
+}
+
+/// Whether a pass has changed the module is what it says.
+llvm::Error PassManager::checkChanged(const Module &m, const PassDef &p, bool changed) {
+#ifdef NDEBUG
+  bool isStrict = dump.verifyRoundtrip;
+#else
+  bool isStrict = true;
+#endif
+  // That nothing has changed is relied on: the module is not verified again.
+  if (!before || (changed && !isStrict))
+    return llvm::Error::success();
+  before->properties |= p.provides; // not a change that a pass reports
+  if (areEqual(*before, m) != changed)
+    return llvm::Error::success();
+  return error("pass '" + Twine(p.name) +
+               (changed ? "' said that it changed the module and did not" : "' changed the module and said that it did not"));
 }
 
 llvm::Error PassManager::check(const Module &m, const PassDef &p) {

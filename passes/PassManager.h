@@ -16,10 +16,16 @@ struct DumpOptions {
   std::string stopAfter; ///< a pass; empty: run all
   std::vector<std::string> disabled;
   bool time = false;
+  /// After each pass that changed something: the rules hold. A pass that said it changed nothing changed nothing.
   bool verifyEach = true;
-  /// After each pass: the text parses to the same text, and a pass that said it changed nothing
-  /// changed nothing. The latter is always checked in builds with assertions.
+  /// After each such pass: the text parses to the same text. A pass that said it changed something did; this is always checked
+  /// in builds with assertions.
   bool verifyRoundtrip = false;
+  bool reproduce = true; ///< keeps the module as it was before each pass, and writes it where the pass fails
+
+  /// Nothing is shown, checked, kept or written, and nothing shared is touched: for a search that runs many pipelines, on several
+  /// threads.
+  static DumpOptions quiet();
 };
 
 class PassManager {
@@ -42,10 +48,13 @@ private:
   PassContext context;
   const DumpOptions &dump;
   std::vector<const PassDef *> passes;
+  std::unique_ptr<Module> before; ///< a copy of the module before the pass that runs, if something asks for it
 
   llvm::Error plan(const Module &m);
   llvm::Error runPass(Module &m, const PassDef &p, unsigned number);
+  llvm::Error explain(llvm::Error e);
   llvm::Error check(const Module &m, const PassDef &p);
+  llvm::Error checkChanged(const Module &m, const PassDef &p, bool changed);
   llvm::Error showBefore(const Module &m, const PassDef &p);
   llvm::Error showAfter(const Module &m, const PassDef &p, bool changed, unsigned number);
   std::string fileName(unsigned number) const;

@@ -4,6 +4,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Signals.h"
 #include <csignal>
+#include <malloc.h>
 #include <new>
 #include <pthread.h>
 #include <string>
@@ -74,9 +75,18 @@ static pthread_t startThread(size_t stack, void *(*body)(void *), void *argument
   return thread;
 }
 
+/// One heap for all threads, which grows in large steps: the others' heaps grow by pages, each with a system call.
+static void chooseHeap() {
+#ifdef __GLIBC__
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_TOP_PAD, 16 << 20);
+#endif
+}
+
 int zcc::runTool(int argc, char **argv, int (*body)(int, char **), void (*cleanUp)()) {
   if (argc > 0)
     toolName = llvm::sys::path::filename(argv[0]).data(); // the end of a C string
+  chooseHeap();
   std::set_new_handler(endOutOfMemory);
   llvm::install_bad_alloc_error_handler([](void *, const char *, bool) { endOutOfMemory(); });
   static Ending ending{{}, cleanUp};

@@ -114,6 +114,7 @@ FuseGroup *FuseGroups::single(Node *n) {
   g->isKernel = isGenerated(*n) && n->op != &ops::reshape;
   if (g->isKernel)
     g->shape = kernelShape(g->nodes);
+  g->readsKept = n->op == &ops::cast && n->attrs.i("kept");
   sequence.append(g);
   groupOf[n] = g;
   return g;
@@ -160,39 +161,15 @@ void FuseGroups::addMemoryDependences() {
   }
 }
 
-/// Whether a group widens 16-bit values that the forward keeps for the backward (save-narrow).
-static bool readsKept(const FuseGroup &g) {
-  return llvm::any_of(g.nodes, [](Node *n) { return n->op == &ops::cast && n->attrs.i("kept"); });
-}
-
 bool FuseGroups::hasForward(const FuseGroup &g) const {
   const Node *loss = f.results.empty() ? nullptr : f.results[0]->def;
   return llvm::any_of(g.nodes, [&](Node *n) { return loss && index.lookup(n) <= index.lookup(loss); });
 }
 
-/// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
-bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
-  if ((readsKept(*a) && hasForward(*b)) || (readsKept(*b) && hasForward(*a)))
-    return false;
-  if (a == b || !a->isKernel || !b->isKernel || a->nodes.size() + b->nodes.size() > kMostNodes)
-    return false;
-  if (a->label > b->label)
-    std::swap(a, b);
-  if (isSeenBetween(*a, *b))
-    return false;
-  steps += a->nodes.size() + b->nodes.size();
-  FuseGroup both;
-  both.isKernel = true;
-  std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(), std::back_inserter(both.nodes),
-             [&](Node *x, Node *y) { return index[x] < index[y]; });
-  both.shape = kernelShape(both.withReshapes());
-  if (!both.shape || both.inputs().size() > kMostInputs)
-    return false;
-  if (!bringTogether(a, b))
-    return false;
-  a->nodes = std::move(both.nodes);
-  a->shape = std::move(both.shape);
+/// `b` has become part of `a`.
+void FuseGroups::settleJoined(FuseGroup *a, FuseGroup *b) {
   a->contact.merge(b->contact);
+  a->readsKept |= b->readsKept;
   for (Node *n : b->nodes)
     groupOf[n] = a;
   b->nodes.clear();
@@ -200,6 +177,66 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
   FuseGroup *place = b->place ? b->place : b;
   if (!a->place || a->place->label < place->label)
     a->place = place;
+}
+
+/// Joins a single node with a group that it stands behind, in steps that do not grow with the group; nullopt if that takes a
+/// closer look. A chain of operators is joined in this way.
+std::optional<bool> FuseGroups::append(FuseGroup *a, FuseGroup *b) {
+  Node *n = b->nodes.front();
+  auto isReshaped = [](Value *v) { return v && v->def && v->def->op == &ops::reshape; };
+  if (b->nodes.size() > 1 || index[a->nodes.back()] >= index[n] || llvm::any_of(n->operands(), isReshaped))
+    return std::nullopt;
+  if (a->reads.empty())
+    a->reads = a->inputs();
+  size_t known = a->reads.size();
+  for (Value *v : n->operands())
+    if (v && !(v->def && groupOf.lookup(v->def) == a) && !llvm::is_contained(a->reads, v))
+      a->reads.push_back(v);
+  bool joined = a->reads.size() <= kMostInputs && extend(*a->shape, *n);
+  std::optional<bool> answer = joined;
+  if (!joined && a->reads.size() <= kMostInputs)
+    answer = std::nullopt;
+  if (joined && !bringTogether(a, b)) {
+    withdraw(*a->shape, *n);
+    answer = joined = false;
+  }
+  if (!joined) {
+    a->reads.resize(known);
+    return answer;
+  }
+  ++steps;
+  a->nodes.push_back(n);
+  settleJoined(a, b);
+  return true;
+}
+
+/// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
+bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
+  if ((a->readsKept && hasForward(*b)) || (b->readsKept && hasForward(*a)))
+    return false;
+  if (a == b || !a->isKernel || !b->isKernel || a->nodes.size() + b->nodes.size() > kMostNodes)
+    return false;
+  if (a->label > b->label)
+    std::swap(a, b);
+  if (isSeenBetween(*a, *b))
+    return false;
+  if (auto joined = append(a, b))
+    return *joined;
+  steps += a->nodes.size() + b->nodes.size();
+  FuseGroup both;
+  both.isKernel = true;
+  std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(), std::back_inserter(both.nodes),
+             [&](Node *x, Node *y) { return index[x] < index[y]; });
+  both.shape = kernelShape(both.withReshapes());
+  if (!both.shape)
+    return false;
+  both.reads = both.inputs();
+  if (both.reads.size() > kMostInputs || !bringTogether(a, b))
+    return false;
+  a->nodes = std::move(both.nodes);
+  a->shape = std::move(both.shape);
+  a->reads = std::move(both.reads);
+  settleJoined(a, b);
   return true;
 }
 
@@ -284,6 +321,8 @@ bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
     }
     if (!isCheap(*d) || cone.size() >= kMostCone)
       return false;
+    if (cone.contains(d))
+      return true;
     for (Value *o : d->operands())
       if (o && !visit(o))
         return false;

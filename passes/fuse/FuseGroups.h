@@ -16,6 +16,10 @@ struct FuseGroup {
   std::vector<Node *> nodes; ///< in order of definition
   bool isKernel = false;
   std::optional<KernelShape> shape; ///< if isKernel
+  /// While groups are joined: inputs(), once they have been asked for; whether a member widens 16-bit values that the forward
+  /// keeps for the backward (save-narrow).
+  std::vector<Value *> reads;
+  bool readsKept = false;
   Trunks::Contact contact{};
   uint64_t label = 0; ///< of GroupOrder, with the neighbours
   FuseGroup *prev = nullptr, *next = nullptr;
@@ -64,6 +68,8 @@ private:
   FuseGroup *single(Node *n);
   bool hasForward(const FuseGroup &g) const;
   bool join(FuseGroup *a, FuseGroup *b);
+  std::optional<bool> append(FuseGroup *a, FuseGroup *b);
+  void settleJoined(FuseGroup *a, FuseGroup *b);
   bool isSeenBetween(const FuseGroup &a, const FuseGroup &b) const;
   void forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const;
   void forSources(const FuseGroup &g, llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const;

@@ -136,8 +136,43 @@ Dims zcc::resultStrides(const KernelShape &s, const Node &member) {
   return out;
 }
 
-std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
+namespace {
+/// Finds the loops that nodes share.
+class ShapeFinder {
+public:
+  explicit ShapeFinder(ArrayRef<Node *> n) : nodes(n) {}
+  std::optional<KernelShape> run();
+
+private:
+  ArrayRef<Node *> nodes;
   KernelShape s;
+
+  bool findDomain();
+  bool findReducedAxes();
+  bool findForm();
+};
+} // namespace
+
+/// Marks the axes that the reductions reduce: all the same ones.
+bool ShapeFinder::findReducedAxes() {
+  s.reduced.assign(s.dims.size(), false);
+  bool any = false;
+  for (Node *n : nodes) {
+    if (!n->op->reduction)
+      continue;
+    if (elementCount(iterationDims(*n)) != s.count())
+      return false;
+    auto r = reducedAxes(s.dims, iterationDims(*n), axesOf(*n));
+    if (any && r != s.reduced)
+      return false;
+    s.reduced = r;
+    any = true;
+  }
+  s.form = any ? KernelShape::Total : KernelShape::Pointwise; // findForm() looks closer
+  return true;
+}
+
+bool ShapeFinder::findDomain() {
   int64_t count = 1;
   for (Node *n : nodes)
     count = std::max(count, elementCount(iterationDims(*n)));
@@ -145,98 +180,120 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) {
   for (Node *n : nodes)
     if (elementCount(iterationDims(*n)) == count)
       addCuts(iterationDims(*n), cuts);
-  bool any = false;
   for (bool withRows : {false, true}) {
-    if (withRows && !any)
+    if (withRows && s.form == KernelShape::Pointwise)
       break;
     if (withRows)
       addRowCuts(s, nodes, cuts);
     auto dims = refine(cuts);
     if (!dims)
-      return std::nullopt;
+      return false;
     s.dims = *dims;
-    s.reduced.assign(s.dims.size(), false);
-    any = false;
-    for (Node *n : nodes) {
-      if (!n->op->reduction)
-        continue;
-      if (elementCount(iterationDims(*n)) != count)
-        return std::nullopt;
-      auto r = reducedAxes(s.dims, iterationDims(*n), axesOf(*n));
-      if (any && r != s.reduced)
-        return std::nullopt;
-      s.reduced = r;
-      any = true;
-    }
+    if (!findReducedAxes())
+      return false;
   }
+  return true;
+}
 
-  llvm::SmallPtrSet<const Node *, 32> members(nodes.begin(), nodes.end());
-  int64_t kept = s.keptCount();
-  bool fullAfterReduction = false;
-  for (Node *n : nodes) {
-    int64_t c = n->result()->type.localCount();
-    int phase = 0;
-    bool needsFull = false;
-    for (Value *v : n->operands()) {
-      if (!v || !v->def || !members.count(v->def))
-        continue;
-      phase = std::max(phase, s.phases.lookup(v->def));
-      needsFull |= s.extents.lookup(v->def) == Extent::Full;
-    }
-    Extent e;
-    if (n->op->reduction) {
-      // A reduction of what is reduced already would need loops of its own.
-      for (Value *v : n->operands())
-        if (v->def && members.count(v->def) && s.extents.lookup(v->def) == Extent::Reduced)
-          return std::nullopt;
-      e = Extent::Reduced;
-      ++phase;
-    } else if (c == count && (!any || kept != count || needsFull)) {
-      e = Extent::Full;
-    } else if (any && c == kept && !needsFull) {
-      e = Extent::Reduced;
-    } else {
-      return std::nullopt;
-    }
-    s.extents[n] = e;
-    s.phases[n] = phase;
-    if (e == Extent::Full && phase > 0)
-      fullAfterReduction = true;
+/// Finds the extent and the phase of a node behind all members that it reads.
+static bool place(KernelShape &s, const Node &n) {
+  int64_t c = n.result()->type.localCount(), count = s.count(), kept = s.keptCount();
+  bool any = s.form != KernelShape::Pointwise, needsFull = false, needsReduced = false;
+  int phase = 0;
+  for (Value *v : n.operands()) {
+    auto e = v && v->def ? s.extents.find(v->def) : s.extents.end();
+    if (e == s.extents.end())
+      continue;
+    phase = std::max(phase, s.phases.lookup(v->def));
+    (e->second == Extent::Full ? needsFull : needsReduced) = true;
   }
+  Extent e;
+  if (n.op->reduction) {
+    // A reduction of what is reduced already would need loops of its own.
+    if (needsReduced)
+      return false;
+    e = Extent::Reduced;
+    ++phase;
+  } else if (c == count && (!any || kept != count || needsFull)) {
+    e = Extent::Full;
+  } else if (any && c == kept && !needsFull) {
+    e = Extent::Reduced;
+  } else {
+    return false;
+  }
+  s.extents[&n] = e;
+  s.phases[&n] = phase;
+  return true;
+}
 
-  if (any) {
-    if (kept == 1)
-      s.form = KernelShape::Total;
-    else
-      s.form = s.reduced.back() ? KernelShape::Row : KernelShape::Column;
+bool ShapeFinder::findForm() {
+  if (s.form == KernelShape::Pointwise)
+    return true;
+  if (s.keptCount() != 1)
+    s.form = s.reduced.back() ? KernelShape::Row : KernelShape::Column;
+  bool fullAfterReduction =
+      llvm::any_of(nodes, [&](Node *n) { return s.extents.lookup(n) == Extent::Full && s.phases.lookup(n) > 0; });
+  if (!fullAfterReduction || s.form == KernelShape::Row)
+    return true;
+  // One row: worth it only while one core keeps it in its cache.
+  constexpr int64_t kOneRow = 1 << 14;
+  if (s.form != KernelShape::Total || s.count() > kOneRow)
+    return false;
+  s.form = KernelShape::Row;
+  return true;
+}
+
+/// Whether a member finds the others' values at the same place of the domain, and its operands have strides over it.
+static bool readsFit(const KernelShape &s, const Node &n) {
+  for (Value *v : n.operands()) {
+    if (!v)
+      continue;
+    bool inside = v->def && s.extents.count(v->def);
+    auto view = inside ? std::nullopt : viewOf(v);
+    Dims dims = v->type.localDims();
+    auto st = domainStrides(s, n, dims, view ? view->strides : denseStrides(dims));
+    if (!st)
+      return false;
+    if (!inside)
+      continue;
+    Dims want = resultStrides(s, *v->def);
+    for (size_t i = 0; i < s.dims.size(); ++i)
+      if ((*st)[i] != want[i])
+        return false;
   }
-  if (fullAfterReduction && s.form != KernelShape::Row && s.form != KernelShape::Total)
+  return true;
+}
+
+std::optional<KernelShape> ShapeFinder::run() {
+  if (!findDomain())
     return std::nullopt;
-  if (fullAfterReduction && s.form == KernelShape::Total) {
-    // One row: worth it only while one core keeps it in its cache.
-    constexpr int64_t kOneRow = 1 << 14;
-    if (count > kOneRow)
-      return std::nullopt;
-    s.form = KernelShape::Row;
-  }
-
-  // Members find each other's values at the same place of the domain, and operands have strides over it.
   for (Node *n : nodes)
-    for (Value *v : n->operands()) {
-      if (!v)
-        continue;
-      bool inside = v->def && members.count(v->def);
-      auto view = inside ? std::nullopt : viewOf(v);
-      Dims dims = v->type.localDims();
-      auto st = domainStrides(s, *n, dims, view ? view->strides : denseStrides(dims));
-      if (!st)
-        return std::nullopt;
-      if (!inside)
-        continue;
-      Dims want = resultStrides(s, *v->def);
-      for (size_t i = 0; i < s.dims.size(); ++i)
-        if ((*st)[i] != want[i])
-          return std::nullopt;
-    }
-  return s;
+    if (!place(s, *n))
+      return std::nullopt;
+  if (!findForm() || !llvm::all_of(nodes, [&](Node *n) { return readsFit(s, *n); }))
+    return std::nullopt;
+  return std::move(s);
+}
+
+std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) { return ShapeFinder(nodes).run(); }
+
+bool zcc::extend(KernelShape &s, const Node &n) {
+  Dims own = iterationDims(n);
+  if (n.op->reduction || n.op == &ops::reshape || elementCount(own) != s.count())
+    return false;
+  std::vector<int64_t> cuts = {1}, more;
+  addCuts(s.dims, cuts);
+  addCuts(own, more);
+  if (llvm::any_of(more, [&](int64_t c) { return !llvm::is_contained(cuts, c); }) || !place(s, n))
+    return false;
+  bool isFull = s.extents.lookup(&n) == Extent::Full;
+  if (isFull && (s.form == KernelShape::Row || s.phases.lookup(&n) == 0) && readsFit(s, n))
+    return true;
+  withdraw(s, n);
+  return false;
+}
+
+void zcc::withdraw(KernelShape &s, const Node &n) {
+  s.extents.erase(&n);
+  s.phases.erase(&n);
 }

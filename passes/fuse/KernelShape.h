@@ -14,11 +14,11 @@ enum class Extent { Full, Reduced };
 struct KernelShape {
   /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced.
   enum Form { Pointwise, Row, Column, Total } form = Pointwise;
-  Dims dims;                                    ///< the domain: the common refinement of all members' shapes, without axes of 1
-  std::vector<bool> reduced;                    ///< per axis
-  llvm::DenseMap<const Node *, Extent> extents; ///< of each member's results
+  Dims dims;                 ///< the domain: the common refinement of all members' shapes, without axes of 1
+  std::vector<bool> reduced; ///< per axis
+  llvm::SmallDenseMap<const Node *, Extent, 2> extents; ///< of each member's results
   /// The pass over the row in which a member can first be computed: 0, or one behind the reductions it needs.
-  llvm::DenseMap<const Node *, int> phases;
+  llvm::SmallDenseMap<const Node *, int, 2> phases;
 
   int64_t count() const { return elementCount(dims); }
   int64_t keptCount() const;
@@ -31,6 +31,12 @@ Dims iterationDims(const Node &n);
 
 /// The shared loops of `nodes` (in order of definition), or nullopt if there are none.
 std::optional<KernelShape> kernelShape(llvm::ArrayRef<Node *> nodes);
+
+/// Adds a node that stands behind all members, if it is seen at once that it has the same loops; false, and nothing is changed,
+/// leaves the question to kernelShape().
+bool extend(KernelShape &s, const Node &n);
+/// Takes back what extend() has added.
+void withdraw(KernelShape &s, const Node &n);
 
 /// Strides over the domain with which `user` (a member) reads an operand whose elements lie at `strides` over `dims`;
 /// nullopt if they do not exist.

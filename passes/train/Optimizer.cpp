@@ -111,11 +111,12 @@ void Optimizer::scaleRate() {
     beta1 = top_.cast(scalarState("beta1", Elem::F32, o_.beta1), Elem::F64);
   else if (def_.uses & OptimizerDef::Betas)
     beta1 = top_.scalar(o_.beta1, Elem::F64);
+  bool mixes = o_.optimizer == "lion"; // the others add what the gradient differs by
   if (o_.cycleMomentum) {
-    beta1_ = top_.cast(beta1, Elem::F32);
+    beta1_ = mixes ? top_.cast(beta1, Elem::F32) : nullptr;
     rest1_ = top_.cast(top_.make(ops::sub, {one, beta1}), Elem::F32);
   } else if (beta1) {
-    beta1_ = number(o_.beta1);
+    beta1_ = mixes ? number(o_.beta1) : nullptr;
     rest1_ = number(1 - o_.beta1);
   }
   bool corrects = (def_.uses & OptimizerDef::BiasCorrection) && o_.biasCorrection;

@@ -2,17 +2,23 @@
 #include "passes/PassManager.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
+#include "passes/Pipeline.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include <gtest/gtest.h>
+#include <thread>
 
 using namespace zcc;
 namespace fs = llvm::sys::fs;
 
 static llvm::Expected<bool> refuses(Module &, PassContext &) { return refuse("not like this"); }
+static llvm::Expected<bool> deniesChange(Module &m, PassContext &) {
+  m.functions[0]->last()->attrs.set("axis", int64_t(1));
+  return false;
+}
 static llvm::Expected<bool> fails(Module &, PassContext &) { return error("this cannot be"); }
 /// Leaves a node before what it reads.
 static llvm::Expected<bool> breaks(Module &m, PassContext &) {
@@ -22,7 +28,7 @@ static llvm::Expected<bool> breaks(Module &m, PassContext &) {
 }
 
 /// Runs a pass in a folder of its own; returns its error, and what is in zcc-crash.zir.
-static std::pair<std::string, std::string> run(PassFn fn) {
+static std::pair<std::string, std::string> run(PassFn fn, const DumpOptions &dump = {}) {
   auto m = parse("module @m {\n"
                  "  func @eval(%x : f32[4]) -> (f32[4]) {\n"
                  "    %y = exp %x : f32[4]\n"
@@ -42,7 +48,6 @@ static std::pair<std::string, std::string> run(PassFn fn) {
   });
   const PassDef pass = {"spoil", fn, 0, 0, ""};
   Options options;
-  DumpOptions dump;
   PassManager passes(options, dump);
   passes.add(pass);
   std::string text = llvm::toString(passes.run(**m));
@@ -67,4 +72,57 @@ TEST(PassManager, BrokenModuleLeavesReproducer) {
   EXPECT_NE(text.find("[V1] '%z' is used before it is defined"), std::string::npos) << text;
   EXPECT_NE(text.find("note: this is what pass 'spoil' left"), std::string::npos) << text;
   EXPECT_NE(file.find("exp %x"), std::string::npos) << file;
+}
+
+TEST(PassManager, ChangeIsNotDenied) {
+  auto [text, file] = run(deniesChange);
+  EXPECT_NE(text.find("pass 'spoil' changed the module and said that it did not"), std::string::npos) << text;
+  EXPECT_NE(file.find("exp %x"), std::string::npos) << file;
+}
+
+TEST(PassManager, QuietRunWritesNothing) {
+  auto [text, file] = run(fails, DumpOptions::quiet());
+  EXPECT_EQ(text, "this cannot be");
+  EXPECT_EQ(file, "");
+}
+
+/// The text that the whole pipeline makes of a module.
+static std::string compiled(Module &m, const DumpOptions &dump) {
+  Options options;
+  PassManager passes(options, dump);
+  buildPipeline(passes, options);
+  if (llvm::Error e = passes.run(m))
+    return llvm::toString(std::move(e));
+  return toText(m);
+}
+
+TEST(PassManager, ThreadsRunPipelinesSideBySide) {
+  auto m = parse("module @m {\n"
+                 "  param %w : f32[8x8] = normal(0.0, 0.1) {trained}\n"
+                 "  param %b : f32[8] = zero {trained}\n"
+                 "  func @micro(%x : f32[4x8], %t : f32[4x8]) -> (f32[]) {\n"
+                 "    %h = matmul %x, %w : f32[4x8]\n"
+                 "    %a = add %h, %b : f32[4x8]\n"
+                 "    %s = softmax %a {axis = 1} : f32[4x8]\n"
+                 "    %d = sub %s, %t : f32[4x8]\n"
+                 "    %q = mul %d, %d : f32[4x8]\n"
+                 "    %r = reduce_sum %q {axes = [0, 1]} : f32[1x1]\n"
+                 "    %l = reshape %r {dims = []} : f32[]\n"
+                 "    return %l\n"
+                 "  }\n"
+                 "}\n");
+  ASSERT_TRUE(bool(m)) << llvm::toString(m.takeError());
+  std::string want = compiled(*(*m)->clone(), {});
+  ASSERT_NE(want.find("planned"), std::string::npos) << want;
+  constexpr unsigned kThreads = 4, kRuns = 25;
+  std::vector<unsigned> same(kThreads, 0);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (unsigned i = 0; i < kRuns; ++i)
+        same[t] += compiled(*(*m)->clone(), DumpOptions::quiet()) == want;
+    });
+  for (std::thread &t : threads)
+    t.join();
+  EXPECT_EQ(same, std::vector<unsigned>(kThreads, kRuns));
 }
