@@ -84,7 +84,7 @@ public:
   std::vector<std::string> warnings; ///< about the file as such
   /// Initializers that the exporter had merged with others of equal values.
   std::vector<std::string> separated;
-  /// "'slice_1' of 'pos'": slices of parameters that the exporter had folded, and that are nodes again.
+  /// "'slice_1' of 'pos'": slices and other forms of parameters that the exporter had folded, and that are nodes again.
   std::vector<std::string> unfolded;
 
   /// The functions that the file defines.

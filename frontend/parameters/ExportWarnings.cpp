@@ -52,20 +52,20 @@ void Decision::warnAboutDetach() {
          "torch.onnx.export(..., dynamo=True, optimize=False)");
 }
 
-/// Slices of parameters that the exporter's optimizer folded, though it uses the whole elsewhere, and of which several places
-/// in parameters hold the values.
+/// What the exporter's optimizer folded of parameters that are used elsewhere, too, and of which several places in parameters
+/// hold the values.
 void Decision::findParts() {
   for (Fact &f : facts_) {
-    bool mayBePart = f.isOpen || (f.isAnonymous && f.source->count() > 1 && isCalledPart(f.source->name));
+    bool mayBePart = f.isOpen || (f.isAnonymous && f.source->count() > 1 && isCalledMoved(f.source->name));
     if (!mayBePart || f.role != Parameter::Constant)
       continue;
     auto whole = llvm::find_if(facts_, [&](const Fact &g) {
-      return g.role == Parameter::Trained && !g.isAnonymous && !partsEqualTo(file_, *f.source, *g.source).empty();
+      return g.role == Parameter::Trained && !g.isAnonymous && !arrangementsOf(file_, *f.source, *g.source).empty();
     });
     if (whole == facts_.end())
       continue;
     f.isOpen = false; // stands for nothing else
-    f.evidence = "a part of " + whole->source->name;
+    f.evidence = "values of " + whole->source->name;
     parts_.push_back({f.source, whole->source});
   }
 }
@@ -74,7 +74,7 @@ void Decision::warnAboutParts() {
   for (auto [part, whole] : parts_)
     if (out_.use(part->name).parameter->role == Parameter::Constant &&
         out_.use(whole->name).parameter->role == Parameter::Trained)
-      warn("'" + part->name + "' " + part->type().str() + " has the values of a part of '" + whole->name +
+      warn("'" + part->name + "' " + part->type().str() + " has values of '" + whole->name +
            "', and stays as it is while that is trained; " + exportHint());
 }
 
@@ -113,7 +113,8 @@ void Decision::warnAboutLosses() {
     return;
   warnAboutDetach();
   if (!file_.unfolded.empty())
-    remark("the exporter folded slices of parameters; they are slices again: " + listed(file_.unfolded));
+    remark("the exporter folded slices and other forms of parameters; they are computed from them again: " +
+           listed(file_.unfolded));
   warnAboutParts();
   if (!computed_.empty())
     warn("what the exporter computed from parameters is trained and exported in their place: " + listed(computed_) + "; " +

@@ -1,12 +1,14 @@
-// Undoes a fold of PyTorch's default exporter: where a model uses a parameter whole in one place and a constant slice of it
-// in another (`self.pos[:, :k]`), its optimizer computes the slice, which is then a constant of its own that nothing trains.
+// Undoes a fold of PyTorch's default exporter: where a model uses a parameter as it is in one place, and in another a constant
+// slice of it (`self.pos[:, :k]`), transposed or in another shape, its optimizer computes that, which is then a constant of its
+// own that nothing trains.
 //
 //   b = Add(a, slice_1)                       // slice_1: an initializer with the values of pos[:, :k]
 // becomes
 //   slice_1 = Slice(pos, starts, ends, axes)
 //   b = Add(a, slice_1)
 #include "frontend/parameters/Parts.h"
-#include "frontend/parameters/Evidence.h"
+#include "frontend/Emitter.h"
+#include "frontend/parameters/Decision.h"
 #include "frontend/parameters/InputRoles.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/STLExtras.h"
@@ -35,43 +37,72 @@ static bool readBoth(const OnnxFile &file, const Initializer &a, const Initializ
   return true;
 }
 
-std::vector<Part> zcc::partsEqualTo(const OnnxFile &file, const Initializer &part, const Initializer &whole) {
-  std::vector<Part> found;
-  if (part.elem != whole.elem || !part.count() || part.count() >= whole.count() || part.bytes > kMostBytes ||
-      whole.bytes > kMostBytes || part.place == Initializer::Missing || whole.place == Initializer::Missing)
-    return found;
-  std::string p, w; // read where shapes fit
-  int64_t inner = elemBytes(*whole.elem);
-  for (size_t axis = whole.dims.size(); axis-- > 0; inner *= whole.dims[axis]) {
+/// The axis along which a slice of `whole` can be `part`, axes of 1 aside, and its extent there; calls `visit` with each.
+static void forEachSliceAxis(const Initializer &part, const Initializer &whole, llvm::function_ref<void(size_t, int64_t)> visit) {
+  for (size_t axis = whole.dims.size(); axis-- > 0;) {
     Dims d = whole.dims;
     int64_t extent = d[axis], taken = part.count() * extent / whole.count();
     d[axis] = taken;
-    if (taken < 1 || taken == extent || withoutOnes(d) != withoutOnes(part.dims))
-      continue;
-    if (p.empty() && !readBoth(file, part, whole, p, w))
-      return found;
+    if (taken >= 1 && taken < extent && withoutOnes(d) == withoutOnes(part.dims))
+      visit(axis, taken);
+  }
+}
+
+static void findSlices(const Initializer &part, const Initializer &whole, const std::string &p, const std::string &w,
+                       std::vector<Arrangement> &found) {
+  forEachSliceAxis(part, whole, [&](size_t axis, int64_t taken) {
+    int64_t extent = whole.dims[axis], inner = elemBytes(*whole.elem);
+    for (size_t a = axis + 1; a < whole.dims.size(); ++a)
+      inner *= whole.dims[a];
     int64_t outer = int64_t(w.size()) / (extent * inner), piece = taken * inner;
-    for (int64_t first = 0; first + taken <= extent; ++first) {
+    for (int64_t first = 0; first + taken <= extent && found.size() < 2; ++first) {
       bool isEqual = true;
       for (int64_t o = 0; isEqual && o < outer; ++o)
         isEqual = !memcmp(&p[size_t(o * piece)], &w[size_t((o * extent + first) * inner)], size_t(piece));
       if (isEqual)
-        found.push_back({int64_t(axis), first, taken});
-      if (found.size() > 1)
-        return found;
+        found.push_back({/*isTransposed=*/false, int64_t(axis), first, taken});
     }
-  }
+  });
+}
+
+/// Whether `whole` with its last two axes swapped can be `part`, axes of 1 aside.
+static bool couldBeTransposed(const Initializer &part, const Initializer &whole) {
+  Dims d = whole.dims;
+  if (d.size() < 2)
+    return false;
+  std::swap(d[d.size() - 1], d[d.size() - 2]);
+  return withoutOnes(d) == withoutOnes(part.dims);
+}
+
+std::vector<Arrangement> zcc::arrangementsOf(const OnnxFile &file, const Initializer &part, const Initializer &whole) {
+  std::vector<Arrangement> found;
+  if (part.elem != whole.elem || !part.count() || part.count() > whole.count() || part.bytes > kMostBytes ||
+      whole.bytes > kMostBytes || part.place == Initializer::Missing || whole.place == Initializer::Missing)
+    return found;
+  bool isSlice = part.count() < whole.count(), fits = !isSlice;
+  forEachSliceAxis(part, whole, [&](size_t, int64_t) { fits = true; });
+  std::string p, w;
+  if (!fits || !readBoth(file, part, whole, p, w))
+    return found;
+  if (isSlice)
+    findSlices(part, whole, p, w, found);
+  else if (p == w)
+    found.push_back({});
+  else if (couldBeTransposed(part, whole) && p == transposedBytes(w, whole.dims, elemBytes(*whole.elem)))
+    found.push_back({/*isTransposed=*/true});
   return found;
 }
 
-bool zcc::isCalledPart(StringRef initializer) {
+bool zcc::isCalledMoved(StringRef initializer) {
+  static const llvm::StringSet<> moving{"slice", "select",  "narrow",  "index", "getitem",   "split",   "unsqueeze", "squeeze",
+                                        "view",  "reshape", "flatten", "t",     "transpose", "permute", "clone",     "alias"};
   StringRef base = initializer.rtrim("0123456789");
   base.consume_back("_");
-  return base == "slice" || base == "select" || base == "narrow";
+  return moving.contains(base);
 }
 
 namespace {
-/// Finds the slices of one file, and puts nodes in their place.
+/// Finds what was folded in one file, and puts nodes in its place.
 class Unfolding {
 public:
   Unfolding(const OnnxFile &file, onnx_pb::GraphProto &graph) : file_(file), graph_(graph), evidence_(file) {
@@ -89,8 +120,8 @@ public:
 
 private:
   bool mayBePart(const Initializer &t) const;
-  bool isParameter(const Initializer &t) const;
-  void replace(const Initializer &t, const Initializer &whole, const Part &part);
+  bool isOriginal(const Initializer &t) const;
+  void replace(const Initializer &t, const Initializer &whole, const Arrangement &as);
   std::string fresh(const std::string &name);
   std::string integers(const std::string &name, llvm::ArrayRef<int64_t> values);
   onnx_pb::NodeProto &add(const char *op, const std::string &output);
@@ -102,27 +133,28 @@ private:
 };
 } // namespace
 
-/// Whether no parameter or buffer stands behind it by its name or its uses, and it is no chance that it has the values of a
-/// slice: it is called one, or it holds so much.
+/// Whether no parameter or buffer stands behind it by its name or its uses, and it is no chance that it has values of one: it
+/// is called a moved one, or it is a step in the exporter's decomposition that holds much.
 bool Unfolding::mayBePart(const Initializer &t) const {
-  constexpr int64_t kTellingBytes = 32; // that random numbers agree on by chance in no file
+  constexpr int64_t kTellingBytes = 32; // on which weights agree by chance in no file
   bool isAnonymous =
       evidence_.kindOf(t.name) == Placeholder::Other && !StringRef(t.name).contains('.') && !inputs_.contains(t.name);
   auto &uses = evidence_.uses(t.name);
   if (!isAnonymous || !t.elem || !isFloat(*t.elem) || t.count() < 2 || uses.empty())
     return false;
-  bool isNamed = isCalledPart(t.name);
+  bool isNamed = isCalledMoved(t.name);
   for (auto &u : uses) {
     if (roleOf(u) == InputRole::Setting || roleOf(u) == InputRole::Statistic || evidence_.parameterOf(t, u))
       return false;
     auto fx = fxNodeOf(*u.node);
     isNamed &= !fx || llvm::is_contained(fx->names, t.name);
   }
-  return isNamed || t.bytes >= kTellingBytes;
+  return isNamed || (StringRef(t.name).starts_with("val_") && t.bytes >= kTellingBytes);
 }
 
-bool Unfolding::isParameter(const Initializer &t) const {
-  return evidence_.kindOf(t.name) == Placeholder::Parameter && t.elem && isFloat(*t.elem) && !evidence_.uses(t.name).empty();
+/// Whether it is a tensor of the program itself.
+bool Unfolding::isOriginal(const Initializer &t) const {
+  return evidence_.kindOf(t.name) != Placeholder::Other && t.elem && isFloat(*t.elem);
 }
 
 std::string Unfolding::fresh(const std::string &name) {
@@ -152,22 +184,39 @@ std::string Unfolding::integers(const std::string &name, llvm::ArrayRef<int64_t>
   return output;
 }
 
-void Unfolding::replace(const Initializer &t, const Initializer &whole, const Part &part) {
+void Unfolding::replace(const Initializer &t, const Initializer &whole, const Arrangement &as) {
+  std::string value = whole.name;
   Dims dims = whole.dims;
-  dims[size_t(part.axis)] = part.taken;
-  bool hasShape = dims == t.dims;
-  std::vector<std::string> inputs{whole.name, integers(t.name + ".starts", part.first),
-                                  integers(t.name + ".ends", part.first + part.taken), integers(t.name + ".axes", part.axis)};
-  std::string sliced = hasShape ? t.name : fresh(t.name + ".slice");
-  auto &slice = add("Slice", sliced);
-  for (const std::string &i : inputs)
-    slice.add_input(i);
-  if (hasShape)
-    return;
-  std::string shape = integers(t.name + ".shape", t.dims);
-  auto &reshape = add("Reshape", t.name);
-  reshape.add_input(sliced);
-  reshape.add_input(shape);
+  onnx_pb::NodeProto *last = nullptr;
+  auto apply = [&](const char *op, std::initializer_list<std::string> more) {
+    last = &add(op, fresh(t.name + ".part"));
+    last->add_input(value);
+    for (const std::string &input : more)
+      last->add_input(input);
+    value = last->output(0);
+  };
+  if (as.isTransposed) {
+    Dims perm = allAxes(0, int64_t(dims.size()));
+    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+    std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+    apply("Transpose", {});
+    auto &a = *last->add_attribute();
+    a.set_name("perm");
+    a.set_type(onnx_pb::AttributeProto::INTS);
+    for (int64_t axis : perm)
+      a.add_ints(axis);
+  }
+  if (as.axis >= 0) {
+    dims[size_t(as.axis)] = as.taken;
+    apply("Slice", {integers(t.name + ".starts", as.first), integers(t.name + ".ends", as.first + as.taken),
+                    integers(t.name + ".axes", as.axis)});
+  }
+  if (dims != t.dims)
+    apply("Reshape", {integers(t.name + ".shape", t.dims)});
+  if (!last)
+    apply("Identity", {});
+  last->set_name(t.name);
+  last->set_output(0, t.name);
 }
 
 std::vector<std::string> Unfolding::run(llvm::StringSet<> &replaced) {
@@ -179,18 +228,18 @@ std::vector<std::string> Unfolding::run(llvm::StringSet<> &replaced) {
     if (!mayBePart(t))
       continue;
     const Initializer *of = nullptr;
-    std::vector<Part> places;
+    std::vector<Arrangement> found;
     for (const Initializer &whole : file_.initializers) {
-      if (places.size() > 1 || !isParameter(whole))
+      if (found.size() > 1 || !isOriginal(whole))
         continue;
-      for (const Part &p : partsEqualTo(file_, t, whole)) {
-        places.push_back(p);
+      for (const Arrangement &a : arrangementsOf(file_, t, whole)) {
+        found.push_back(a);
         of = &whole;
       }
     }
-    if (places.size() != 1)
+    if (found.size() != 1 || evidence_.kindOf(of->name) != Placeholder::Parameter || evidence_.uses(of->name).empty())
       continue;
-    replace(t, *of, places[0]);
+    replace(t, *of, found[0]);
     replaced.insert(t.name);
     said.push_back("'" + t.name + "' of '" + of->name + "'");
   }

@@ -83,7 +83,8 @@ def convnet():
 
 
 class Parts(nn.Module):
-    """Uses two parameters whole, and constant slices of them elsewhere, which the default exporter's optimizer folds."""
+    """Uses two parameters as they are, and slices and other forms of them elsewhere, which the default exporter's optimizer
+    folds."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +94,8 @@ class Parts(nn.Module):
     def forward(self, x, start, labels):
         x = torch.tanh((x + self.pos) @ self.mix).mean(1)
         start = (start + self.pos[:, :3]).sum(1) + self.pos[:, 5]
-        return F.cross_entropy(self.head(x + start + (start @ self.mix[:, 4:8]).repeat(1, 3)), labels)
+        start = torch.tanh(start @ self.mix.t()) + (start @ self.mix[:, 4:8]).repeat(1, 3)
+        return F.cross_entropy(self.head(x + start + (x[:, None, None] * self.pos[None]).mean((1, 2))), labels)
 
 
 def parts():
