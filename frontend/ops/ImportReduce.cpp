@@ -59,6 +59,20 @@ void l2(NodeImport &n) {
   n.out(rootOf(n.e, n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep)));
 }
 
+/// Whether a value sums up x * x, as the older exporter begins a norm.
+bool isSumOfSquares(const Value *v) {
+  if (v && v->def && v->def->op == &ops::reshape)
+    v = v->def->operand(0);
+  const Node *sum = v ? v->def : nullptr;
+  const Node *square = sum && sum->op == &ops::reduce_sum ? sum->operand(0)->def : nullptr;
+  return square && square->op == &ops::mul && square->operand(0) == square->operand(1);
+}
+
+void squareRoot(NodeImport &n) {
+  Val x = n.in(0);
+  n.out(n.graph.training() && !x.known && isSumOfSquares(x.value) ? rootOf(n.e, x) : n.e(ops::sqrt, x));
+}
+
 void logSum(NodeImport &n) {
   Reduction r = reductionOf(n);
   n.out(n.e(ops::log, n.e.sum(n.in(0), r.axes, r.keep)));
@@ -96,6 +110,7 @@ const OnnxOp kOps[] = {
     {"ReduceMean", mean},
     {"ReduceL1", l1},
     {"ReduceL2", l2},
+    {"Sqrt", squareRoot},
     {"ReduceSumSquare", sumSquare},
     {"ReduceLogSum", logSum},
     {"ReduceLogSumExp", logSumExp},

@@ -78,7 +78,7 @@ constexpr OpDef ops::fmod = binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0
 constexpr OpDef ops::neg = linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands);
 constexpr OpDef ops::abs = unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value");
 constexpr OpDef ops::sign = unary("sign", "Sign", "sign(x)", "0", "-1, 0 or 1");
-constexpr OpDef ops::sqrt = unary("sqrt", "Sqrt", "sqrt(x)", "dy / (2 * y)", "square root", Precision::F32);
+constexpr OpDef ops::sqrt = unary("sqrt", nullptr, "sqrt(x)", "dy / (2 * y)", "square root", Precision::F32);
 constexpr OpDef ops::rsqrt = unary("rsqrt", nullptr, "rsqrt(x)", "dy * (-0.5 * (y * y * y))", "1 / sqrt(x)", Precision::F32);
 constexpr OpDef ops::reciprocal = unary("reciprocal", "Reciprocal", "1 / x", "-dy * (y * y)", "1 / x", Precision::F32);
 

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """PyTorch's operator database (OpInfo) through both exporters and zcc: losses and gradients against PyTorch's.
 
-    opinfo.py ZCC TMP [--samples 0] [--only REGEX] [--exporter dynamo|torchscript|both] [--group 12] [--shard 0/1]
+    opinfo.py ZCC TMP [--samples 0] [--only REGEX] [--exporter dynamo|torchscript|both] [--group 96] [--shard 0/1]
                       [--seconds 0] [--json OUT.jsonl]
     opinfo.py --table OUT.jsonl...
 
 Needs torch, onnx, onnxscript, expecttest, numpy and safetensors. Of every differentiable operator all small float32 samples of the
-database (or the first --samples) are taken. The floats that require gradients become parameters, other tensors buffers; the loss
-is the sum of ((y + 0.3)^2 w) over the elements y of all results, with numbers w of many values. Several samples, --group at most,
-are one program with one loss, and its other outputs are the samples' own losses; what is not exported or compiled is halved until
-the sample is found. A gradient is what one step of SGD takes away.
+database (or the first --samples; with 3,0 first three of each, then all) are taken. The floats that require gradients become
+parameters, other tensors buffers; the loss is the sum of ((y + 0.3)^2 w) over the elements y of all results, with numbers w of
+many values. Samples, --group at most, are one program with one loss, compiled and run: its results are compared, and the gradients,
+which are what one step of SGD takes away. What is not exported or compiled is tried in smaller groups until the sample is found;
+what differs is tried alone, with its loss in place of its results.
 
-Agreement is 1e-4 relative L2 for each parameter, or ten times what PyTorch's own float32 is off its float64; what is not finite
-must be so in both. --json gets one line a sample as it is done: exporter, operator, number, status, reason; samples that are in it
-already are not run again. Statuses: passed, differs, refused (with zcc's words), crashed, not exportable, exporter (ONNX Runtime,
-where installed, refuses the file as well or computes zcc's loss), and not tried (random, no gradient, not run by PyTorch itself). --seconds ends the run after that time, between two programs.
+Agreement is 1e-4 relative L2 for each result and parameter, or ten times what PyTorch's own float32 is off its float64; what is not
+finite must be so in both. --json gets one line a sample as it is done: exporter, operator, number, status, reason; samples that are
+in it already are not run again. Statuses: passed, differs, refused (with zcc's words), crashed, not exportable (also a sample that
+calls an operator of which the exporter said before that it has none), exporter (ONNX Runtime, where installed, refuses the file as
+well or computes zcc's loss), and not tried (random, no gradient, not run by PyTorch itself). --seconds ends the run after that time,
+between two programs.
 """
 import argparse, collections, contextlib, functools, io, json, os, re, signal, subprocess, sys, time, warnings
 
@@ -25,6 +28,14 @@ LR = 2.0 ** 20  # so large that w - lr g holds the digits of g
 
 # ---- samples
 
+def loss_of(results, weights):
+    parts = []
+    for y, w in zip(results, weights):
+        z = y + 0.3
+        parts.append((z * z * w.to(y.dtype)).sum())
+    return functools.reduce(torch.add, parts)
+
+
 class Case:
     """One sample: the operator's function with its tensors apart, those that are trained first."""
 
@@ -32,7 +43,7 @@ class Case:
         self.op, self.number, self.sample = op, number, sample
         self.name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
         leaves, self.tree = tree.tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
-        self.leaves = leaves
+        self.leaves, self.called = leaves, None
         self.trained = [i for i, l in enumerate(leaves) if isinstance(l, torch.Tensor) and l.requires_grad]
         self.others = [i for i, l in enumerate(leaves) if isinstance(l, torch.Tensor) and not l.requires_grad]
 
@@ -50,19 +61,33 @@ class Case:
         flat = [torch.view_as_real(t) if t.is_complex() else t for t in flat]
         return [t for t in flat if t.is_floating_point() and t.numel()]
 
+    def calls(self):
+        """names of PyTorch's operators, composite ones apart"""
+        if self.called is None:
+            self.called = set()
+            with CalledNames(self.called), torch.no_grad():
+                self.results(self.tensors(self.trained), self.tensors(self.others))
+        return self.called
+
     def loss(self, trained, others, weights):
-        parts = []
-        for y, w in zip(self.results(trained, others), weights):
-            z = y + 0.3
-            parts.append((z * z * w.to(y.dtype)).sum())
-        return functools.reduce(torch.add, parts)
+        return loss_of(self.results(trained, others), weights)
 
     def reference(self, kind):
-        """loss and gradients of PyTorch"""
+        """loss, gradients and results of PyTorch"""
         p = [t.requires_grad_() for t in self.tensors(self.trained, kind)]
-        loss = self.loss(p, self.tensors(self.others, kind), self.weights)
+        y = self.results(p, self.tensors(self.others, kind))
+        self.weights = [torch.cos(torch.arange(t.numel()) * 1.7 + 0.3).reshape(t.shape) for t in y]
+        loss = loss_of(y, self.weights)
         g = torch.autograd.grad(loss, p, allow_unused=True)
-        return loss.item(), [torch.zeros_like(t) if d is None else d.detach() for t, d in zip(p, g)]
+        g = [torch.zeros_like(t) if d is None else d.detach() for t, d in zip(p, g)]
+        return loss.item(), g, [t.detach() for t in y]
+
+    @functools.cached_property
+    def exact(self):
+        try:
+            return self.reference(torch.float64)
+        except Exception:
+            return self.want
 
     def prepare(self):
         """Why the sample is not tried; '' if it is."""
@@ -73,19 +98,13 @@ class Case:
             return "complex or sparse"
         if sum(t.numel() for t in tensors) > 100000:
             return "more than 100,000 elements"
-        given = self.tensors(self.trained), self.tensors(self.others)
         with torch.no_grad():
-            y, again = (self.results(*given) for _ in range(2))
-        if not y:
+            again = self.results(self.tensors(self.trained), self.tensors(self.others))
+        if not again:
             return "no floating-point result"
-        if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(y, again)):
-            return "random"
-        self.weights = [torch.cos(torch.arange(t.numel()) * 1.7 + 0.3).reshape(t.shape) for t in y]
         self.want = self.reference(torch.float32)
-        try:
-            self.exact = self.reference(torch.float64)
-        except Exception:
-            self.exact = self.want
+        if any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(self.want[2], again)):
+            return "random"
         return ""
 
 
@@ -108,6 +127,10 @@ def cases_of(op, count, isWanted):
 # ---- one program
 
 def group_module(cases):
+    weights = [t for c in cases for t in c.weights]
+    if len(cases) > 1:
+        weights = [torch.cat([t.flatten() for t in weights])]
+
     class Group(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -116,15 +139,18 @@ def group_module(cases):
                     self.register_parameter(f"s{i}_p{j}", torch.nn.Parameter(t))
                 for j, t in enumerate(c.tensors(c.others)):
                     self.register_buffer(f"s{i}_b{j}", t)
-                for j, t in enumerate(c.weights):
-                    self.register_buffer(f"s{i}_w{j}", t)
+            for j, t in enumerate(weights):
+                self.register_buffer(f"w{j}", t)
 
         def forward(self, scale):
-            losses = []
+            results = []
             for i, c in enumerate(cases):
                 named = lambda kind, n: [getattr(self, f"s{i}_{kind}{j}") for j in range(n)]
-                losses.append(c.loss(named("p", len(c.trained)), named("b", len(c.others)), named("w", len(c.weights))))
-            return (sum(l.float() for l in losses) * scale.sum(), *losses)
+                results += c.results(named("p", len(c.trained)), named("b", len(c.others)))
+            if len(cases) == 1:  # in the precision of the results
+                loss = loss_of(results, [getattr(self, f"w{j}") for j in range(len(weights))])
+                return loss.float() * scale.sum(), loss
+            return (loss_of([torch.cat([y.reshape(-1).float() for y in results])], [self.w0]) * scale.sum(), *results)
 
     return Group()
 
@@ -144,16 +170,66 @@ def quiet():
         os.close(null)
 
 
-def keep_registry():
-    """The default exporter makes its table of operators at each export, which takes longer than a sample."""
-    from torch.onnx._internal.exporter import _registration
-    made = functools.cache(_registration.ONNXRegistry.from_torchlib)
-    _registration.ONNXRegistry.from_torchlib = classmethod(lambda cls, *a, **k: made(*a, **k))
+class Lacks:
+    """Operators that an exporter has not, as failed exports said: the same samples need not be tried one by one."""
+
+    def __init__(self):
+        self.lacking, self.exported = {e: set() for e in EXPORTERS}, set()
+
+    def ask_registry(self):
+        from torch.onnx._internal.exporter import _decomp, _registration
+        made = functools.cache(_registration.ONNXRegistry.from_torchlib)  # at each export it takes longer than a sample
+        _registration.ONNXRegistry.from_torchlib = classmethod(lambda cls, *a, **k: made(*a, **k))
+        ops = set(_decomp.get_onnx_implemented_overloads(made()))
+        self.exported |= {str(o) for o in ops | set(_decomp.create_onnx_friendly_decomposition_table(ops))}
+
+    def keys(self, c, exporter):
+        """The older exporter may have a composite operator where it lacks a part, so it is asked anew for each of the database's."""
+        return c.calls() if exporter == "dynamo" else {(c.name, name.rsplit(".", 1)[0]) for name in c.calls()}
+
+    def of(self, c, exporter):
+        return self.lacking[exporter] & self.keys(c, exporter)
+
+    def learn(self, cases, exporter, message):
+        """Whether an export failed for want of operators that were not known to lack."""
+        if exporter == "dynamo":
+            found = {f"{op}.{overload}" for op, overload in re.findall(
+                r"No ONNX function found for <OpOverload\(op='([^']*)', overload='([^']*)'\)>. "
+                r"Failure message: No decompositions registered for the real-valued", message)}
+        else:
+            found = {(c.name, op.replace("::", ".")) for c in cases if len(cases) == 1
+                     for op in re.findall(r"Exporting the operator '([^']*)' to ONNX opset version \d+ is not supported", message)}
+        found -= self.lacking[exporter]
+        self.lacking[exporter] |= found
+        return bool(found)
+
+    def is_doubtful(self, c, exporter):
+        if exporter != "dynamo":
+            return False
+        if not self.exported:
+            self.ask_registry()
+        return not c.calls() <= self.exported | self.lacking[exporter]
+
+
+def called_names():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class CalledNames(TorchDispatchMode):
+        def __init__(self, names):
+            super().__init__()
+            self.names = names
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.names.add(str(func))
+            return func(*args, **(kwargs or {}))
+
+    return CalledNames
 
 
 def export(cases, exporter, path):
     m, args = group_module(cases), (torch.ones(1),)
-    names = dict(input_names=["scale"], output_names=["loss"] + [f"s{i}" for i in range(len(cases))])
+    outputs = ["s0"] if len(cases) == 1 else [f"s{i}_y{j}" for i, c in enumerate(cases) for j in range(len(c.weights))]
+    names = dict(input_names=["scale"], output_names=["loss"] + outputs)
     with quiet():
         if exporter == "dynamo":
             torch.onnx.export(m, args, path, dynamo=True, optimize=False, verbose=False, external_data=False, **names)
@@ -205,30 +281,33 @@ def off(got, want):
     return ((g - w)[f].norm() / max(w[f].norm().item(), 1e-3)).item()
 
 
-def judge(c, i, losses, weights):
+def judge(c, i, outputs, weights):
     """How sample `i` of a program differs; '' if it does not."""
     tensor = lambda v: torch.tensor(v, dtype=torch.float64)
-    if f"s{i}" not in losses:
-        return "its loss is no output"
-    pairs = [("loss", losses[f"s{i}"], tensor(c.want[0]), tensor(c.exact[0]))]
+    pairs = [("loss", "s0", tensor(c.want[0]), lambda: tensor(c.exact[0]))]
+    if "s0" not in outputs:
+        pairs = [(f"result {j}", f"s{i}_y{j}", y, lambda j=j: c.exact[2][j]) for j, y in enumerate(c.want[2])]
+    pairs = [(what, outputs.get(name), want, exact) for what, name, want, exact in pairs]
     for j, start in enumerate(c.tensors(c.trained)):
-        name = f"s{i}_p{j}"
-        end = weights.get(name, start)
+        end = weights.get(f"s{i}_p{j}", start)
         if end.shape != start.shape:
             return f"parameter {j} has become {list(end.shape)}"
-        pairs.append((f"gradient {j}", (start.double() - end.double()) / LR, c.want[1][j], c.exact[1][j]))
+        pairs.append((f"gradient {j}", (start.double() - end.double()) / LR, c.want[1][j], lambda j=j: c.exact[1][j]))
     for what, got, want, exact in pairs:
-        if min(off(got, want), off(got, exact)) > 1e-4 + 10 * min(off(want, exact), 1):
+        if got is None or got.numel() != want.numel():
+            return f"{what} is no output of {list(want.shape)}"
+        if off(got, want) > 1e-4 and min(off(got, want), off(got, exact())) > 1e-4 + 10 * min(off(want, exact()), 1):
             show = lambda t: [float(f"{v:.5g}") for v in t.flatten()[:6].tolist()]
             return f"{what} of {list(want.shape)} off by {off(got, want):.2g}: {show(got)}, PyTorch {show(want)}"
     return ""
 
 
 def smaller(a, cases, exporter, report):
-    """Operators apart; of one operator, whose samples are mostly refused alike, one by one until one passes, then halves."""
+    """Half of the operators; of one operator, whose samples are mostly refused alike, one by one until one passes, then halves."""
     names = list(dict.fromkeys(c.name for c in cases))
     if len(names) > 1:
-        parts = [[c for c in cases if c.name == name] for name in names]
+        first = set(names[:len(names) // 2])
+        parts = [c for c in cases if c.name in first], [c for c in cases if c.name not in first]
     else:
         cases = list(cases)
         while cases and not run(a, [cases.pop(0)], exporter, report):
@@ -239,17 +318,46 @@ def smaller(a, cases, exporter, report):
     return False
 
 
-def run(a, cases, exporter, report):
-    """Reports every case, and returns whether all passed; makes smaller groups of what cannot be exported or compiled as a whole."""
+def place(a, exporter, name):
     tmp = os.path.join(a.tmp, f"{exporter}{a.shard.replace('/', 'of')}")
     os.makedirs(tmp, exist_ok=True)
-    path = os.path.join(tmp, "model.onnx")
-    try:
-        with limit(20 + 5 * len(cases)):
-            export(cases, exporter, path)
-    except Exception as e:
-        return smaller(a, cases, exporter, report) if len(cases) > 1 else report(cases[0], "not exportable", first_line(e))
-    status, why, losses, weights = program(a, cases, path, tmp)
+    return os.path.join(tmp, name)
+
+
+def exported(a, cases, exporter, report):
+    """The cases that were exported together; the others are reported."""
+    while True:
+        lacking = [lacks.of(c, exporter) for c in cases]
+        for c, names in zip(cases, lacking):
+            if names:
+                names = sorted(n if isinstance(n, str) else n[1] for n in names)
+                report(c, "not exportable", f"the exporter has no {', '.join(names)}")
+        cases = [c for c, names in zip(cases, lacking) if not names]
+        if not cases:
+            return []
+        try:
+            with limit(20 + 5 * len(cases)):
+                export(cases, exporter, place(a, exporter, "model.onnx"))
+            if exporter == "dynamo":
+                lacks.exported.update(*(c.calls() for c in cases))
+            return cases
+        except Exception as e:
+            if lacks.learn(cases, exporter, str(e)) and len(cases) > 1:
+                continue
+            if len(cases) > 1:
+                smaller(a, cases, exporter, report)
+            else:
+                report(cases[0], "not exportable", first_line(e))
+            return []
+
+
+def run(a, cases, exporter, report):
+    """Reports every case, and returns whether all passed; makes smaller groups of what cannot be exported or compiled as a whole."""
+    path = place(a, exporter, "model.onnx")
+    cases = exported(a, cases, exporter, report)
+    if not cases:
+        return False
+    status, why, losses, weights = program(a, cases, path, os.path.dirname(path))
     if status != "passed" and len(cases) > 1:
         return smaller(a, cases, exporter, report)
     wrong = [judge(c, i, losses, weights) for i, c in enumerate(cases)] if status == "passed" else [why]
@@ -261,7 +369,7 @@ def run(a, cases, exporter, report):
         return report(cases[0], "not tried", "random")
     if wrong[0]:
         status, why = by_exporter(cases[0], path, losses) or (status if status != "passed" else "differs", wrong[0])
-        os.replace(path, os.path.join(tmp, f"{cases[0].name}-{cases[0].number}.onnx"))
+        os.replace(path, place(a, exporter, f"{cases[0].name}-{cases[0].number}.onnx"))
         return report(cases[0], status, why)
     for c in cases:
         report(c, "passed", "")
@@ -351,7 +459,7 @@ def database(a):
 
 def work(a):
     begin, done = time.time(), read_rows([a.json])
-    rows = list(done.values())
+    rows = list(done.values())  # of done only the keys are read
     log = open(a.json, "a") if a.json else io.StringIO()
 
     def add(*row):
@@ -362,22 +470,26 @@ def work(a):
 
     waiting = {e: [] for e in EXPORTERS if a.exporter in (e, "both")}
 
+    def report_to(e):
+        return lambda c, status, why: add(e, c.name, c.number, status, why)
+
     def flush(least):
         for e, cases in waiting.items():
             while len(cases) >= least and cases and not (a.seconds and time.time() - begin > a.seconds):
                 now, cases[:] = cases[:a.group], cases[a.group:]
-                run(a, now, e, lambda c, status, why: add(e, c.name, c.number, status, why))
+                run(a, now, e, report_to(e))
 
-    for op in database(a):
+    for samples, op in ((n, op) for n in a.samples for op in database(a)):
         name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
-        for number, c, why in cases_of(op, a.samples, lambda n: any((e, name, n) not in done for e in waiting)):
+        for number, c, why in cases_of(op, samples, lambda n: any((e, name, n) not in done for e in waiting)):
             for e in waiting:
                 if (e, name, number) in done:
                     continue
-                if c:
-                    waiting[e].append(c)
-                else:
+                done[e, name, number] = True
+                if not c:
                     add(e, name, number, "not tried", why)
+                elif not lacks.is_doubtful(c, e) or exported(a, [c], e, report_to(e)):
+                    waiting[e].append(c)
         flush(a.group)
         if a.seconds and time.time() - begin > a.seconds:
             break
@@ -389,9 +501,9 @@ def work(a):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("zcc", nargs="?"), p.add_argument("tmp", nargs="?")
-    p.add_argument("--samples", type=int, default=0), p.add_argument("--only", default="")
+    p.add_argument("--samples", type=lambda v: [int(n) for n in v.split(",")], default=[0]), p.add_argument("--only", default="")
     p.add_argument("--exporter", choices=(*EXPORTERS, "both"), default="both")
-    p.add_argument("--group", type=int, default=12), p.add_argument("--shard", default="0/1")
+    p.add_argument("--group", type=int, default=96), p.add_argument("--shard", default="0/1")
     p.add_argument("--seconds", type=float, default=0), p.add_argument("--json", default="")
     p.add_argument("--table", nargs="+")
     a = p.parse_args()
@@ -399,14 +511,14 @@ def main():
         return table(list(read_rows(a.table).values()))
     if not a.tmp:
         p.error("ZCC and TMP are needed")
-    global torch, tree, np, onnx, load_file
+    global torch, tree, np, onnx, load_file, CalledNames, lacks
     import numpy as np, onnx, torch, torch.utils._pytree as tree
     from safetensors.torch import load_file
     import logging
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    keep_registry()
+    CalledNames, lacks = called_names(), Lacks()
     a.zcc, a.tmp = os.path.abspath(a.zcc), os.path.abspath(a.tmp)
     os.makedirs(a.tmp, exist_ok=True)
     work(a)
