@@ -2,7 +2,7 @@
 """PyTorch's operator database (OpInfo) through both exporters and zcc: losses and gradients against PyTorch's.
 
     opinfo.py ZCC TMP [--samples 0] [--only REGEX] [--exporter dynamo|torchscript|both] [--group 96] [--shard 0/1]
-                      [--seconds 0] [--json OUT.jsonl]
+                      [--compiled 0] [--seconds 0] [--json OUT.jsonl]
     opinfo.py --table OUT.jsonl...
 
 Needs torch, onnx, onnxscript, expecttest, numpy and safetensors. Of every differentiable operator all small float32 samples of the
@@ -11,6 +11,9 @@ parameters, other tensors buffers; the loss is the sum of ((y + 0.3)^2 w) over t
 many values. Samples, --group at most, are one program with one loss, compiled and run: its results are compared, and the gradients,
 which are what one step of SGD takes away. What is not exported or compiled is tried in smaller groups until the sample is found;
 what differs is tried alone, with its loss in place of its results.
+
+With --compiled N only the first N samples of each operator are compiled; of the others zcc-opt --run interprets what zcc made of
+them after all passes (their reason is "interpreted"), unless they differ there or are alone.
 
 Agreement is 1e-4 relative L2 for each result and parameter, or ten times what PyTorch's own float32 is off its float64; what is not
 finite must be so in both. --json gets one line a sample as it is done: exporter, operator, number, status, reason; samples that are
@@ -250,20 +253,40 @@ def call(cmd, cwd):
     return status, " | ".join(lines[at:at + 3])
 
 
+COMPILE = ["--loss=loss", "--optimizer=sgd", f"--lr={LR}", "--threads=1"]
+
+
+def read_arrays(path):
+    with np.load(path) as z:  # bfloat16 is numpy's void
+        return {k: torch.tensor(z[k].view(np.int16)).view(torch.bfloat16) if z[k].dtype.kind == "V" else torch.tensor(z[k])
+                for k in z.files}
+
+
+def interpreted(a, path, tmp):
+    """program() of what zcc made of the model after all passes, interpreted"""
+    ir, data, out, trained = (os.path.join(tmp, f) for f in ("model.zir", "data.npz", "out.npz", "trained.npz"))
+    np.savez(data, scale=np.ones(1, np.float32))
+    run_ir = [os.path.join(os.path.dirname(a.zcc), "zcc-opt"), "--run=" + data, ir]
+    for command in ([a.zcc, path, *COMPILE, "--emit=zir", "-o", ir],
+                    [*run_ir, "--function=eval", "--outputs=" + out], [*run_ir, "--outputs=" + trained]):
+        status, why = call(command, tmp)
+        if status != "passed":
+            return status, why, None, None
+    return "passed", "", read_arrays(out), read_arrays(trained)
+
+
 def program(a, cases, path, tmp):
     """(status, reason, losses, trained weights)"""
     prog, data, out, trained, log = (
         os.path.join(tmp, f) for f in ("prog", "data.npz", "out.npz", "trained.safetensors", "log.jsonl"))
     np.savez(data, scale=np.ones(1, np.float32))
-    for command in ([a.zcc, path, "--loss=loss", "--optimizer=sgd", f"--lr={LR}", "--threads=1", "-o", prog],
+    for command in ([a.zcc, path, *COMPILE, "-o", prog],
                     [prog, "--data=" + data, "--eval", "--outputs=" + out],
                     [prog, "--data=" + data, "--steps=1", "--export=" + trained, "--log=" + log]):
         status, why = call(command, tmp)
         if status != "passed":
             return status, why, None, None
-    with np.load(out) as z:  # bfloat16 is numpy's void
-        losses = {k: torch.tensor(z[k].view(np.int16)).view(torch.bfloat16) if z[k].dtype.kind == "V" else torch.tensor(z[k])
-                  for k in z.files}
+    losses = read_arrays(out)
     if len(cases) == 1:  # the loss of training, where normalisation by the batch differs from evaluation
         with open(log) as f:
             loss = next(r["loss"] for r in map(json.loads, f) if "loss" in r)
@@ -318,6 +341,10 @@ def smaller(a, cases, exporter, report):
     return False
 
 
+def is_compiled(a, c):
+    return not a.compiled or c.number < a.compiled
+
+
 def place(a, exporter, name):
     tmp = os.path.join(a.tmp, f"{exporter}{a.shard.replace('/', 'of')}")
     os.makedirs(tmp, exist_ok=True)
@@ -357,13 +384,15 @@ def run(a, cases, exporter, report):
     cases = exported(a, cases, exporter, report)
     if not cases:
         return False
-    status, why, losses, weights = program(a, cases, path, os.path.dirname(path))
+    interprets = len(cases) > 1 and not is_compiled(a, cases[0])
+    tmp = os.path.dirname(path)
+    status, why, losses, weights = interpreted(a, path, tmp) if interprets else program(a, cases, path, tmp)
     if status != "passed" and len(cases) > 1:
         return smaller(a, cases, exporter, report)
     wrong = [judge(c, i, losses, weights) for i, c in enumerate(cases)] if status == "passed" else [why]
     if len(cases) > 1 and any(wrong):  # alone, so that it is the sample that differs and not the company
         for c, w in zip(cases, wrong):
-            run(a, [c], exporter, report) if w else report(c, "passed", "")
+            run(a, [c], exporter, report) if w else report(c, "passed", "interpreted" if interprets else "")
         return False
     if wrong[0] and RANDOM & {n.op_type for n in onnx.load(path).graph.node}:
         return report(cases[0], "not tried", "random")
@@ -372,7 +401,7 @@ def run(a, cases, exporter, report):
         os.replace(path, place(a, exporter, f"{cases[0].name}-{cases[0].number}.onnx"))
         return report(cases[0], status, why)
     for c in cases:
-        report(c, "passed", "")
+        report(c, "passed", "interpreted" if interprets else "")
     return True
 
 
@@ -468,28 +497,29 @@ def work(a):
         if row[3] in ("differs", "crashed"):
             print(*row, flush=True)
 
-    waiting = {e: [] for e in EXPORTERS if a.exporter in (e, "both")}
+    exporters = [e for e in EXPORTERS if a.exporter in (e, "both")]
+    waiting = {(e, isCompiled): [] for e in exporters for isCompiled in (True, False)}
 
     def report_to(e):
         return lambda c, status, why: add(e, c.name, c.number, status, why)
 
     def flush(least):
-        for e, cases in waiting.items():
+        for (e, _), cases in waiting.items():
             while len(cases) >= least and cases and not (a.seconds and time.time() - begin > a.seconds):
                 now, cases[:] = cases[:a.group], cases[a.group:]
                 run(a, now, e, report_to(e))
 
     for samples, op in ((n, op) for n in a.samples for op in database(a)):
         name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
-        for number, c, why in cases_of(op, samples, lambda n: any((e, name, n) not in done for e in waiting)):
-            for e in waiting:
+        for number, c, why in cases_of(op, samples, lambda n: any((e, name, n) not in done for e in exporters)):
+            for e in exporters:
                 if (e, name, number) in done:
                     continue
                 done[e, name, number] = True
                 if not c:
                     add(e, name, number, "not tried", why)
                 elif not lacks.is_doubtful(c, e) or exported(a, [c], e, report_to(e)):
-                    waiting[e].append(c)
+                    waiting[e, is_compiled(a, c)].append(c)
         flush(a.group)
         if a.seconds and time.time() - begin > a.seconds:
             break
@@ -504,6 +534,7 @@ def main():
     p.add_argument("--samples", type=lambda v: [int(n) for n in v.split(",")], default=[0]), p.add_argument("--only", default="")
     p.add_argument("--exporter", choices=(*EXPORTERS, "both"), default="both")
     p.add_argument("--group", type=int, default=96), p.add_argument("--shard", default="0/1")
+    p.add_argument("--compiled", type=int, default=0)
     p.add_argument("--seconds", type=float, default=0), p.add_argument("--json", default="")
     p.add_argument("--table", nargs="+")
     a = p.parse_args()
