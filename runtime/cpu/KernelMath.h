@@ -70,16 +70,27 @@ ZCCKM double z_fma(double a, double b, double c) { return __builtin_fma(a, b, c)
 Z_VECTOR(exp)
 Z_VECTOR(expm1)
 Z_VECTOR(log)
-Z_VECTOR(log1p) Z_VECTOR(tanh) Z_VECTOR(sigmoid) Z_VECTOR(erf) Z_VECTOR(sin) Z_VECTOR(cos) Z_VECTOR(tan)
+Z_VECTOR(log1p)
+Z_VECTOR(tanh)
+Z_VECTOR(sigmoid)
+Z_VECTOR(erf)
+Z_VECTOR(sin)
+Z_VECTOR(cos)
+Z_VECTOR(tan)
 #undef Z_VECTOR
 #define Z_LIBM(NAME)                                                                                                             \
   ZCCKM float z_##NAME(float a) { return __builtin_##NAME##f(a); }                                                               \
   ZCCKM double z_##NAME(double a) { return __builtin_##NAME(a); }
-    Z_LIBM(asin) Z_LIBM(acos) Z_LIBM(atan) Z_LIBM(sinh) Z_LIBM(cosh) Z_LIBM(asinh) Z_LIBM(acosh) Z_LIBM(atanh)
+Z_LIBM(asin)
+Z_LIBM(acos)
+Z_LIBM(atan)
+Z_LIBM(sinh)
+Z_LIBM(cosh)
+Z_LIBM(asinh)
+Z_LIBM(acosh)
+Z_LIBM(atanh)
 #undef Z_LIBM
-        ZCCKM float z_pow(float a, float b) {
-  return vpow(a, b);
-}
+ZCCKM float z_pow(float a, float b) { return vpow(a, b); }
 ZCCKM double z_pow(double a, double b) { return vpow(a, b); }
 template <typename T> ZCCKM T z_pow(T a, T b) { // integers, by squaring
   T r = 1;
