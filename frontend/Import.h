@@ -7,17 +7,15 @@
 
 namespace zcc {
 
-/// What the user asked for.
+/// What the user asked for: the options of the same names, and what follows from others.
 struct ImportOptions {
-  std::map<std::string, int64_t> dims; ///< --dim: sizes of symbolic dimensions
-  int64_t batch = 0;                   ///< size of a symbolic first axis of the inputs that `dims` does not fix
-  std::string loss;                    ///< --loss: "", an output's name, or "cross_entropy(logits, labels, ...)"
-  std::vector<std::string> train;      ///< --train: POSIX extended, unanchored; replaces the default set
-  std::vector<std::string> freeze;     ///< --freeze
-  std::vector<std::string> ties;       ///< --tie: "A,B"
-  std::vector<std::string> unties;     ///< --untie: "A"
-  enum BatchNorm { AsInFile, Train, Frozen } batchNorm = AsInFile;
-  std::string init;          ///< --init: "", "pytorch" or "normal:STD"
+  using Strings = std::vector<std::string>;
+  using SymbolSizes = std::map<std::string, int64_t>;
+  enum BatchNorm { AsInFile, Train, Frozen };
+#define ZCC_IMPORT_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
+#include "passes/options/Options.def"
+
+  int64_t batch = 0;         ///< size of a symbolic first axis of the inputs that `dims` does not fix
   bool ownOptimizer = false; ///< --optimizer: a training algorithm in the file is left aside
   bool inference = false;    ///< --loss=none: no @micro, and @eval returns the outputs only
 };
@@ -39,9 +37,8 @@ struct ImportReport {
 
 /// Imports the model at `path`. The module's attributes say what the frontend found:
 ///   `loss`              name of the loss ("" for inference)
-///   `range.INPUT`       [lo, hi, ignore]: integers that input may hold, lo <= x <= hi or x ==
-///   ignore (ignore = lo if
-///                       there is none), because it indexes a table or names a class
+///   `range.INPUT`       [lo, hi, ignore]: integers that input may hold, lo <= x <= hi or x == ignore (ignore = lo if there is
+///                       none), because it indexes a table or names a class
 ///   `range_node.INPUT`  the ONNX node that demands it
 /// @eval returns the loss (if any) and then the graph's other outputs; resultNames are their names
 /// in the model. Errors: what the file or the options say wrongly, or one report of everything that

@@ -6,7 +6,6 @@
 #include "ir/Verifier.h"
 #include "passes/Refusal.h"
 #include "passes/memory/Liveness.h"
-#include "passes/options/PassOptions.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -42,7 +41,7 @@ namespace {
 struct Running {
   const Module *before = nullptr;
   const PassDef *pass = nullptr;
-  const Options *options = nullptr;
+  const std::string *flags = nullptr;
 };
 } // namespace
 
@@ -50,7 +49,7 @@ static thread_local Running running; // a fault is handled on the thread that ma
 
 /// Writes the crash file and returns the note that names it.
 static std::string saveReproducer(const Running &r) {
-  std::string command = "zcc-opt --" + std::string(r.pass->name) + flagsOf(*r.options);
+  std::string command = "zcc-opt --" + std::string(r.pass->name) + *r.flags;
   PrintOptions o;
   o.locs = true;
   std::string header = "// RUN: " + command + " %s\n";
@@ -183,7 +182,7 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
   if (!before && (dump.reproduce || dump.verifyEach))
     before = m.clone();
   if (dump.reproduce)
-    running = {before.get(), &p, &context.options};
+    running = {before.get(), &p, &dump.flags};
   auto done = llvm::make_scope_exit([] { running.before = nullptr; });
 
   llvm::Expected<bool> changed = p.run(m, context);
@@ -265,8 +264,7 @@ llvm::Error PassManager::showAfter(const Module &m, const PassDef &p, bool chang
     return llvm::Error::success();
   std::string header;
   if (number)
-    header = "// zcc-opt --" + std::string(p.name) + flagsOf(context.options) + " " + fileName(number - 1) + " -o " +
-             fileName(number) + "\n";
+    header = "// zcc-opt --" + std::string(p.name) + dump.flags + " " + fileName(number - 1) + " -o " + fileName(number) + "\n";
   PrintOptions o;
   o.locs = dump.locs;
   llvm::SmallString<128> path(dump.treeDir);

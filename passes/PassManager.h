@@ -5,23 +5,18 @@
 
 namespace zcc {
 
-/// What to show and check between passes; filled from the command line by dumpOptions()
-/// (passes/options/PassOptions.h).
+/// What to show and check between passes; set from the options of the same names.
 struct DumpOptions {
-  std::vector<std::string> printBefore, printAfter; ///< passes, by name
-  bool printAfterAll = false;
-  bool printAfterChange = false; ///< after each pass that changed something
-  std::string treeDir;           ///< folder for one file a pass; empty: none
-  bool locs = false;
-  std::string stopAfter; ///< a pass; empty: run all
-  std::vector<std::string> disabled;
-  bool time = false;
-  /// After each pass that changed something: the rules hold. A pass that said it changed nothing changed nothing.
-  bool verifyEach = true;
-  /// After each such pass: the text parses to the same text. A pass that said it changed something did; this is always checked
-  /// in builds with assertions.
-  bool verifyRoundtrip = false;
-  bool reproduce = true; ///< keeps the module as it was before each pass, and writes it where the pass fails
+  using Strings = std::vector<std::string>;
+  // verifyEach: after each pass that changed something the rules hold, and a pass that said it changed nothing changed nothing.
+  // verifyRoundtrip: after each such pass the text parses to the same text, and a pass that said it changed something did (always
+  // checked in builds with assertions).
+#define ZCC_DUMP_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
+#include "passes/options/Options.def"
+
+  std::string flags; ///< of zcc-opt, each behind a blank: how a dump or a reproducer says what the options were
+  /// Keeps the module as it was before each pass, and writes it where the pass fails.
+  bool reproduce = true;
 
   /// Nothing is shown, checked, kept or written, and nothing shared is touched: for a search that runs many pipelines, on several
   /// threads.

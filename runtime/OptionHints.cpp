@@ -67,68 +67,22 @@ constexpr Foreign kForeign[] = {
     {"random-seed", nullptr, "--seed"},
 };
 
-/// zcc's options that no program has; a test compares them with zcc's help.
-constexpr const char *kCompiler[] = {"allgather-bucket-size",
-                                     "batch-norm",
-                                     "betas",
-                                     "bias-correction",
-                                     "bundle",
-                                     "check",
-                                     "check-grad-overflow",
-                                     "clip-grad-norm",
-                                     "config",
-                                     "cycle-momentum",
-                                     "dim",
-                                     "disable-pass",
-                                     "dtype",
-                                     "emit",
-                                     "eps",
-                                     "freeze",
-                                     "grad-accum",
-                                     "help-ops",
-                                     "help-passes",
-                                     "init",
-                                     "initial-accumulator-value",
-                                     "initial-scale-power",
-                                     "loss",
-                                     "loss-scale",
-                                     "loss-scale-hysteresis",
-                                     "loss-scale-window",
-                                     "lr-decay",
-                                     "march",
-                                     "max-coeff",
-                                     "max-live-parameters",
-                                     "max-reuse-distance",
-                                     "min-coeff",
-                                     "min-loss-scale",
-                                     "momentum",
-                                     "nesterov",
-                                     "optimizer",
-                                     "overlap",
-                                     "param-group",
-                                     "param-persistence-threshold",
-                                     "plan",
-                                     "prefetch",
-                                     "print-ir-after",
-                                     "print-ir-after-all",
-                                     "print-ir-after-change",
-                                     "print-ir-before",
-                                     "print-ir-tree-dir",
-                                     "print-locs",
-                                     "print-memory",
-                                     "ranks",
-                                     "reduce-bucket-size",
-                                     "stop-after",
-                                     "target",
-                                     "threads",
-                                     "tie",
-                                     "time-passes",
-                                     "train",
-                                     "untie",
-                                     "verify-each",
-                                     "verify-roundtrip",
-                                     "weight-decay",
-                                     "zero"};
+/// The options that there are, and that a program will have; zcc's "-o" is no word.
+static std::vector<std::string> optionsOf(Tool tool) {
+  std::vector<std::string> names = {
+#define ZCC_OPTION(NAME, ...) NAME,
+#include "passes/options/Options.def"
+  };
+  if (tool == Tool::Program)
+    names = {
+#define ZCCRT_OPTION(NAME, ...) NAME,
+#define ZCCRT_PART_OPTION(NAME, ...) NAME,
+#define ZCCRT_LATER_OPTION(NAME) NAME,
+#include "runtime/Options.def"
+    };
+  std::erase_if(names, [](const std::string &s) { return s.size() < 2; });
+  return names;
+}
 
 static std::string here(const std::string &option) { return "; here it is '" + option + "'"; }
 
@@ -158,8 +112,7 @@ std::string optionHint(Tool asked, const std::string &name, const std::vector<st
   std::string plain;
   for (char c : name)
     plain += c == '_' ? '-' : char(tolower(c));
-  std::vector<std::string> others =
-      asked == Tool::Compiler ? programOptions() : std::vector<std::string>(std::begin(kCompiler), std::end(kCompiler));
+  std::vector<std::string> others = optionsOf(asked == Tool::Compiler ? Tool::Program : Tool::Compiler);
   std::string hint = exactHint(asked, plain, own, others);
   if (!hint.empty())
     return hint;

@@ -3,6 +3,7 @@
 #include "ir/Op.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
+#include "passes/options/Help.h"
 #include "passes/options/PassOptions.h"
 #include "tools/Npz.h"
 #include "tools/Process.h"
@@ -139,12 +140,12 @@ static llvm::Error interpret(Module &m) {
 
 // ---- main
 
-static llvm::Error process(const cl::list<const PassDef *> &passes, const Options &fromFlags, std::unique_ptr<Module> m) {
-  Options options = fromFlags;
-  if (ranksGiven())
+static llvm::Error process(const cl::list<const PassDef *> &passes, Options options, DumpOptions dump,
+                           std::unique_ptr<Module> m) {
+  if (!textsOf("ranks").empty())
     m->ranks = options.ranks;
   options.ranks = m->ranks;
-  DumpOptions dump = dumpOptions();
+  dump.flags = flagsOf(options);
   PassManager pm(options, dump);
   if (wholePipeline)
     buildPipeline(pm, options);
@@ -168,6 +169,7 @@ static llvm::Error process(const cl::list<const PassDef *> &passes, const Option
 }
 
 static int run(int argc, char **argv) {
+  declareOptions(sharedOptions());
   PassList passes;
   if (!parseCommandLine(argc, argv, "zcc-opt: runs passes on .zir\n"))
     return 1;
@@ -176,6 +178,9 @@ static int run(int argc, char **argv) {
   auto options = passOptions();
   if (!options)
     return report("zcc-opt", options.takeError());
+  auto dump = dumpOptions();
+  if (!dump)
+    return report("zcc-opt", dump.takeError());
   auto buf = llvm::MemoryBuffer::getFileOrSTDIN(input);
   if (!buf)
     return report("zcc-opt", error("cannot read '" + input + "': " + buf.getError().message()));
@@ -184,7 +189,7 @@ static int run(int argc, char **argv) {
     llvm::consumeError(m.takeError()); // shown with its position
     return 1;
   }
-  return report("zcc-opt", process(passes.list, *options, std::move(*m)));
+  return report("zcc-opt", process(passes.list, *options, *dump, std::move(*m)));
 }
 
 int main(int argc, char **argv) {

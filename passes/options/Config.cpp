@@ -60,7 +60,7 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
     std::string written = k->path();
     const Value *v = o.get(name);
     if (k->treatment == Treatment::Alias) {
-      auto [home, target] = StringRef(k->target).rsplit('.');
+      auto [home, target] = StringRef(k->why).rsplit('.');
       k = target.empty() ? findKey("", home, type) : findKey(home, target, type);
       if (o.get(k->name))
         fail(written + " and " + k->path() + " are the same key");
@@ -227,7 +227,11 @@ llvm::Expected<Config> zcc::resolveConfig(StringRef text, const FlagValues &give
 void zcc::addFlags(std::vector<Setting> &settings, const FlagValues &given) {
   // What says what to do, not how.
   auto isCommand = [](StringRef name) {
-    return llvm::is_contained({"config", "plan", "o", "emit", "check"}, name) || name.starts_with("print-");
+#define ZCC_COMMAND_OPTION(NAME, ...)                                                                                            \
+  if (name == NAME)                                                                                                              \
+    return true;
+#include "passes/options/Options.def"
+    return name.starts_with("print-");
   };
   for (auto &[name, value] : given)
     if (!isCommand(name) && llvm::none_of(settings, [&](Setting &s) { return s.reason == "--" + name; }))

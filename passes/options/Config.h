@@ -1,7 +1,7 @@
 // DeepSpeed configurations: what a ds_config.json means in zcc's flags. ConfigKeys.def has the keys.
 #pragma once
 
-#include "passes/options/Flags.h"
+#include "passes/options/CommandLine.h"
 #include "llvm/ADT/ArrayRef.h"
 
 namespace zcc {
@@ -27,7 +27,8 @@ struct ConfigKey {
   KeyType type;
   const char *otherwise; ///< DeepSpeed's default, as JSON
   Treatment treatment;
-  const char *target, *why;
+  const char *why;
+  const char *target = ""; ///< the option that names the key (Options.def); "": none
   std::string path() const;
   bool isOf(llvm::StringRef type) const; ///< whether params of that type have it
 };

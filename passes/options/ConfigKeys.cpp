@@ -10,13 +10,34 @@ using llvm::json::Value;
 
 // ---- the table
 
-llvm::ArrayRef<ConfigKey> zcc::configKeys() {
-#define ZCC_KEY(SECTION, NAME, OF, TYPE, DEFAULT, TREATMENT, TARGET, WHY)                                                        \
-  {SECTION, NAME, OF, KeyType::TYPE, DEFAULT, Treatment::TREATMENT, TARGET, WHY},
-  static constexpr ConfigKey keys[] = {
+/// Makes the keys that an option names its own.
+static void takeKeys(std::vector<ConfigKey> &all, const char *option, StringRef paths) {
+  llvm::SmallVector<StringRef, 2> taken;
+  paths.split(taken, ' ', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (ConfigKey &k : all) {
+    if (!llvm::is_contained(taken, k.path()))
+      continue;
+    k.target = option;
+    if (k.treatment == Treatment::Derive || k.treatment == Treatment::Ignore || k.treatment == Treatment::Refuse)
+      k.treatment = Treatment::Flag;
+  }
+}
+
+static std::vector<ConfigKey> makeKeys() {
+  std::vector<ConfigKey> keys = {
+#define ZCC_KEY(SECTION, NAME, OF, TYPE, DEFAULT, TREATMENT, WHY)                                                                \
+  {SECTION, NAME, OF, KeyType::TYPE, DEFAULT, Treatment::TREATMENT, WHY},
 #include "passes/options/ConfigKeys.def"
-  };
 #undef ZCC_KEY
+  };
+#define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP, WHEN, KEYS) takeKeys(keys, NAME, KEYS);
+#define ZCC_LATER_OPTION(NAME, KEYS) takeKeys(keys, NAME, KEYS);
+#include "passes/options/Options.def"
+  return keys;
+}
+
+llvm::ArrayRef<ConfigKey> zcc::configKeys() {
+  static const std::vector<ConfigKey> keys = makeKeys();
   return keys;
 }
 

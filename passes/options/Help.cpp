@@ -1,8 +1,9 @@
 // --help, --help-ops and --help-passes.
+#include "passes/options/Help.h"
 #include "ir/Op.h"
 #include "ir/Text.h"
-#include "passes/options/Flags.h"
-#include "passes/options/PassOptions.h"
+#include "passes/Pass.h"
+#include "passes/options/CommandLine.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -12,8 +13,6 @@ using namespace zcc;
 using llvm::StringRef;
 namespace cl = llvm::cl;
 
-static cl::opt<bool> helpOps("help-ops", cl::desc("print the table of operators"), cl::cat(optionCategory()));
-static cl::opt<bool> helpPasses("help-passes", cl::desc("print the table of passes"), cl::cat(optionCategory()));
 static std::string helpOverview; // not empty: --help is given
 
 bool zcc::noteHelp(int argc, const char *const *argv, StringRef overview) {
@@ -81,20 +80,14 @@ static void printPasses() {
 
 // ---- --help
 
-/// The options by what they are for, in the order of the help.
-static constexpr std::pair<const char *, const char *> kGroups[] = {
-    {"what is made", "o bundle emit target march threads ranks plan check"},
-    {"the model", "loss dim init batch-norm train freeze tie untie config"},
-    {"the optimizer", "optimizer lr weight-decay betas eps momentum nesterov bias-correction cycle-momentum lr-decay "
-                      "initial-accumulator-value max-coeff min-coeff param-group"},
-    {"batches, gradients and precision", "grad-accum clip-grad-norm dtype loss-scale initial-scale-power "
-                                         "loss-scale-window loss-scale-hysteresis min-loss-scale "
-                                         "check-grad-overflow"},
-    {"ZeRO", "zero overlap prefetch reduce-bucket-size allgather-bucket-size param-persistence-threshold "
-             "max-live-parameters max-reuse-distance"},
-    {"looking inside", "help-ops help-passes print-memory print-ir-before print-ir-after print-ir-after-all "
-                       "print-ir-after-change print-ir-tree-dir print-locs stop-after disable-pass time-passes "
-                       "verify-each verify-roundtrip"}};
+/// The options in the order of the help, each group behind its title.
+static constexpr struct {
+  const char *title, *name;
+} kLines[] = {
+#define ZCC_OPTION_GROUP(TITLE) {TITLE, nullptr},
+#define ZCC_OPTION(NAME, ...) {nullptr, NAME},
+#include "passes/options/Options.def"
+};
 
 /// One option: "  --lr=X    learning rate (default: ...)".
 static void printOption(StringRef name, const cl::Option &o) {
@@ -121,16 +114,16 @@ static void printOption(StringRef name, const cl::Option &o) {
 static void printHelp() {
   StringRef tool = StringRef(helpOverview).split(':').first;
   llvm::outs() << helpOverview << "\n\nusage: " << tool << " [options] FILE\n";
-  std::vector<std::string> left = flagNames();
+  std::vector<std::string> left = optionNames();
   llvm::sort(left);
   auto &all = cl::getRegisteredOptions();
-  for (auto [title, names] : kGroups) {
-    llvm::outs() << '\n' << title << ":\n";
-    for (StringRef name : llvm::split(names, ' '))
-      if (auto at = llvm::find(left, name); at != left.end()) {
-        left.erase(at);
-        printOption(name, *all.find(name)->second);
-      }
+  for (auto [title, name] : kLines) {
+    if (title)
+      llvm::outs() << '\n' << title << ":\n";
+    else if (auto at = llvm::find(left, name); at != left.end()) {
+      left.erase(at);
+      printOption(name, *all.find(name)->second);
+    }
   }
   llvm::erase_if(left, [](const std::string &name) { return findPass(name); }); // zcc-opt's
   if (!left.empty())
@@ -140,13 +133,17 @@ static void printHelp() {
 }
 
 bool zcc::printTables(llvm::function_ref<void()> afterOps) {
+  struct {
+#define ZCC_TABLE_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP) TYPE FIELD = !textsOf(NAME).empty();
+#include "passes/options/Options.def"
+  } asked;
   if (!helpOverview.empty())
     printHelp();
-  if (helpOps) {
+  if (asked.ops) {
     printOps();
     afterOps();
   }
-  if (helpPasses)
+  if (asked.passes)
     printPasses();
-  return helpOps || helpPasses || !helpOverview.empty();
+  return asked.ops || asked.passes || !helpOverview.empty();
 }

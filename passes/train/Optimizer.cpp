@@ -108,16 +108,16 @@ Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc lo
 void Optimizer::scaleRate() {
   Value *one = top_.scalar(1, Elem::F64), *beta1 = nullptr;
   if (o_.cycleMomentum)
-    beta1 = top_.cast(scalarState("beta1", Elem::F32, o_.beta1), Elem::F64);
+    beta1 = top_.cast(scalarState("beta1", Elem::F32, o_.betas.first), Elem::F64);
   else if (def_.uses & OptimizerDef::Betas)
-    beta1 = top_.scalar(o_.beta1, Elem::F64);
+    beta1 = top_.scalar(o_.betas.first, Elem::F64);
   bool mixes = o_.optimizer == "lion"; // the others add what the gradient differs by
   if (o_.cycleMomentum) {
     beta1_ = mixes ? top_.cast(beta1, Elem::F32) : nullptr;
     rest1_ = top_.cast(top_.make(ops::sub, {one, beta1}), Elem::F32);
   } else if (beta1) {
-    beta1_ = mixes ? number(o_.beta1) : nullptr;
-    rest1_ = number(1 - o_.beta1);
+    beta1_ = mixes ? number(o_.betas.first) : nullptr;
+    rest1_ = number(1 - o_.betas.first);
   }
   bool corrects = (def_.uses & OptimizerDef::BiasCorrection) && o_.biasCorrection;
   if (!corrects && o_.lrDecay == 0)
@@ -134,7 +134,7 @@ void Optimizer::scaleRate() {
   Value *t = top_.cast(count, Elem::F64);
   auto correction = [&](Value *beta) { return top_.make(ops::sub, {one, top_.make(ops::pow, {beta, t})}); };
   divisor_ = correction(beta1);
-  Value *root = top_.make(ops::sqrt, {correction(top_.scalar(o_.beta2, Elem::F64))});
+  Value *root = top_.make(ops::sqrt, {correction(top_.scalar(o_.betas.second, Elem::F64))});
   if (o_.optimizer == "lamb")
     numerator_ = root;
   else
@@ -207,8 +207,8 @@ Value *Optimizer::moment(Builder &b, GlobalValue &param, Value *g) {
 /// v * beta2 + (1 - beta2) * g * g
 Value *Optimizer::secondMoment(Builder &b, GlobalValue &param, Value *g) {
   GlobalValue *v = state(param, ".v");
-  Value *square = mul(b, mul(b, g, number(1 - o_.beta2)), g);
-  Value *v1 = add(b, mul(b, v, number(o_.beta2)), square);
+  Value *square = mul(b, mul(b, g, number(1 - o_.betas.second)), g);
+  Value *v1 = add(b, mul(b, v, number(o_.betas.second)), square);
   assigns_.push_back({v, v1});
   return v1;
 }
@@ -267,7 +267,7 @@ Value *Optimizer::lamb(Builder &b, const Update &u) {
 Value *Optimizer::lion(Builder &b, const Update &u) {
   GlobalValue *m = state(u.param, ".m");
   Value *c = add(b, mul(b, m, beta1_), mul(b, u.g, rest1_));
-  Value *m1 = add(b, mul(b, m, number(o_.beta2)), mul(b, u.g, number(1 - o_.beta2)));
+  Value *m1 = add(b, mul(b, m, number(o_.betas.second)), mul(b, u.g, number(1 - o_.betas.second)));
   assigns_.push_back({m, m1});
   return sub(b, u.p, mul(b, b.make(ops::sign, {c}), rate(u.scale)));
 }

@@ -96,7 +96,7 @@ static void expectNear(const std::vector<double> &got, std::vector<double> want)
 TEST(Optimizer, AdamW) {
   Options o;
   expectNear(train(o).weights, {0.998346567, -1.99788737, 0.499163926, 0.247863382, 4.00061941});
-  o.lr = 0.1, o.beta1 = 0.8, o.beta2 = 0.95, o.eps = 1e-3, o.weightDecay = 0.2;
+  o.lr = 0.1, o.betas = {0.8, 0.95}, o.eps = 1e-3, o.weightDecay = 0.2;
   expectNear(train(o).weights, {0.79622221, -1.69276249, 0.397416949, 0.0386645086, 3.82154393});
 }
 
@@ -132,7 +132,7 @@ TEST(Optimizer, Lamb) {
   expectNear(train(o).weights, {0.999373078, -1.99883235, 0.499631584, 0.247806296, 4.00047922});
   o.lr = 0.1;
   Options decayed = o;
-  decayed.beta1 = 0.8, decayed.beta2 = 0.95, decayed.eps = 1e-3, decayed.weightDecay = 0.2;
+  decayed.betas = {0.8, 0.95}, decayed.eps = 1e-3, decayed.weightDecay = 0.2;
   expectNear(train(decayed).weights, {0.773309708, -1.56635189, 0.37019065, -0.526938558, 3.55624461});
   o.maxCoeff = 0.5;
   expectNear(train(o).weights, {0.927984834, -1.90636313, 0.466810703, 0.143542573, 4.03697586});
@@ -146,7 +146,7 @@ TEST(Optimizer, Lion) {
   Options o;
   o.optimizer = "lion";
   expectNear(train(o).weights, {0.999000013, -1.99899995, 0.499000013, 0.248999998, 3.99900007});
-  o.lr = 0.1, o.beta1 = 0.8, o.beta2 = 0.95, o.weightDecay = 0.2;
+  o.lr = 0.1, o.betas = {0.8, 0.95}, o.weightDecay = 0.2;
   expectNear(train(o).weights, {0.847151995, -1.78834403, 0.372556031, 0.141258001, 3.66280818});
 }
 
@@ -158,7 +158,7 @@ TEST(Optimizer, AdamWithoutBiasCorrection) {
 
 TEST(Optimizer, CycledMomentum) {
   Options o;
-  o.optimizer = "adam", o.lr = 0.01, o.beta2 = 0.99, o.cycleMomentum = true;
+  o.optimizer = "adam", o.lr = 0.01, o.betas.second = 0.99, o.cycleMomentum = true;
   expectNear(train(o).weights, {0.978927076, -1.97294033, 0.490718126, 0.222067192, 4.01007175});
 }
 

@@ -1,0 +1,108 @@
+// Reads and prints the values of options.
+#include "passes/options/OptionRules.h"
+#include "ir/Pattern.h"
+#include <charconv>
+#include <cmath>
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+
+llvm::Error zcc::mustBe(StringRef name, const Twine &what, StringRef text) {
+  return error("--" + name + " must be " + what + ", not '" + text + "'");
+}
+
+std::string zcc::anyOf(llvm::ArrayRef<std::string> words) {
+  std::string s = llvm::join(words.drop_back(), ", ");
+  return s + (s.empty() ? "" : " or ") + words.back();
+}
+
+llvm::Error Switch::read(StringRef, StringRef text, bool &to) const {
+  to = text == "on";
+  return llvm::Error::success();
+}
+
+llvm::Error OnOff::read(StringRef name, StringRef text, bool &to) const {
+  to = text == "on";
+  return to || text == "off" ? llvm::Error::success() : mustBe(name, "on or off", text);
+}
+
+llvm::Error Text::read(StringRef, StringRef text, std::string &to) const {
+  to = text.str();
+  return llvm::Error::success();
+}
+
+static bool parseNumber(StringRef s, double &v) {
+  auto [end, err] = std::from_chars(s.begin(), s.end(), v);
+  return err == std::errc() && end == s.end() && std::isfinite(v);
+}
+
+llvm::Error Number::read(StringRef name, StringRef text, double &to) const {
+  return parseNumber(text, to) && to >= 0 ? llvm::Error::success() : mustBe(name, "a number, 0 or more", text);
+}
+
+std::string Number::print(double v) const {
+  char s[32];
+  return v < 0 ? "" : std::string(s, std::to_chars(s, s + sizeof s, v).ptr);
+}
+
+llvm::Error PerhapsOneOf::read(StringRef name, StringRef text, std::optional<std::string> &to) const {
+  if (!text.empty() && !llvm::is_contained(words, text))
+    return error("--" + name + " takes nothing, " + anyOf(words) + ", not '" + text + "'");
+  to = text.str();
+  return llvm::Error::success();
+}
+
+llvm::Error Texts::read(StringRef, StringRef text, std::vector<std::string> &to) const {
+  to.push_back(text.str());
+  return llvm::Error::success();
+}
+
+llvm::Error SymbolSize::read(StringRef name, StringRef text, Sizes &to) const {
+  auto [symbol, size] = text.rsplit('=');
+  int64_t n;
+  if (symbol.empty() || size.getAsInteger(10, n) || n < 1)
+    return error("--" + name + "=" + text + " must be NAME=N, N above 0");
+  to[symbol.str()] = n;
+  return llvm::Error::success();
+}
+
+llvm::Error TwoDecays::read(StringRef name, StringRef text, Options::Betas &to) const {
+  auto [first, second] = text.split(',');
+  auto isDecay = [](StringRef s, double &v) { return parseNumber(s, v) && v >= 0 && v < 1; };
+  if (isDecay(first, to.first) && isDecay(second, to.second))
+    return llvm::Error::success();
+  return error("--" + name + " must be two numbers from 0 to below 1, like 0.9,0.999");
+}
+
+std::string TwoDecays::print(const Options::Betas &v) const { return Number().print(v.first) + "," + Number().print(v.second); }
+
+llvm::Error Groups::read(StringRef name, StringRef text, std::vector<Options::ParamGroup> &to) const {
+  auto [regex, settings] = text.rsplit(':');
+  auto fail = [&, name = name](const Twine &msg) { return error("--" + name + "=" + text + ": " + msg); };
+  if (settings.empty() || regex.empty())
+    return fail("expected REGEX:weight-decay=X,lr-scale=X");
+  Options::ParamGroup g;
+  g.regex = regex.str();
+  if (auto pattern = readPattern(regex); !pattern)
+    return fail(llvm::toString(pattern.takeError()));
+  for (StringRef p : llvm::split(settings, ',')) {
+    auto [setting, value] = p.split('=');
+    double v;
+    if (!parseNumber(value, v) || v < 0)
+      return fail("'" + p + "' needs a number that is not negative");
+    if (setting == "weight-decay")
+      g.weightDecay = v;
+    else if (setting == "lr-scale")
+      g.lrScale = v;
+    else
+      return fail("unknown setting '" + setting + "'; there are weight-decay and lr-scale");
+  }
+  to.push_back(g);
+  return llvm::Error::success();
+}
+
+std::string Groups::print(const Options::ParamGroup &g) const {
+  std::string decay = Number().print(g.weightDecay);
+  return g.regex + ":lr-scale=" + Number().print(g.lrScale) + (decay.empty() ? "" : ",weight-decay=" + decay);
+}

@@ -1,0 +1,65 @@
+// What options ask of the program and of each other.
+#include "runtime/OptionChecks.h"
+#include "runtime/Fail.h"
+#include "runtime/GraphPart.h"
+
+namespace zccrt {
+
+void excludesArchive(const zccrt_program &, const Options &o) {
+  if (!o.data.npz.empty())
+    fail("--tokens and --data=FILE.npz exclude each other");
+}
+
+void trains(const zccrt_program &p, const Options &o) {
+  if (o.steps >= 0 && o.epochs >= 0)
+    fail("--steps and --epochs exclude each other");
+  if (!p.micro_fn && (o.steps > 0 || o.epochs > 0))
+    fail("this program was compiled with --loss=none and cannot train; use --eval");
+}
+
+void doesNotTrain(const zccrt_program &, const Options &o) {
+  if (o.epochs >= 0 || o.evalEvery)
+    fail("--eval does not train: leave out --epochs and --eval-every");
+}
+
+void hasEvalData(const zccrt_program &p, const Options &o) {
+  if (o.evalData.empty())
+    fail("--eval-every needs --eval-data=FILE");
+  if (!p.has_loss)
+    fail("--eval-every: this program computes no loss");
+}
+
+void hasGenerate(const zccrt_program &, const Options &o) {
+  if (!o.generate && !o.prompt.empty())
+    fail("--prompt needs --generate=N");
+}
+
+void isArchive(const zccrt_program &, const Options &o) {
+  if (!o.outputs.empty() && !endsWith(o.outputs, ".npz"))
+    fail("--outputs=%s: expected a name ending in .npz", o.outputs.c_str());
+}
+
+void isExport(const zccrt_program &p, const Options &o) {
+  const bool isOnnx = endsWith(o.exportFile, ".onnx");
+  if (!o.exportFile.empty() && !isOnnx && !endsWith(o.exportFile, ".safetensors"))
+    fail("--export=%s: expected a name ending in .onnx or .safetensors", o.exportFile.c_str());
+  if (isOnnx && !(o.exportTrainForm ? p.npieces_train : p.npieces))
+    fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
+}
+
+void isOfSafetensors(const zccrt_program &, const Options &o) {
+  if (!o.exportTies && !endsWith(o.exportFile, ".safetensors"))
+    fail("--export-ties=first is for --export=FILE.safetensors");
+}
+
+void isPartOfExport(const zccrt_program &p, const Options &o) {
+  if (!endsWith(o.exportFile, ".onnx"))
+    fail("--outputs-of=%s is for --export=FILE.onnx", o.outputsOf.c_str());
+  if (o.exportTrainForm)
+    fail("--outputs-of=%s is of the inference form; leave out --export-form=train", o.outputsOf.c_str());
+  if (!p.onnx_index)
+    fail("--outputs-of=%s: this program does not know the values of its graph", o.outputsOf.c_str());
+  graphPart(p, o.outputsOf); // whether there is such a value
+}
+
+} // namespace zccrt

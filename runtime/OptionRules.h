@@ -1,0 +1,61 @@
+// How the text of a program's option becomes a value: the column `rule` of Options.def. read(name, words, text, to) throws a
+// Failure that names the option; `words` is what the help shows behind "=".
+#pragma once
+
+#include "runtime/Options.h"
+
+namespace zccrt {
+
+struct Switch {
+  void read(const char *, const char *, const char *, bool &to) const { to = true; }
+};
+
+struct Text {
+  void read(const char *, const char *, const char *text, std::string &to) const { to = text; }
+};
+
+struct NotEmpty {
+  const char *what;
+  void read(const char *name, const char *, const char *text, std::string &to) const;
+};
+
+/// A whole number that is not less.
+struct Whole {
+  int64_t least;
+  void read(const char *name, const char *, const char *text, int64_t &to) const;
+};
+
+/// A number that is not negative.
+struct Number {
+  void read(const char *name, const char *, const char *text, double &to) const;
+};
+
+/// The index of `text` among the words of a "a|b|c" list.
+int oneOf(const char *name, const std::string &text, const char *words);
+
+/// A value for each of the words.
+template <class T> struct Words {
+  std::vector<T> values;
+  void read(const char *name, const char *words, const char *text, T &to) const { to = values[oneOf(name, text, words)]; }
+};
+
+struct ScheduleName {
+  void read(const char *name, const char *, const char *text, Schedule::Kind &to) const;
+};
+
+/// NAME=X
+struct Pair {
+  void read(const char *name, const char *, const char *text, Options::Pairs &to) const;
+};
+
+/// NAME=FILE.npy or FILE.npz.
+struct DataFile {
+  void read(const char *name, const char *, const char *text, DataFiles &to) const;
+};
+
+/// The same, or a file of tokens by whatever other name.
+struct DataOrTokens {
+  void read(const char *name, const char *, const char *text, DataFiles &to) const;
+};
+
+} // namespace zccrt

@@ -1,0 +1,304 @@
+// Sequences what zcc does with a model: reads it, runs the passes, plans, emits, links.
+#include "tools/Compile.h"
+#include "codegen/KernelCall.h"
+#include "codegen/Link.h"
+#include "codegen/Plan.h"
+#include "ir/Text.h"
+#include "passes/Pipeline.h"
+#include "passes/memory/Liveness.h"
+#include "passes/train/Optimizer.h"
+#include "tools/Exports.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+#include <sched.h>
+
+using namespace zcc;
+using llvm::StringRef;
+
+namespace {
+/// One run of zcc; each phase leaves what the next ones need.
+class Compilation {
+public:
+  explicit Compilation(const Request &r) : r(r), tool(r.tool), output(r.tool.output) {}
+  llvm::Error run();
+
+private:
+  llvm::Error readOptions();
+  llvm::Error checkOutput();
+  llvm::Error nameProgram();
+  llvm::Error readModel();
+  llvm::Error runPasses();
+  llvm::Error makePlan();
+  llvm::Error showPlan();
+  llvm::Error emit();
+  void noteOptimizer() const;
+  llvm::Error writeZir() const;
+  llvm::Error writeOrPrint(StringRef text) const;
+  bool isZir() const { return StringRef(r.model).ends_with(".zir") || r.model == "-"; }
+  bool printsOutput() const { return output.empty() || output == "-"; }
+  StringRef modelName() const { return llvm::sys::path::filename(r.model); }
+
+  const Request &r;
+  const ToolOptions &tool;
+  std::string output; ///< "": none
+  ImportOptions importing;
+  Options options;
+  DumpOptions dump;
+  bool isExe = false, isBundle = false;
+  std::string isa;
+  std::optional<Config> config;
+  ImportReport imported;
+  std::unique_ptr<Module> module;
+  std::vector<std::string> remarks; ///< of the passes
+  Plan plan;
+};
+} // namespace
+
+// ---- what is asked for
+
+/// The cores that this process may run on.
+static int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) ? 1 : std::max(1, CPU_COUNT(&set));
+}
+
+llvm::Error Compilation::readOptions() {
+  auto import = importOptions(r);
+  if (!import)
+    return import.takeError();
+  importing = std::move(*import);
+  auto chosen = readPassOptions(r);
+  if (!chosen)
+    return chosen.takeError();
+  options = std::move(*chosen);
+  options.inference = importing.inference;
+  if (!options.threads)
+    options.threads = std::max(1, cores() / options.ranks);
+  auto dumps = dumpOptions();
+  if (!dumps)
+    return dumps.takeError();
+  dump = std::move(*dumps);
+  isExe = tool.emit == "exe" && dump.stopAfter.empty() && !tool.plan && !tool.check && !tool.memory;
+  isBundle = tool.bundle && isExe;
+  if (tool.bundle && tool.emit != "exe")
+    return error("--bundle makes a program, and --emit=" + tool.emit + " does not");
+  config = r.config;
+  return llvm::Error::success();
+}
+
+/// Without -o the program is named after the model, in the current folder.
+llvm::Error Compilation::nameProgram() {
+  std::string name = llvm::sys::path::stem(r.model).str();
+  auto refuse = [&](StringRef what) { return error("name the program: -o OUT; '" + name + "' is " + what); };
+  if (r.model == "-")
+    return error("name the program: -o OUT");
+  if (llvm::sys::fs::equivalent(name, r.model))
+    return refuse("the model");
+  if (llvm::sys::fs::is_directory(name))
+    return refuse("a folder");
+  if (llvm::sys::fs::exists(name) && !llvm::sys::fs::can_execute(name))
+    return refuse("a file that is no program");
+  output = name;
+  llvm::errs() << "zcc: note: the program is './" << name << "' (-o OUT names it)\n";
+  return llvm::Error::success();
+}
+
+llvm::Error Compilation::checkOutput() {
+  if (isExe && output.empty())
+    if (auto e = nameProgram())
+      return e;
+  if (!printsOutput() && !tool.plan) {
+    if (llvm::sys::fs::equivalent(output, r.model))
+      return error("-o would overwrite the model");
+    if (auto e = checkWritable(output, isBundle ? Output::Folder : Output::File))
+      return e;
+  }
+  auto known = isaOf(tool.march);
+  if (!known)
+    return known.takeError();
+  isa = std::move(*known);
+  return llvm::Error::success();
+}
+
+// ---- the model
+
+/// The samples of a micro-batch: the first axis of the first input that has one.
+static int64_t batchOf(const Module &m) {
+  const Function *f = m.function("micro") ? m.function("micro") : m.function("eval");
+  if (f)
+    for (auto &a : f->args)
+      if (a->type.ndim())
+        return a->type.dims[0];
+  return 1;
+}
+
+static llvm::Expected<std::unique_ptr<Module>> readZir(StringRef path) {
+  auto text = llvm::MemoryBuffer::getFileOrSTDIN(path);
+  if (!text)
+    return error("cannot read '" + path + "': " + text.getError().message());
+  return parse((*text)->getBuffer(), path, llvm::sys::path::parent_path(path));
+}
+
+/// Which optimizer trains where nobody has said.
+void Compilation::noteOptimizer() const {
+  if (importing.ownOptimizer || !module->function("micro") || module->function("algorithm"))
+    return;
+  double decay = options.weightDecay >= 0 ? options.weightDecay : findOptimizer(options.optimizer)->weightDecay;
+  llvm::errs() << modelName() << ": note: without --optimizer it is trained by " << options.optimizer
+               << llvm::format(", --lr=%g --weight-decay=%g\n", baseLr(options), decay);
+}
+
+llvm::Error Compilation::readModel() {
+  auto read = isZir() ? readZir(r.model) : importOnnx(r.model, importing, imported);
+  for (const std::string &w : imported.warnings)
+    llvm::errs() << modelName() << ": warning: " << w << '\n';
+  if (!read)
+    return read.takeError();
+  module = std::move(*read);
+  if (config)
+    if (auto e = checkBatch(*config, batchOf(*module), !importing.dims.empty()))
+      return e;
+  if (!isZir() || !textsOf("ranks").empty())
+    module->ranks = options.ranks;
+  options.ranks = module->ranks;
+  if (isExe)
+    noteOptimizer();
+  return llvm::Error::success();
+}
+
+llvm::Error Compilation::runPasses() {
+  if (module->has(Property::Planned))
+    return verifyPlan(*module);
+  dump.flags = flagsOf(options);
+  PassManager passes(options, dump);
+  passes.setWorkspace([&](const Node &n) { return workspaceBytes(n, options.threads); });
+  options.inference |= !module->function("micro");
+  buildPipeline(passes, options);
+  if (auto e = passes.run(*module))
+    return e;
+  remarks = passes.remarks().vec();
+  return llvm::Error::success();
+}
+
+// ---- what is shown
+
+llvm::Error Compilation::writeOrPrint(StringRef text) const {
+  if (printsOutput()) {
+    llvm::outs() << text;
+    return llvm::Error::success();
+  }
+  return llvm::writeToOutput(output, [&](llvm::raw_ostream &os) {
+    os << text;
+    return llvm::Error::success();
+  });
+}
+
+llvm::Error Compilation::writeZir() const {
+  PrintOptions o;
+  o.locs = dump.locs;
+  if (!printsOutput())
+    return writeText(*module, output, o);
+  print(*module, llvm::outs(), o);
+  return llvm::Error::success();
+}
+
+/// What the frontend decided, for --plan: the obvious only where it is asked for.
+static std::vector<std::string> decisionsOf(const ImportReport &imported, const ImportOptions &o, bool isFull) {
+  std::vector<std::string> r = imported.remarks;
+  bool anyTrained = llvm::any_of(imported.parameters, [](auto &p) { return p.decision == "trained"; });
+  if (anyTrained && o.train.empty() && o.freeze.empty())
+    r.push_back("no file says what PyTorch keeps fixed (requires_grad=False): --freeze=REGEX names it");
+  size_t obvious = 0;
+  for (const ParameterRemark &p : imported.parameters) {
+    if (p.isObvious && !isFull) {
+      ++obvious;
+      continue;
+    }
+    r.push_back(p.name + " (" + p.initializer + "): " + p.decision + ", " + p.evidence);
+  }
+  if (obvious)
+    r.push_back(std::to_string(obvious) + (obvious == 1 ? " more tensor is" : " more tensors are") +
+                " what the name says; --plan=full lists all");
+  return r;
+}
+
+llvm::Error Compilation::makePlan() {
+  auto made = zcc::makePlan(*module, options, machineFor(isa, options.threads));
+  if (!made)
+    return made.takeError();
+  plan = std::move(*made);
+  plan.decisions = decisionsOf(imported, importing, tool.plan == "full");
+  plan.remarks = remarks;
+  if (config)
+    plan.settings.insert(plan.settings.begin(), config->settings.begin(), config->settings.end());
+  addFlags(plan.settings, r.given);
+  return llvm::Error::success();
+}
+
+llvm::Error Compilation::showPlan() {
+  if (tool.memory)
+    if (auto e = printMemory(*module, llvm::outs()))
+      return e;
+  if (tool.plan == "json")
+    llvm::outs() << toJson(plan) << '\n';
+  else if (tool.plan)
+    print(plan, llvm::outs());
+  return llvm::Error::success();
+}
+
+// ---- the program
+
+llvm::Error Compilation::emit() {
+  ProgramInfo info;
+  info.isBundle = isBundle;
+  info.options = &options;
+  info.compileLine = r.compileLine;
+  info.isa = isa;
+  info.planJson = toJson(plan);
+  info.libraryBytes = plan.libraryBytes;
+  if (config) {
+    info.schedule = config->schedule;
+    info.scheduleParams = config->scheduleParams;
+  }
+  StringRef folder = llvm::sys::path::parent_path(output);
+  info.outputFolder = folder.empty() ? "." : folder.str();
+  if (auto e = addExports(*module, imported, info))
+    return e;
+  auto program = emitProgram(*module, info);
+  if (!program)
+    return program.takeError();
+  if (tool.check) {
+    llvm::outs() << modelName() << ": everything can be compiled\n";
+    return llvm::Error::success();
+  }
+  if (tool.emit == "cpp")
+    return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n"));
+  return isBundle ? bundle(*program, tool.march, output) : link(*program, tool.march, output);
+}
+
+llvm::Error Compilation::run() {
+  if (auto e = readOptions())
+    return e;
+  if (auto e = checkOutput())
+    return e;
+  if (auto e = readModel())
+    return e;
+  if (auto e = runPasses())
+    return e;
+  if (tool.emit == "zir" || !dump.stopAfter.empty())
+    return writeZir();
+  if (auto e = makePlan())
+    return e;
+  if (auto e = showPlan())
+    return e;
+  if (tool.plan || (tool.memory && output.empty() && !tool.check))
+    return llvm::Error::success();
+  return emit();
+}
+
+llvm::Error zcc::compile(const Request &r) { return Compilation(r).run(); }
