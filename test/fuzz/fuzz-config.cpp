@@ -1,6 +1,7 @@
 // Any text is a configuration, or refused. JSON means what it means to others, and flags come out that are there.
 #include "passes/options/Config.h"
 #include "passes/options/ConfigText.h"
+#include "passes/options/PassOptions.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
@@ -10,6 +11,7 @@ using namespace zcc;
 
 extern "C" int LLVMFuzzerInitialize(int *, char ***) {
   llvm::errs().SetUnbuffered();
+  declareOptions(sharedOptions());
   return 0;
 }
 
@@ -28,7 +30,7 @@ static void compareWithJson(llvm::StringRef text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   llvm::StringRef text(reinterpret_cast<const char *>(data), size);
   compareWithJson(text);
-  static const std::vector<std::string> flags = flagNames();
+  static const std::vector<std::string> flags = optionNames();
   for (const FlagValues &given : {FlagValues{}, FlagValues{{"ranks", "4"}, {"zero", "3"}, {"lr", "0.5"}}}) {
     auto config = resolveConfig(text, given, flags);
     if (!config) {
