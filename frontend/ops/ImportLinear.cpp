@@ -1,4 +1,4 @@
-// Matrix products.
+// Matrix products and determinants: MatMul, Gemm, Einsum, Det.
 #include "frontend/Importer.h"
 #include "llvm/ADT/StringExtras.h"
 

@@ -1,4 +1,4 @@
-// Pooling.
+// Pooling by maximum, average and norm, and unpooling.
 #include "frontend/onnx/SourceLoc.h"
 #include "frontend/ops/Windows.h"
 #include <cmath>

@@ -160,6 +160,8 @@ TEST(Config, EachKeyIsTreatedAsTheTableSays) {
       EXPECT_TRUE(StringRef(shown(*c, path)).contains("(derived: ")) << path;
     } else if (k.treatment == Treatment::Param) {
       EXPECT_TRUE(llvm::is_contained(llvm::make_first_range(c->scheduleParams), k.name)) << path;
+    } else if (!*k.target) {
+      EXPECT_TRUE(StringRef(shown(*c, path)).ends_with("(a hint, not used: derived)")) << path << shown(*c, path);
     } else {
       EXPECT_EQ(c->flags.count(k.target), 1u) << path;
     }

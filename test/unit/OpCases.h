@@ -19,8 +19,8 @@ struct OpCase {
   bool special = false;
 };
 
-/// One at least for every operator with a gradient. Where the environment has ZCC_OP, only the cases of the operator of that name,
-/// here and in otherCases().
+/// One at least for every operator with a gradient. Where the environment has ZCC_OP, only the cases of the operator of that
+/// name, here and in otherCases().
 llvm::ArrayRef<OpCase> opCases();
 /// Operators without one, integers, and floats that have no finite difference.
 llvm::ArrayRef<OpCase> otherCases();
