@@ -10,6 +10,7 @@
 // and results, slices and rows at a step of their size. A result is written over an operand that dies there, or into the memory
 // of the global that it is assigned to, where the node's record or `inplace` attribute allows it.
 #include "ir/Control.h"
+#include "ir/Equal.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/memory/Liveness.h"
@@ -246,7 +247,8 @@ static int64_t placeArguments(Module &m, int64_t at) {
 }
 
 llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
-  unshareBodies(m); // a body lies at one place
+  std::unique_ptr<Module> before = m.has(Property::Planned) ? m.clone() : nullptr; // the same plan again changes nothing
+  unshareBodies(m);                                                                // a body lies at one place
   int64_t at = 0;
   for (auto &g : m.globals) {
     g->attrs.set("offset", at);
@@ -284,5 +286,5 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
       writeOffsets(p, at, plans, kept);
   m.attrs.set("persistent_bytes", at);
   m.attrs.set("arena_bytes", at + end);
-  return true;
+  return !before || !areEqual(*before, m);
 }
