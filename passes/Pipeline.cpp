@@ -32,6 +32,10 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     }
     pm.add("eliminate-dead");
   }
+  pm.add("expand-composites");
+  pm.add("sink-casts");
+  pm.add("globalize-constants"); // before views of constants would be copied
+  pm.add("legalize-operands");
   pm.add("fuse");
   if (o.ranks > 1)
     pm.add("schedule-prefetch");

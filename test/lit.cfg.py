@@ -23,6 +23,7 @@ config.environment["FILECHECK_OPTS"] = "--enable-var-scope --allow-unused-prefix
 zcc = os.path.join(zcc_bin, "zcc")
 config.substitutions.append((r"%zcc\b(?!-)", zcc))
 config.substitutions.append((r"%python\b", config.python))
+config.substitutions.append((r"%lower\b", "--expand-composites --sink-casts --globalize-constants --legalize-operands")) # as far as fuse
 if os.environ.get("ZCC_VERIFY_ROUNDTRIP"):
     config.substitutions.append((r"\bzcc-opt\b", zcc + "-opt --verify-roundtrip"))
 

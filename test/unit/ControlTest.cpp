@@ -164,7 +164,8 @@ TEST(Control, GradientsMatchFiniteDifferences) {
     ASSERT_TRUE(bool(m)) << llvm::toString(m.takeError());
     Options options;
     PassContext ctx{options};
-    for (const char *pass : {"differentiate", "fold-constants", "simplify", "eliminate-dead", "fuse"}) {
+    for (const char *pass : {"differentiate", "fold-constants", "simplify", "eliminate-dead", "expand-composites", "sink-casts",
+                             "globalize-constants", "legalize-operands", "fuse"}) {
       auto changed = findPass(pass)->run(**m, ctx);
       ASSERT_TRUE(bool(changed)) << c.name << ": " << pass << ": " << llvm::toString(changed.takeError());
       checkGradients(**m, c.name);

@@ -117,8 +117,10 @@ void check(Graph &g, size_t kernels, double tolerance = 2e-6) {
   ASSERT_TRUE(bool(want)) << llvm::toString(want.takeError());
   Options options;
   PassContext ctx{options, {}};
-  auto changed = fuse(g.m, ctx);
-  ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
+  for (PassFn pass : {expandComposites, sinkCasts, globalizeConstants, legalizeOperands, fuse}) {
+    auto changed = pass(g.m, ctx);
+    ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
+  }
   if (kernels) {
     size_t calls = 0;
     for (auto &n : g.f->nodes)

@@ -1,0 +1,58 @@
+// Composites (softmax, norms, cross-entropy, an optimizer's formulas) become the primitive operators of their records; a
+// reduction over axes of extent 1, which such bodies bring, is what it reads.
+//
+//   %y = softmax %x {axis = 1}     ->     %m = reduce_max %x {axes = [1]}
+//                                         %d = sub %x, %m
+//                                         %e = exp %d
+//                                         %s = reduce_sum %e {axes = [1]}
+//                                         %y = div %e, %s
+#include "ir/Builder.h"
+#include "passes/Pass.h"
+
+using namespace zcc;
+
+static bool expandComposites(Function &f) {
+  bool changed = false;
+  for (Node *n = f.first(); n;) {
+    Node *at = n;
+    n = n->next();
+    if (!at->op->expand)
+      continue;
+    Node *before = at->prev();
+    Builder b(f, at, at->loc);
+    auto values = at->op->expand(b, *at);
+    for (unsigned i = 0; i < at->results.size(); ++i)
+      if (values[i])
+        at->result(i)->replaceAllUsesWith(values[i]);
+    // What was put in may hold composites itself.
+    n = before ? before->next() : f.first();
+    at->erase();
+    changed = true;
+  }
+  return changed;
+}
+
+static bool dropTrivialReductions(Function &f) {
+  bool changed = false;
+  for (Node *n = f.first(); n;) {
+    Node *at = n;
+    n = n->next();
+    if (!at->op->reduction)
+      continue;
+    const Type &from = at->operand(0)->type;
+    if (!from.isPartitioned() && from.dims == at->result()->type.dims) {
+      at->result()->replaceAllUsesWith(at->operand(0));
+      at->erase();
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+llvm::Expected<bool> zcc::expandComposites(Module &m, PassContext &) {
+  bool changed = false;
+  for (auto &f : m.functions)
+    if (!f->isKernel)
+      changed |= ::expandComposites(*f) | dropTrivialReductions(*f);
+  return changed;
+}

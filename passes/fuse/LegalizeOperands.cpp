@@ -1,0 +1,124 @@
+// What a library kernel reads, it reads dense or with the strides that its record allows, a counter has no memory, and what a
+// function returns lies in memory of its own: a `copy` is put in otherwise.
+//
+//   %s = slice %x {starts = [0, 1], ...}           %s = slice %x {starts = [0, 1], ...}
+//   %y = sort %s                             ->    %c = copy %s
+//                                                  %y = sort %c
+#include "ir/Control.h"
+#include "ir/Op.h"
+#include "ir/View.h"
+#include "passes/Pass.h"
+#include "passes/fuse/KernelShape.h"
+#include "passes/fuse/Operands.h"
+
+using namespace zcc;
+
+/// A counter has no memory: what is no generated loop over it reads a copy.
+static bool copyCounters(Function &f) {
+  bool changed = false;
+  for (Node *n = f.first(); n; n = n->next()) {
+    if (n->op != &ops::iota)
+      continue;
+    Value *copy = nullptr;
+    auto copied = [&] {
+      changed = true;
+      return copy ? copy : copy = copyOf(f, n->next(), n->result());
+    };
+    std::list<Value::Use> uses = n->result()->uses;
+    for (auto &u : uses)
+      if (!isGenerated(*u.node) || u.node->op->view)
+        u.node->setOperand(u.index, copied());
+    for (Value *&r : f.results)
+      if (r == n->result())
+        r = copied();
+  }
+  return changed;
+}
+
+/// Whether a library kernel takes operand `i` with these strides: OpDef::strided, a letter an operand. 'm': a matrix,
+/// one of the last two axes contiguous; 'r': rows, the last axis contiguous; '-': dense.
+static bool acceptsView(const Node &n, unsigned i, const View &v) {
+  if (v.isDense() || (callsBodies(*n.op) && v.strides == denseStrides(v.dims)))
+    return true;
+  const char *s = n.op->strided;
+  char rule = s && i < strlen(s) ? s[i] : '-';
+  size_t d = v.dims.size();
+  if (rule == '-' || d < 2)
+    return false;
+  auto unit = [&](size_t a, size_t other) {
+    return (v.strides[a] == 1 || v.dims[a] == 1) && (v.strides[other] >= v.dims[a] || v.dims[other] == 1);
+  };
+  for (int64_t st : v.strides)
+    if (st < 0)
+      return false;
+  return unit(d - 1, d - 2) || (rule == 'm' && unit(d - 2, d - 1));
+}
+
+/// A body that a body names is told where its operands lie once: they must not be slices.
+static bool movesInto(const Node &n, const View &v) {
+  if (!callsBodies(*n.op) || v.base->kind != Value::Argument || !n.parent()->isBody)
+    return false;
+  return llvm::any_of(callersOf(*n.parent()),
+                      [&](Node *c) { return c->op == &ops::scan && ScanForm(*c).isSlice(v.base->index); });
+}
+
+/// What a body returns it has made, or it is what it carries unchanged: arguments may be overwritten before results are
+/// left. They are copied first, so that new values of what is carried can be made in place.
+static bool copyReturnedArgs(Function &f) {
+  bool changed = false;
+  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op == &ops::scan; });
+  for (unsigned i = 0; i < f.results.size(); ++i) {
+    Value *v = f.results[i];
+    auto s = viewOf(v);
+    bool isOwn = carries && i < f.args.size() && v == f.args[i].get() &&
+                 llvm::all_of(callersOf(f), [&](Node *c) { return i < ScanForm(*c).carried; });
+    if (!s || s->base->kind != Value::Argument || isOwn)
+      continue;
+    f.results[i] = copyOf(f, v->def ? v->def->next() : f.first(), v);
+    changed = true;
+  }
+  return changed;
+}
+
+/// Copies the operands of a node that it cannot take as the views they are.
+static bool copyViews(Function &f, Node &n) {
+  bool changed = false;
+  auto copy = [&](unsigned i) {
+    n.setOperand(i, copyOf(f, &n, n.operand(i)));
+    changed = true;
+  };
+  if (n.op == &ops::reshape && !viewOf(n.result()))
+    copy(0);
+  if (n.op->view || isGenerated(n))
+    return changed;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    Value *v = n.operand(i);
+    if (!v || !(v->def ? v->def->op->view : f.isBody))
+      continue;
+    if (auto view = viewOf(v); !acceptsView(n, i, *view) || movesInto(n, *view))
+      copy(i);
+  }
+  return changed;
+}
+
+static bool legalizeOperands(Function &f) {
+  bool changed = copyCounters(f);
+  if (f.isBody && !callersOf(f).empty())
+    changed |= copyReturnedArgs(f);
+  for (Node *n = f.first(); n; n = n->next())
+    changed |= copyViews(f, *n);
+  for (Value *&r : f.results)
+    if ((r->isGlobal() && r->type.count() > 0) || (r->def && r->def->op->view && !viewOf(r)->isDense())) {
+      r = copyOf(f, nullptr, r);
+      changed = true;
+    }
+  return changed;
+}
+
+llvm::Expected<bool> zcc::legalizeOperands(Module &m, PassContext &) {
+  bool changed = false;
+  for (auto &f : m.functions)
+    if (!f->isKernel)
+      changed |= ::legalizeOperands(*f);
+  return changed;
+}
