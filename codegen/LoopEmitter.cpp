@@ -190,6 +190,50 @@ void LoopEmitter::innerLoop(const Work &w, size_t axis, int64_t n, const std::st
   for (unsigned a : sorted)
     if (accesses[a].strides[axis] == 0)
       load(a);
+  auto head = [&] {
+    out.text += "#pragma GCC ivdep\n";
+    out.open("for (int64_t " + axisName(axis) + " = " + lo + "; " + axisName(axis) + " < " + hi + "; ++" + axisName(axis) + ")");
+  };
+  guardAngles(w, head, [&] { innerLoops(w, axis, n, lo, hi); });
+}
+
+/// The nodes whose angles the work's loop takes.
+std::vector<const Node *> LoopEmitter::angles(const Work &w) const {
+  std::vector<const Node *> out;
+  auto needed = neededBy(w, nullptr);
+  llvm::copy_if(members, std::back_inserter(out), [&](const Node *n) { return needed.count(n) && takesAngle(*n); });
+  return out;
+}
+
+/// Loops that take angles are there twice: what is right for large ones, too, takes three times as long, so a loop before them
+/// looks whether there are any.
+void LoopEmitter::guardAngles(const Work &w, llvm::function_ref<void()> openLoop, llvm::function_ref<void()> loops) {
+  auto nodes = angles(w);
+  if (nodes.empty()) {
+    loops();
+    return;
+  }
+  std::string far = fresh("f");
+  out.line("int " + far + " = 0;");
+  pushScope();
+  openLoop();
+  isNear = true;
+  for (const Node *n : nodes)
+    out.line(far + " |= z_is_far(" + value(n->operand(0), *n, 0) + ");");
+  isNear = false;
+  out.close();
+  popScope();
+  out.open("if (" + far + ")");
+  loops();
+  out.close();
+  out.open("else");
+  isNear = true;
+  loops();
+  isNear = false;
+  out.close();
+}
+
+void LoopEmitter::innerLoops(const Work &w, size_t axis, int64_t n, const std::string &lo, const std::string &hi) {
   std::string i = axisName(axis);
   if (w.sums.empty() || n == 1) {
     out.text += w.sums.empty() ? "#pragma GCC ivdep\n" : "";
@@ -274,7 +318,7 @@ void LoopEmitter::pointwise() {
     return;
   }
   if (inner == 0) {
-    if (!isLarge()) {
+    if (!isLarge() && angles(w).empty()) {
       innerLoop(w, 0, 1, "0", extent(0));
       return;
     }
@@ -435,9 +479,13 @@ void LoopEmitter::column() {
     for (unsigned a : sorted)
       if (accesses[a].strides[axis] == 0)
         load(a);
-    std::string l = strip(inside);
-    bodyOf(inside, l);
-    out.close();
+    guardAngles(
+        inside, [&] { strip(inside); },
+        [&] {
+          std::string l = strip(inside);
+          bodyOf(inside, l);
+          out.close();
+        });
     popScope();
   }
   out.close();

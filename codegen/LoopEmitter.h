@@ -5,6 +5,7 @@
 #include "passes/fuse/KernelShape.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include <map>
 #include <string>
 
@@ -74,6 +75,7 @@ private:
   std::vector<unsigned> resultAccess;
 
   CodeBlock out;
+  bool isNear = false; ///< whether the loops printed now have no large angles
   OpenNumbers open;
   unsigned names = 0;
   /// C++ names of values and loads in each open scope.
@@ -114,6 +116,9 @@ private:
   void declareSums(const Work &w, int64_t lanes);
   void combineLanes(const Work &w, int64_t lanes);
   void bodyOf(const Work &w, const std::string &lane);
+  std::vector<const Node *> angles(const Work &w) const;
+  void guardAngles(const Work &w, llvm::function_ref<void()> openLoop, llvm::function_ref<void()> loops);
+  void innerLoops(const Work &w, size_t axis, int64_t lanes, const std::string &lo, const std::string &hi);
   void innerLoop(const Work &w, size_t axis, int64_t lanes, const std::string &lo, const std::string &hi);
 
   void pointwise();

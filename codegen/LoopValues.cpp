@@ -81,7 +81,7 @@ std::string LoopEmitter::value(const Node &n) {
   for (unsigned i = 0; i < n.numOperands(); ++i)
     operands.push_back(value(n.operand(i), n, i));
   std::string x = fresh("v");
-  out.line("const " + computeType(n.result()->type.elem) + " " + x + " = " + scalarCode(n, operands) + ";");
+  out.line("const " + computeType(n.result()->type.elem) + " " + x + " = " + scalarCode(n, operands, isNear) + ";");
   return scopes.back()[n.result()] = x;
 }
 

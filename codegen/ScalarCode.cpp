@@ -130,7 +130,14 @@ static std::string print(const Scalar &s, Names names, const std::string &type, 
   llvm_unreachable("a scalar of no kind");
 }
 
-std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands) {
+bool zcc::takesAngle(const Node &n) {
+  if (!n.op->isElementwise() || computeType(n.result()->type.elem) != "float")
+    return false;
+  llvm::StringRef s = n.op->scalar;
+  return s == "sin(x)" || s == "cos(x)" || s == "tan(x)";
+}
+
+std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear) {
   Elem to = n.result()->type.elem, from = n.operand(0)->type.elem;
   std::string type = computeType(to);
   if (n.op == &ops::cast) {
@@ -147,6 +154,9 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands)
       in = v->type.elem;
       break;
     }
+  if (isNear && takesAngle(n))
+    return roundCode(to, "z_" + llvm::StringRef(n.op->scalar).take_until([](char c) { return c == '('; }).str() + "_near(" +
+                             operands[0] + ")");
   auto s = parseScalar(n.op->scalar);
   if (!s)
     llvm::report_fatal_error(s.takeError());

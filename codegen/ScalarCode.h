@@ -16,8 +16,10 @@ std::string roundCode(Elem e, const std::string &value);
 /// A splat constant's value, and as C++; of a float it is rounded to the element.
 double literalValue(const Value &constant);
 std::string literal(const Value &constant);
-/// An elementwise node's value from its operands'.
-std::string scalarCode(const Node &n, llvm::ArrayRef<std::string> operands);
+/// An elementwise node's value from its operands'. `isNear`: z_is_far() holds for no operand whose angle is taken.
+std::string scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear = false);
+/// Whether the node takes the sine, cosine or tangent of a float, which is dearer where it is large.
+bool takesAngle(const Node &n);
 /// A reduction's neutral element, and the combination of two values.
 std::string identityCode(const Node &reduction);
 std::string combineCode(const Node &reduction, const std::string &a, const std::string &b);

@@ -33,8 +33,8 @@ ZCC_CLONES void normalPairs(float *y, int64_t pairs) {
   for (int64_t i = 0; i < pairs; ++i) {
     float u = y[2 * i], angle = 6.2831853f * y[2 * i + 1];
     float radius = __builtin_sqrtf(-2.0f * vlog(1.0f - u));
-    y[2 * i] = radius * vcos(angle);
-    y[2 * i + 1] = radius * vsin(angle);
+    y[2 * i] = radius * vcosNear(angle);
+    y[2 * i + 1] = radius * vsinNear(angle);
   }
 }
 

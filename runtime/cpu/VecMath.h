@@ -161,59 +161,7 @@ ZCCVM float verf(float x) {
   return x == x ? y : x;
 }
 
-/// x modulo pi / 2 into [-pi/4, pi/4], and the quadrant in the low bits of *quadrant. Exact enough
-/// for |x| < 2^45.
-ZCCVM double vreducePi(float x, uint32_t *quadrant) {
-  double d = (double)x;
-  double shifted = __builtin_fma(d, 0.63661977236758134308, kVRoundD);
-  double n = shifted - kVRoundD;
-  *quadrant = (uint32_t)vbits(shifted);
-  double r = __builtin_fma(n, -1.5707963267948965580, d);
-  return __builtin_fma(n, -6.1232339957367658861e-17, r);
-}
-
-ZCCVM double vsinReduced(double r) {
-  double z = r * r;
-  double s = -2.48056362418347626e-8;
-  s = __builtin_fma(s, z, 2.75559909295653186e-6);
-  s = __builtin_fma(s, z, -0.000198412669169859656);
-  s = __builtin_fma(s, z, 0.00833333333107922308);
-  s = __builtin_fma(s, z, -0.166666666666638859);
-  return __builtin_fma(s * z, r, r);
-}
-
-ZCCVM double vcosReduced(double r) {
-  double z = r * r;
-  double c = 2.07006004834331177e-9;
-  c = __builtin_fma(c, z, -2.75563696955730062e-7);
-  c = __builtin_fma(c, z, 0.0000248015852109905159);
-  c = __builtin_fma(c, z, -0.00138888888872773429);
-  c = __builtin_fma(c, z, 0.0416666666666646786);
-  return __builtin_fma(c * z, z, __builtin_fma(z, -0.5, 1.0));
-}
-
-ZCCVM float vsin(float x) {
-  uint32_t q;
-  double r = vreducePi(x, &q);
-  float y = (float)(q & 1 ? vcosReduced(r) : vsinReduced(r));
-  y = vfloat(vbits(y) ^ (int32_t)((q & 2) << 30));
-  return x == 0.0f ? x : y;
-}
-
-ZCCVM float vcos(float x) {
-  uint32_t q;
-  double r = vreducePi(x, &q);
-  float y = (float)(q & 1 ? vsinReduced(r) : vcosReduced(r));
-  return vfloat(vbits(y) ^ (int32_t)(((q + 1) & 2) << 30));
-}
-
-ZCCVM float vtan(float x) {
-  uint32_t q;
-  double r = vreducePi(x, &q);
-  double s = vsinReduced(r), c = vcosReduced(r);
-  float y = (float)(q & 1 ? -c / s : s / c);
-  return x == 0.0f ? x : y;
-}
+#include "runtime/cpu/VecAngles.h"
 
 /// log(x) for finite x > 0 to 1e-14, and exp(x) for |x| < 700 to 1e-13: what the power needs.
 ZCCVM double vlogWide(double x) {

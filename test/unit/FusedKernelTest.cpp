@@ -183,6 +183,24 @@ TEST(FusedKernel, Softmax) {
   }
 }
 
+/// Large angles, alone and among small ones, in every form of loop. Powers of two scale them exactly.
+TEST(FusedKernel, LargeAngles) {
+  for (Elem e : {Elem::F32, Elem::BF16, Elem::F64}) {
+    Graph g;
+    auto angles = [&](Dims dims) {
+      Value *x = g.in(e, dims), *far = g.make(ops::mul, {x, g.b.splat(0x1p100, x->type)});
+      return g.make(ops::select, {g.make(ops::gt, {x, g.b.splat(0.5, x->type)}), far, x});
+    };
+    for (Dims dims : {Dims{70}, Dims{20000}, Dims{40, 300}})
+      for (const OpDef *op : {&ops::sin, &ops::cos})
+        g.out(g.make(*op, {angles(dims)}));
+    g.out(g.reduce(ops::reduce_sum, g.make(ops::cos, {angles({20, 130})}), {1}));
+    g.out(g.reduce(ops::reduce_sum, g.make(ops::cos, {angles({130, 20})}), {0}));
+    g.out(g.make(ops::cos, {g.reduce(ops::reduce_max, angles({130, 20}), {1})}));
+    check(g, 0, e == Elem::BF16 ? 6e-2 : 4e-6);
+  }
+}
+
 /// Means of rows, sums of columns and products that differ in their numbers only are one function each.
 TEST(FusedKernel, NumbersAreArguments) {
   Graph g;
