@@ -170,8 +170,10 @@ static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, St
                                      "-march=" + march.str(),
                                      "-fno-math-errno",
                                      "-fno-trapping-math",
-                                     "-ffp-contract=off",
-                                     "-fno-version-loops-for-strides"};
+                                     "-ffp-contract=off"};
+#ifndef __clang__ // which zcc is built by, too, and which does not know it
+    args.push_back("-fno-version-loops-for-strides");
+#endif
     llvm::append_range(args, p.flags);
     llvm::append_range(args, sanitizers());
     args.insert(args.end(), {work.file(p.name + ".cpp"), "-o", work.file(p.name + ".o")});

@@ -101,6 +101,13 @@ bool zcc::isCalledMoved(StringRef initializer) {
   return moving.contains(base);
 }
 
+/// Whether the exporter computed it by moving elements, as far as its name says.
+static bool couldBeMoved(const Initializer &t) {
+  constexpr int64_t kTellingBytes = 32;                // on which weights agree by chance in no file
+  bool isStep = StringRef(t.name).starts_with("val_"); // of the exporter's decomposition of an operator
+  return t.elem && isFloat(*t.elem) && t.count() > 1 && (isCalledMoved(t.name) || (isStep && t.bytes >= kTellingBytes));
+}
+
 namespace {
 /// Finds what was folded in one file, and puts nodes in its place.
 class Unfolding {
@@ -133,23 +140,16 @@ private:
 };
 } // namespace
 
-/// Whether no parameter or buffer stands behind it by its name or its uses, and it is no chance that it has values of one: it
-/// is called a moved one, or it is a step in the exporter's decomposition that holds much.
+/// Whether it could be of a parameter, and is no parameter or buffer by its own name or by what its uses say.
 bool Unfolding::mayBePart(const Initializer &t) const {
-  constexpr int64_t kTellingBytes = 32; // on which weights agree by chance in no file
-  bool isAnonymous =
-      evidence_.kindOf(t.name) == Placeholder::Other && !StringRef(t.name).contains('.') && !inputs_.contains(t.name);
   auto &uses = evidence_.uses(t.name);
-  if (!isAnonymous || !t.elem || !isFloat(*t.elem) || t.count() < 2 || uses.empty())
+  if (!couldBeMoved(t) || evidence_.kindOf(t.name) != Placeholder::Other || inputs_.contains(t.name) || uses.empty())
     return false;
-  bool isNamed = isCalledMoved(t.name);
-  for (auto &u : uses) {
-    if (roleOf(u) == InputRole::Setting || roleOf(u) == InputRole::Statistic || evidence_.parameterOf(t, u))
-      return false;
+  return llvm::all_of(uses, [&](auto &u) {
     auto fx = fxNodeOf(*u.node);
-    isNamed &= !fx || llvm::is_contained(fx->names, t.name);
-  }
-  return isNamed || (StringRef(t.name).starts_with("val_") && t.bytes >= kTellingBytes);
+    bool isNamed = !fx || !isCalledMoved(t.name) || llvm::is_contained(fx->names, t.name);
+    return isNamed && roleOf(u) != InputRole::Setting && roleOf(u) != InputRole::Statistic && !evidence_.parameterOf(t, u);
+  });
 }
 
 /// Whether it is a tensor of the program itself.
@@ -252,7 +252,7 @@ std::vector<std::string> Unfolding::run(llvm::StringSet<> &replaced) {
 constexpr int64_t kSliceByInputs = 10;
 
 void OnnxFile::unfoldParts() {
-  if (training || opset("") < kSliceByInputs)
+  if (training || opset("") < kSliceByInputs || llvm::none_of(initializers, couldBeMoved))
     return;
   auto *graph = model_->mutable_graph();
   llvm::StringSet<> replaced;
