@@ -80,9 +80,10 @@ void KernelEmitter::add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm
   auto [variant, isNew] = variants.try_emplace(name + strideKey(*strides, *k));
   if (!isNew)
     return;
-  LoopEmitter emitter(*k, *strides, threads);
+  LoopPlan plan = planLoops(*k, *strides, threads);
+  LoopEmitter emitter(plan);
   Variant &v = variant->second;
-  v.hasScratch = emitter.scratchBytes() > 0;
+  v.hasScratch = plan.scratchBytes() > 0;
   std::string params, casts;
   printPointers(*k, v.hasScratch, params, casts);
   std::string text = casts + emitter.body(), types;
@@ -133,7 +134,7 @@ int64_t KernelEmitter::scratchBytes(const Node &fused) {
     llvm::consumeError(strides.takeError());
     return 0;
   }
-  return k ? LoopEmitter(*k, *strides, /*threads=*/1).scratchBytes() : 0;
+  return k ? planLoops(*k, *strides, /*threads=*/1).scratchBytes() : 0;
 }
 
 std::string KernelEmitter::sourceHead() const {

@@ -6,16 +6,21 @@
 
 using namespace zcc;
 
-std::string LoopEmitter::offset(const Access &a) {
+std::string LoopEmitter::offset(const LoopAccess &a) {
   std::string e;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (!a.strides[i] || dims[i] == 1)
+  for (size_t i = 0; i < p.dims.size(); ++i) {
+    if (!a.strides[i] || p.dims[i] == 1)
       continue;
     e += (e.empty() ? "" : " + ") + axisName(i);
     if (a.strides[i] != 1)
       e += " * " + stride(a, i);
   }
   return e.empty() ? "0" : e;
+}
+
+/// "a3[i0 * 70 + i1]".
+std::string LoopEmitter::element(const LoopAccess &a) {
+  return (a.kind == LoopAccess::Result ? "r" : "a") + num(a.number) + "[" + offset(a) + "]";
 }
 
 /// A number that is no power of two (factors such as a mean's 1/n) may be another in a kernel that is otherwise the same. The
@@ -32,10 +37,10 @@ std::string LoopEmitter::load(unsigned i) {
   for (auto &l : llvm::reverse(loads))
     if (auto f = l.find(i); f != l.end())
       return f->second;
-  const Access &a = accesses[i];
+  const LoopAccess &a = p.accesses[i];
   Elem e = a.value->type.elem;
   std::string x = fresh("x");
-  std::string v = a.base.empty() ? "(" + computeType(e) + ")(" + offset(a) + ")" : loadCode(e, a.base + "[" + offset(a) + "]");
+  std::string v = a.kind == LoopAccess::Iota ? "(" + computeType(e) + ")(" + offset(a) + ")" : loadCode(e, element(a));
   out.line("const " + computeType(e) + " " + x + " = " + v + ";");
   loads.back()[i] = x;
   return x;
@@ -45,10 +50,10 @@ std::string LoopEmitter::load(unsigned i) {
 std::string LoopEmitter::rowIndex() const {
   std::string e;
   int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0;)
-    if (reduced[i]) {
+  for (size_t i = p.dims.size(); i-- > 0;)
+    if (p.reduced[i]) {
       e = axisName(i) + (stride == 1 ? "" : " * " + num(stride)) + (e.empty() ? "" : " + " + e);
-      stride *= dims[i];
+      stride *= p.dims[i];
     }
   return e;
 }
@@ -58,7 +63,7 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
     if (auto f = scope.find(v); f != scope.end())
       return f->second;
   if (v->kind == Value::Argument || v->def->op == &ops::iota)
-    return load(accessOf.at({&user, operand}));
+    return load(p.accessOf.at({&user, operand}));
   if (v->def->op == &ops::constant)
     return constant(*v, user);
   std::string x;
@@ -66,7 +71,7 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
     x = fresh("v");
     out.line("const " + computeType(v->type.elem) + " " + x + " = " + b->second + "[" + rowIndex() + "];");
   } else if (auto r = stored.find(v); r != stored.end()) {
-    x = load(resultAccess[r->second]);
+    x = load(p.resultAccess[r->second]);
   } else {
     return value(*v->def);
   }
@@ -86,39 +91,12 @@ std::string LoopEmitter::value(const Node &n) {
 }
 
 void LoopEmitter::store(unsigned r, const std::string &v) {
-  const Access &a = accesses[resultAccess[r]];
-  out.line(a.base + "[" + offset(a) + "] = " + storeCode(a.value->type.elem, v) + ";");
+  const LoopAccess &a = p.accesses[p.resultAccess[r]];
+  out.line(element(a) + " = " + storeCode(a.value->type.elem, v) + ";");
 }
 
-/// Nodes and accesses that computing `n` in a new scope takes, given what is known, buffered or stored.
-void LoopEmitter::visit(const Node &n, llvm::DenseSet<const Node *> &seen, llvm::DenseSet<unsigned> *used) const {
-  if (!seen.insert(&n).second)
-    return;
-  for (unsigned i = 0; i < n.numOperands(); ++i) {
-    const Value *v = n.operand(i);
-    bool have = llvm::any_of(scopes, [&](auto &scope) { return scope.count(v); });
-    if (have || (v->def && v->def->op == &ops::constant))
-      continue;
-    if (auto a = accessOf.find({&n, i}); a != accessOf.end()) {
-      if (used)
-        used->insert(a->second);
-      continue;
-    }
-    if (auto r = stored.find(v); r != stored.end() && !buffers.count(v)) {
-      if (used)
-        used->insert(resultAccess[r->second]);
-      continue;
-    }
-    if (!buffers.count(v) && !v->def->op->reduction)
-      visit(*v->def, seen, used);
-  }
-}
-
-llvm::DenseSet<const Node *> LoopEmitter::neededBy(const Work &w, llvm::DenseSet<unsigned> *used) const {
-  llvm::DenseSet<const Node *> seen;
-  for (const Sum &x : w.sums)
-    visit(*x.node, seen, used);
-  for (unsigned r : w.results)
-    visit(*k.results[r]->def, seen, used);
-  return seen;
+void LoopEmitter::storeReduced() {
+  for (unsigned r = 0; r < k.results.size(); ++r)
+    if (p.isReduced(k.results[r]->def))
+      store(r, value(k.results[r], *k.results[r]->def, 0));
 }

@@ -78,15 +78,11 @@ Z_VECTOR(sin)
 Z_VECTOR(cos)
 Z_VECTOR(tan)
 #undef Z_VECTOR
-    /// For arguments of which z_is_far() holds for none.
-    ZCCKM bool z_is_far(float a) {
-  return visFar(a);
-}
-#define Z_NEAR(NAME)                                                                                                             \
-  ZCCKM float z_##NAME##_near(float a) { return v##NAME##Near(a); }
-Z_NEAR(sin)
-Z_NEAR(cos) Z_NEAR(tan)
-#undef Z_NEAR
+ZCCKM bool z_is_far(float a) { return visFar(a); }
+// For arguments that are not far.
+ZCCKM float z_sin_near(float a) { return vsinNear(a); }
+ZCCKM float z_cos_near(float a) { return vcosNear(a); }
+ZCCKM float z_tan_near(float a) { return vtanNear(a); }
 #define Z_LIBM(NAME)                                                                                                             \
   ZCCKM float z_##NAME(float a) { return __builtin_##NAME##f(a); }                                                               \
   ZCCKM double z_##NAME(double a) { return __builtin_##NAME(a); }

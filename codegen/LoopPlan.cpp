@@ -1,0 +1,383 @@
+// Plans the loops of a kernel by its form (passes/fuse/KernelShape.h): axes, threads, pieces, and the passes over a row.
+#include "codegen/LoopPlan.h"
+#include "codegen/ScalarCode.h"
+#include "ir/Op.h"
+#include "ir/View.h"
+#include "llvm/ADT/DenseSet.h"
+#include <algorithm>
+
+using namespace zcc;
+using llvm::ArrayRef;
+
+// Below this many elements the threads' start costs more than they save (a parallel region takes 2-5 us).
+constexpr int64_t kLarge = 1 << 14;
+// A row's values are kept between passes if they take at most this many elements.
+constexpr int64_t kRowBuffer = 1 << 14;
+// Total reductions above this many elements are summed in chunks, whose sums are added in order. Both numbers decide bits, so
+// they depend on nothing but the extent.
+constexpr int64_t kTotalInOneRow = 1 << 15, kTotalChunk = 1 << 14;
+// Columns are summed in blocks of this many rows, for accuracy.
+constexpr int64_t kColumnBlock = 64;
+
+namespace {
+class Planner {
+  LoopPlan p;
+  int threads;
+
+public:
+  Planner(const Function &kernel, int threads);
+  LoopPlan plan(ArrayRef<Dims> strides);
+
+private:
+  void findAccesses(ArrayRef<Dims> operandStrides);
+  void mergeAxes();
+  void elementwise();
+  void rowPasses();
+  void keepDear();
+  void columns();
+  void total();
+  LoopPass wholePass() const;
+  void planLoads(size_t pass);
+  bool isKnown(const Value *v, size_t pass) const;
+  bool isKept(const Value *v, size_t pass) const;
+  bool isStored(const Value *v, size_t pass, unsigned &result) const;
+  void visit(const Node &n, size_t pass, llvm::DenseSet<const Node *> &seen, llvm::DenseSet<unsigned> *used) const;
+  llvm::DenseSet<const Node *> neededBy(const LoopPass &w, size_t pass, llvm::DenseSet<unsigned> *used) const;
+};
+} // namespace
+
+Planner::Planner(const Function &kernel, int threads) : threads(threads) {
+  p.kernel = &kernel;
+  std::vector<Node *> generated;
+  for (auto &n : kernel.nodes)
+    if (isGenerated(*n)) {
+      generated.push_back(n.get());
+      p.members.push_back(n.get());
+    }
+  auto shape = kernelShape(generated);
+  assert(shape && "a kernel without loops");
+  p.shape = *shape;
+}
+
+LoopPlan Planner::plan(ArrayRef<Dims> strides) {
+  findAccesses(strides);
+  mergeAxes();
+  for (size_t i = 0; i < p.dims.size(); ++i)
+    (p.reduced[i] ? p.reducedAxes : p.keptAxes).push_back(i);
+  p.threads = elementCount(p.dims) >= kLarge ? threads : 1;
+  switch (p.shape.form) {
+  case KernelShape::Pointwise:
+    elementwise();
+    break;
+  case KernelShape::Row:
+    rowPasses();
+    break;
+  case KernelShape::Column:
+    columns();
+    break;
+  case KernelShape::Total:
+    if (p.shape.count() <= kTotalInOneRow)
+      rowPasses();
+    else
+      total();
+    break;
+  }
+  return std::move(p);
+}
+
+// ---- what the loops step through
+
+void Planner::findAccesses(ArrayRef<Dims> operandStrides) {
+  auto add = [&](LoopAccess a) {
+    size_t i = llvm::find(p.accesses, a) - p.accesses.begin();
+    if (i == p.accesses.size())
+      p.accesses.push_back(std::move(a));
+    return unsigned(i);
+  };
+  for (const Node *n : p.members)
+    for (unsigned i = 0; i < n->numOperands(); ++i) {
+      const Value *v = n->operand(i);
+      if (!v)
+        continue;
+      LoopAccess a{LoopAccess::Operand, 0, v, {}};
+      Dims own;
+      if (v->kind == Value::Argument) {
+        own = operandStrides[v->index];
+        a.number = v->index;
+      } else if (v->def->op == &ops::iota) {
+        own.assign(v->type.ndim(), 0);
+        own[v->def->attrs.i("axis")] = 1;
+        a.kind = LoopAccess::Iota;
+      } else {
+        continue;
+      }
+      a.strides = *domainStrides(p.shape, *n, v->type.localDims(), own);
+      p.accessOf[{n, i}] = add(a);
+    }
+  const auto &results = p.kernel->results;
+  for (unsigned r = 0; r < results.size(); ++r)
+    p.resultAccess.push_back(add({LoopAccess::Result, r, results[r], resultStrides(p.shape, *results[r]->def)}));
+}
+
+void Planner::mergeAxes() {
+  p.dims = p.shape.dims;
+  p.reduced = p.shape.reduced;
+  if (p.dims.empty()) { // a scalar
+    p.dims.push_back(1);
+    p.reduced.push_back(p.shape.form == KernelShape::Total);
+    for (LoopAccess &a : p.accesses)
+      a.strides.push_back(0);
+  }
+  for (size_t i = p.dims.size() - 1; i-- > 0;) {
+    bool together = p.reduced[i] == p.reduced[i + 1];
+    for (const LoopAccess &a : p.accesses)
+      together &= a.strides[i] == a.strides[i + 1] * p.dims[i + 1];
+    if (!together)
+      continue;
+    p.dims[i + 1] *= p.dims[i];
+    p.dims.erase(p.dims.begin() + i);
+    p.reduced.erase(p.reduced.begin() + i);
+    for (LoopAccess &a : p.accesses)
+      a.strides.erase(a.strides.begin() + i);
+  }
+}
+
+// ---- what a pass needs
+
+/// Values of whole rows that are there when a pass begins.
+bool Planner::isKnown(const Value *v, size_t pass) const {
+  if (p.form != LoopPlan::Rows || !v->def || !p.shape.extents.count(v->def) || !p.isReduced(v->def))
+    return false;
+  return p.shape.phases.lookup(v->def) <= int(pass);
+}
+
+bool Planner::isKept(const Value *v, size_t pass) const {
+  return llvm::any_of(ArrayRef(p.passes).take_front(pass), [&](const LoopPass &q) { return llvm::is_contained(q.buffers, v); });
+}
+
+bool Planner::isStored(const Value *v, size_t pass, unsigned &result) const {
+  bool found = false;
+  for (const LoopPass &q : ArrayRef(p.passes).take_front(pass))
+    for (unsigned r : q.results)
+      if (p.kernel->results[r] == v) {
+        result = r;
+        found = true;
+      }
+  return found;
+}
+
+/// Nodes and accesses that computing `n` in a pass takes, given what is known, kept or stored.
+void Planner::visit(const Node &n, size_t pass, llvm::DenseSet<const Node *> &seen, llvm::DenseSet<unsigned> *used) const {
+  if (!seen.insert(&n).second)
+    return;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    const Value *v = n.operand(i);
+    if (isKnown(v, pass) || (v->def && v->def->op == &ops::constant))
+      continue;
+    unsigned result;
+    if (auto a = p.accessOf.find({&n, i}); a != p.accessOf.end()) {
+      if (used)
+        used->insert(a->second);
+    } else if (isKept(v, pass)) {
+      continue;
+    } else if (isStored(v, pass, result)) {
+      if (used)
+        used->insert(p.resultAccess[result]);
+    } else if (!v->def->op->reduction) {
+      visit(*v->def, pass, seen, used);
+    }
+  }
+}
+
+/// What computing `w` would take if it came at the place of `pass`.
+llvm::DenseSet<const Node *> Planner::neededBy(const LoopPass &w, size_t pass, llvm::DenseSet<unsigned> *used) const {
+  llvm::DenseSet<const Node *> seen;
+  for (const Node *n : w.sums)
+    visit(*n, pass, seen, used);
+  for (unsigned r : w.results)
+    visit(*p.kernel->results[r]->def, pass, seen, used);
+  return seen;
+}
+
+void Planner::planLoads(size_t pass) {
+  llvm::DenseSet<unsigned> used;
+  LoopPass &w = p.passes[pass];
+  auto needed = neededBy(w, pass, &used);
+  llvm::copy_if(used, std::back_inserter(w.steady), [&](unsigned a) { return p.accesses[a].strides[p.innermost()] == 0; });
+  llvm::sort(w.steady);
+  llvm::copy_if(p.members, std::back_inserter(w.angles), [&](const Node *n) { return needed.count(n) && takesAngle(*n); });
+}
+
+// ---- the forms
+
+/// Every sum, and every result that has an element for each of the domain.
+LoopPass Planner::wholePass() const {
+  LoopPass w;
+  llvm::copy_if(p.members, std::back_inserter(w.sums), [](const Node *n) { return n->op->reduction; });
+  for (unsigned r = 0; r < p.kernel->results.size(); ++r)
+    if (!p.isReduced(p.kernel->results[r]->def))
+      w.results.push_back(r);
+  return w;
+}
+
+void Planner::elementwise() {
+  constexpr int64_t kTile = 32, kChunk = 4096;
+  p.passes.push_back(wholePass());
+  size_t inner = p.dims.size() - 1;
+  // An operand that is contiguous along another axis is read in tiles that stay in the cache.
+  for (const LoopAccess &a : p.accesses)
+    if (a.strides[inner] > 1)
+      for (size_t i = 0; i < inner; ++i)
+        if (a.strides[i] == 1 && p.dims[i] > 4) {
+          p.form = LoopPlan::Tiled;
+          p.tiledAxis = i;
+          p.tile = kTile;
+        }
+  planLoads(0);
+  // Angles are looked at before they are taken: pieces stay in the cache in between.
+  if (inner == 0 && (p.threads > 1 || !p.passes[0].angles.empty()))
+    p.chunk = kChunk;
+}
+
+/// Partial sums side by side, so that a row's sum vectorises; a function of the extent alone.
+static int64_t lanesOf(int64_t extent) {
+  for (int64_t l : {64, 32, 16, 8})
+    if (extent >= l)
+      return l;
+  return 1;
+}
+
+/// What each pass over a row computes: its reductions, and the results that can be stored then.
+void Planner::rowPasses() {
+  p.form = LoopPlan::Rows;
+  p.lanes = lanesOf(p.dims[p.innermost()]);
+  for (size_t a : p.reducedAxes)
+    p.rowElements *= p.dims[a];
+  int last = 0;
+  for (const Node *n : p.members)
+    last = std::max(last, p.shape.phases.lookup(n));
+  p.passes.resize(last + 1);
+  for (const Node *n : p.members) {
+    int phase = p.shape.phases.lookup(n);
+    if (n->op->reduction)
+      p.passes[phase - 1].sums.push_back(n);
+    else if (p.isReduced(n))
+      p.passes[phase].before.push_back(n);
+  }
+  for (unsigned r = 0; r < p.kernel->results.size(); ++r)
+    if (const Node *n = p.kernel->results[r]->def; !p.isReduced(n))
+      p.passes[p.shape.phases.lookup(n)].results.push_back(r);
+  keepDear();
+  for (size_t i = 0; i < p.passes.size(); ++i)
+    planLoads(i);
+}
+
+/// What is dear and needed again is kept for the later passes.
+void Planner::keepDear() {
+  if (p.rowElements > kRowBuffer)
+    return;
+  for (size_t i = 0; i < p.passes.size(); ++i) {
+    auto now = neededBy(p.passes[i], i, nullptr);
+    std::vector<const Value *> buffers;
+    for (size_t later = i + 1; later < p.passes.size(); ++later)
+      for (const Node *m : neededBy(p.passes[later], i, nullptr)) {
+        bool isWanted = now.count(m) && isDear(*m->op) && !p.isReduced(m);
+        if (isWanted && !llvm::is_contained(buffers, m->result()) && !llvm::is_contained(p.kernel->results, m->result()))
+          buffers.push_back(m->result());
+      }
+    llvm::sort(buffers, [](const Value *a, const Value *b) { return a->name < b->name; });
+    p.passes[i].buffers = std::move(buffers);
+  }
+}
+
+void Planner::columns() {
+  p.form = LoopPlan::Columns;
+  p.passes.push_back(wholePass());
+  planLoads(0);
+  int64_t others = 1, last = p.dims[p.keptAxes.back()];
+  for (size_t a : llvm::drop_end(p.keptAxes))
+    others *= p.dims[a];
+  // Enough strips for all threads, each at least a cache line wide.
+  constexpr int64_t kWidest = 512, kNarrowest = 16;
+  int64_t strips = std::max<int64_t>(1, (2 * threads + others - 1) / others);
+  p.stripWidth = std::min(last, std::clamp((last / strips + 15) / 16 * 16, kNarrowest, kWidest));
+  bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op == &ops::reduce_sum; });
+  if (hasSum && p.dims[p.reducedAxes.back()] >= 2 * kColumnBlock)
+    p.rowBlock = kColumnBlock;
+}
+
+/// Units are chunks of the only axis, or the first axis' slices.
+void Planner::total() {
+  p.form = LoopPlan::Total;
+  p.lanes = lanesOf(p.dims.back());
+  p.passes.push_back(wholePass());
+  planLoads(0);
+  p.chunk = p.dims.size() == 1 ? kTotalChunk : 0;
+  p.units = p.chunk ? (p.dims[0] + p.chunk - 1) / p.chunk : p.dims[0];
+}
+
+int64_t LoopPlan::scratchBytes() const {
+  return form == Total ? int64_t(passes[0].sums.size()) * units * int64_t(sizeof(double)) : 0;
+}
+
+LoopPlan zcc::planLoops(const Function &kernel, ArrayRef<Dims> strides, int threads) {
+  return Planner(kernel, threads).plan(strides);
+}
+
+// ---- for the reader
+
+static std::string names(ArrayRef<const Node *> nodes) {
+  std::string s;
+  for (const Node *n : nodes)
+    s += " %" + n->result()->name;
+  return s;
+}
+
+static std::string describe(const LoopPass &w) {
+  std::string s = "pass:";
+  auto part = [&](const char *what, const std::string &text) { s += text.empty() ? "" : std::string(" ") + what + text + ";"; };
+  std::string buffers, stores;
+  for (const Value *v : w.buffers)
+    buffers += " %" + v->name;
+  for (unsigned r : w.results)
+    stores += " r" + std::to_string(r);
+  part("before", names(w.before));
+  part("sum", names(w.sums));
+  part("keep", buffers);
+  part("angles", names(w.angles));
+  part("store", stores);
+  return s + "\n";
+}
+
+std::string zcc::describe(const LoopPlan &plan) {
+  static const char *const kForms[] = {"elementwise", "tiled", "rows", "columns", "total"};
+  std::string s = std::string(kForms[plan.form]) + ":";
+  for (size_t i = 0; i < plan.dims.size(); ++i)
+    s += " i" + std::to_string(i) + " < " + std::to_string(plan.dims[i]) + (plan.reduced[i] ? " reduced" : "");
+  auto number = [&](const char *what, int64_t v) { s += std::string(", ") + what + " " + std::to_string(v); };
+  number("threads", plan.threads);
+  if (!plan.reducedAxes.empty() && plan.form != LoopPlan::Columns)
+    number("lanes", plan.lanes);
+  if (plan.chunk)
+    number("chunk", plan.chunk);
+  if (plan.tile)
+    number("tile", plan.tile);
+  if (plan.stripWidth)
+    number("strip", plan.stripWidth);
+  if (plan.rowBlock)
+    number("block", plan.rowBlock);
+  if (plan.units)
+    number("units", plan.units);
+  s += "\n";
+  for (const LoopAccess &a : plan.accesses) {
+    s += (a.kind == LoopAccess::Iota ? std::string("iota")
+                                     : (a.kind == LoopAccess::Operand ? "a" : "r") + std::to_string(a.number)) +
+         ":";
+    for (int64_t x : a.strides)
+      s += " " + std::to_string(x);
+    s += "\n";
+  }
+  for (const LoopPass &w : plan.passes)
+    s += ::describe(w);
+  return s;
+}

@@ -1,0 +1,74 @@
+// The loops of one kernel as data: what they step through, which passes run over them, what each pass sums, keeps and stores.
+// There is no text of any language in it; LoopEmitter prints it as C++.
+#pragma once
+
+#include "passes/fuse/KernelShape.h"
+#include <map>
+#include <string>
+#include <vector>
+
+namespace zcc {
+
+/// One way an operand, iota or result is stepped through.
+struct LoopAccess {
+  enum Kind { Operand, Result, Iota } kind; ///< an iota's value is its offset
+  unsigned number;                          ///< of the operand or result
+  const Value *value;
+  Dims strides; ///< over the plan's axes
+  bool operator==(const LoopAccess &) const = default;
+};
+
+/// What one run of the innermost loops computes.
+struct LoopPass {
+  std::vector<const Node *> before;   ///< values of the row as a whole, to be computed before
+  std::vector<const Node *> sums;     ///< reductions, whose results are there after it
+  std::vector<const Value *> buffers; ///< kept for later passes over the same row
+  std::vector<unsigned> results;      ///< stored
+  std::vector<unsigned> steady; ///< accesses that the innermost axis does not move, to be loaded before: stores might alias them
+  std::vector<const Node *> angles; ///< sines and the like, which want to know whether an argument is large
+  bool empty() const { return sums.empty() && buffers.empty() && results.empty(); }
+};
+
+struct LoopPlan {
+  enum Form {
+    Elementwise, ///< one pass, the last axis innermost
+    Tiled,       ///< the same in square tiles of the last axis and `tiledAxis`, along which an operand is contiguous
+    Rows,        ///< for each row, passes over the reduced axes
+    Columns,     ///< for each strip of the last axis, one pass over the reduced axes, then what follows from the sums
+    Total        ///< sums of units in parallel, added in order; then what follows from them
+  } form = Elementwise;
+  const Function *kernel = nullptr;
+  KernelShape shape;
+  std::vector<const Node *> members; ///< in order of definition
+  Dims dims;                         ///< the domain, with axes merged that all accesses step through together
+  std::vector<bool> reduced;         ///< per axis
+  std::vector<size_t> keptAxes, reducedAxes;
+  std::vector<LoopAccess> accesses;
+  std::map<std::pair<const Node *, unsigned>, unsigned> accessOf; ///< (user, operand) -> access
+  std::vector<unsigned> resultAccess;                             ///< result -> access
+  std::vector<LoopPass> passes;
+
+  int threads = 1;         ///< 1: no parallel loop
+  int64_t lanes = 1;       ///< sums side by side along the innermost axis
+  int64_t chunk = 0;       ///< Elementwise over one axis, Total over one axis: elements of a piece of it; 0: not in pieces
+  size_t tiledAxis = 0;    ///< Tiled
+  int64_t tile = 0;        ///< Tiled: the side of a tile
+  int64_t rowElements = 1; ///< Rows: of a buffer
+  int64_t stripWidth = 0;  ///< Columns
+  int64_t rowBlock = 0;    ///< Columns: rows whose sums are added before they join the others; 0: all
+  int64_t units = 0;       ///< Total
+
+  size_t innermost() const { return dims.size() - 1; }
+  /// Whether a member's value is one of a row (or column), not of an element.
+  bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
+  /// Bytes for the sums of units.
+  int64_t scratchBytes() const;
+};
+
+/// `strides[i]`: of operand i over its own dims, in elements. `threads`: what large loops may use.
+LoopPlan planLoops(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads);
+
+/// The plan for the reader, a line for each access and pass.
+std::string describe(const LoopPlan &plan);
+
+} // namespace zcc

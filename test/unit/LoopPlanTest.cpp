@@ -1,0 +1,116 @@
+// The loops that are planned for kernels of each form, as data.
+#include "codegen/LoopPlan.h"
+#include "ir/Text.h"
+#include "ir/View.h"
+#include "gtest/gtest.h"
+
+using namespace zcc;
+
+namespace {
+
+/// The plan of the kernel @k of a module, whose operands lie at `strides`, or densely.
+std::string planOf(const std::string &kernel, std::vector<Dims> strides = {}, int threads = 2) {
+  auto m = parse("module @test {\n" + kernel + "}\n");
+  if (!m)
+    return llvm::toString(m.takeError());
+  const Function *k = (*m)->function("k");
+  for (size_t i = strides.size(); i < k->args.size(); ++i)
+    strides.push_back(denseStrides(k->args[i]->type.dims));
+  return describe(planLoops(*k, strides, threads));
+}
+
+const char *const kAdd = R"(
+  kernel @k(%a : f32[8x10x600], %b : f32[600]) -> (f32[8x10x600]) {
+    %v = add %a, %b : f32[8x10x600]
+    return %v
+  }
+)";
+
+/// Axes that all operands step through together are one; large loops have threads.
+TEST(LoopPlan, Elementwise) {
+  EXPECT_EQ(planOf(kAdd), R"(elementwise: i0 < 80 i1 < 600, threads 2
+a0: 600 1
+a1: 0 1
+r0: 600 1
+pass: store r0;
+)");
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[20x1000]) -> (f32[20x1000]) {
+    %v = exp %a : f32[20x1000]
+    return %v
+  }
+)"),
+            R"(elementwise: i0 < 20000, threads 2, chunk 4096
+a0: 1
+r0: 1
+pass: store r0;
+)");
+}
+
+/// An operand that is contiguous along another axis is read in tiles.
+TEST(LoopPlan, Tiles) {
+  EXPECT_EQ(planOf(kAdd, {{10, 1, 80}}), R"(tiled: i0 < 80 i1 < 600, threads 2, tile 32
+a0: 1 80
+a1: 0 1
+r0: 600 1
+pass: store r0;
+)");
+}
+
+/// Softmax: what is dear and needed again is kept, and what a later pass needs of the whole row comes before it.
+TEST(LoopPlan, Rows) {
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[100x600], %f : f32[1]) -> (f32[100x600], f32[100x1]) {
+    %max = reduce_max %a {axes = [1]} : f32[100x1]
+    %top = mul %max, %f : f32[100x1]
+    %x = sub %a, %top : f32[100x600]
+    %e = exp %x : f32[100x600]
+    %sum = reduce_sum %e {axes = [1]} : f32[100x1]
+    %y = div %e, %sum : f32[100x600]
+    return %y, %sum
+  }
+)"),
+            R"(rows: i0 < 100 i1 < 600 reduced, threads 2, lanes 64
+a0: 600 1
+a1: 0 0
+r0: 600 1
+r1: 1 0
+pass: sum %max;
+pass: before %top; sum %sum; keep %e;
+pass: store r0;
+)");
+}
+
+/// Strips of columns, wide enough for all threads; rows are summed in blocks.
+TEST(LoopPlan, Columns) {
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[600x100]) -> (f32[600x100], f32[1x100]) {
+    %e = exp %a : f32[600x100]
+    %sum = reduce_sum %e {axes = [0]} : f32[1x100]
+    return %e, %sum
+  }
+)"),
+            R"(columns: i0 < 600 reduced i1 < 100, threads 2, strip 32, block 64
+a0: 100 1
+r0: 100 1
+r1: 0 1
+pass: sum %sum; store r0;
+)");
+}
+
+TEST(LoopPlan, Total) {
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[40000]) -> (f32[1]) {
+    %sum = reduce_sum %a {axes = [0]} : f32[1]
+    return %sum
+  }
+)",
+                   {}, 1),
+            R"(total: i0 < 40000 reduced, threads 1, lanes 64, chunk 16384, units 3
+a0: 1
+r0: 0
+pass: sum %sum;
+)");
+}
+
+} // namespace
