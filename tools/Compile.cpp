@@ -1,8 +1,8 @@
 // Sequences what zcc does with a model: reads it, runs the passes, plans, emits, links.
 #include "tools/Compile.h"
-#include "codegen/KernelCall.h"
 #include "codegen/Link.h"
 #include "codegen/Plan.h"
+#include "codegen/Workspaces.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
 #include "passes/memory/Liveness.h"
@@ -176,7 +176,8 @@ llvm::Error Compilation::runPasses() {
     return verifyPlan(*module);
   dump.flags = flagsOf(options);
   PassManager passes(options, dump);
-  passes.setWorkspace([&](const Node &n) { return workspaceBytes(n, options.threads); });
+  Workspaces workspaces(options.threads);
+  passes.setWorkspace([&](const Node &n) { return workspaces.bytes(n); });
   options.inference |= !module->function("micro");
   buildPipeline(passes, options);
   if (auto e = passes.run(*module))

@@ -1,17 +1,12 @@
 // Grows groups, joins siblings, and computes again what is cheap.
 #include "passes/fuse/FuseGroups.h"
 #include "ir/Op.h"
-#include "ir/Scalar.h"
 #include "ir/Steps.h"
-#include "ir/View.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include <algorithm>
 
 using namespace zcc;
-
-// A kernel's code should stay within the instruction cache, and its pointers within reason.
-constexpr size_t kMostNodes = 128, kMostInputs = 32;
 
 Value *zcc::behindReshapes(Value *v) {
   while (v->def && v->def->op == &ops::reshape)
@@ -290,139 +285,6 @@ void FuseGroups::joinSiblings() {
         g = joinSibling(g, looks);
   }
   settle();
-}
-
-// ---- recomputation
-
-/// Operators whose cost is that of a load.
-static bool isCheap(const Node &n) {
-  static const OpDef *const kCheap[] = {&ops::add, &ops::sub,  &ops::mul,  &ops::neg,    &ops::max,
-                                        &ops::min, &ops::relu, &ops::cast, &ops::select, &ops::gt,
-                                        &ops::ge,  &ops::lt,   &ops::le,   &ops::eq,     &ops::ne};
-  return llvm::is_contained(kCheap, n.op);
-}
-
-static bool isGathered(Value *v) {
-  std::optional<View> view = viewOf(v);
-  return view && view->base->def && view->base->def->op == &ops::all_gather;
-}
-
-/// Clones the cone of `v` within its group into each reader, if all of them can take it.
-bool FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
-  constexpr size_t kMostCone = 6;
-  FuseGroup *home = groupOf.lookup(v->def);
-  llvm::SetVector<Node *> cone;
-  llvm::SetVector<Value *> leaves;
-  std::function<bool(Value *)> visit = [&](Value *x) {
-    Node *d = x->def;
-    if (!d || groupOf.lookup(d) != home || home->shape->extents.lookup(d) != Extent::Full) {
-      leaves.insert(x);
-      return true;
-    }
-    if (!isCheap(*d) || cone.size() >= kMostCone)
-      return false;
-    if (cone.contains(d))
-      return true;
-    for (Value *o : d->operands())
-      if (o && !visit(o))
-        return false;
-    cone.insert(d);
-    return true;
-  };
-  if (!visit(v))
-    return false;
-  // What has been overwritten by then cannot be read again.
-  auto isOverwritten = [&](Value *leaf, FuseGroup *reader) {
-    while (leaf->def && leaf->def->op->view)
-      leaf = leaf->def->operand(0);
-    FuseGroup *writer = groupOf.lookup(firstWrite.lookup(leaf));
-    return writer && writer != reader && writer->label < reader->label;
-  };
-  for (FuseGroup *r : readers)
-    if (llvm::any_of(leaves, [&](Value *l) { return isOverwritten(l, r); }))
-      return false;
-  for (FuseGroup *r : readers) {
-    steps += r->nodes.size();
-    std::vector<Value *> in = r->inputs();
-    int extra = 0;
-    for (Value *l : leaves) {
-      if (isGathered(l))
-        return false; // it would have to be kept until then
-      if (l->def && l->def->op == &ops::reshape && groupOf.lookup(behindReshapes(l)->def) == home)
-        return false; // an inner reshape: its source would have to be stored in its place
-      if (l->type.localCount() == home->shape->count() && !llvm::is_contained(in, l))
-        ++extra;
-    }
-    if (extra > 1)
-      return false;
-    // A chain that each kernel took over from the one before would make kernels as long as the chain.
-    if (r->nodes.size() + cone.size() > kMostNodes)
-      return false;
-  }
-  // The clones stand right before the first reader's first member, with its index: order within a group is by index.
-  for (FuseGroup *r : readers) {
-    Node *first = r->nodes.front();
-    llvm::DenseMap<Value *, Value *> map;
-    std::vector<Node *> clones;
-    for (Node *c : cone) {
-      auto k = std::make_unique<Node>(c->op, c->loc);
-      k->attrs = c->attrs;
-      Node *n = f.insert(std::move(k), first);
-      for (Value *o : c->operands())
-        n->addOperand(o ? (map.count(o) ? map[o] : o) : nullptr);
-      n->results.push_back(std::make_unique<Value>(Value::Result, f.unique(c->result()->name), c->result()->type));
-      n->results[0]->def = n;
-      map[c->result()] = n->result();
-      index[n] = index[first];
-      clones.push_back(n);
-    }
-    std::vector<Node *> members = clones;
-    members.insert(members.end(), r->nodes.begin(), r->nodes.end());
-    std::vector<std::pair<Node *, unsigned>> changed;
-    for (Node *n : r->nodes)
-      for (unsigned i = 0; i < n->numOperands(); ++i)
-        if (n->operand(i) == v) {
-          n->setOperand(i, map[v]);
-          changed.push_back({n, i});
-        }
-    FuseGroup trial;
-    trial.nodes = members;
-    auto shape = kernelShape(trial.withReshapes());
-    if (!shape) {
-      for (auto [n, i] : changed)
-        n->setOperand(i, v);
-      for (Node *n : llvm::reverse(clones))
-        n->erase();
-      return false;
-    }
-    for (Node *n : clones)
-      groupOf[n] = r;
-    r->nodes = members;
-    r->shape = shape;
-  }
-  return true;
-}
-
-void FuseGroups::recomputeCheap() {
-  for (FuseGroup *g : sequence.all()) {
-    if (!g->isKernel)
-      continue;
-    for (Value *v : g->outputs()) {
-      if (g->shape->extents.lookup(v->def) != Extent::Full)
-        continue;
-      // Only where every reader outside is a kernel: otherwise it is stored anyway.
-      llvm::SetVector<FuseGroup *, std::vector<FuseGroup *>> readers;
-      bool all = !results.contains(v);
-      for (auto &u : v->uses) {
-        FuseGroup *r = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
-        all &= r && r->isKernel;
-        if (r && r != g)
-          readers.insert(r);
-      }
-      if (all && !readers.empty())
-        recomputeInto(v, readers.takeVector());
-    }
-  }
 }
 
 std::vector<FuseGroup *> FuseGroups::order() {

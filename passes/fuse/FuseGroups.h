@@ -6,6 +6,7 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/SetVector.h"
 #include <memory>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct FuseGroup {
   /// Values that members read and that no member or inner reshape makes.
   std::vector<Value *> inputs() const;
 };
+
+/// A kernel's code should stay within the instruction cache, and its pointers within reason.
+constexpr size_t kMostNodes = 128, kMostInputs = 32;
 
 /// What a value is a reshape of.
 Value *behindReshapes(Value *v);
@@ -76,7 +80,14 @@ private:
   FuseGroup *joinSibling(FuseGroup *g, size_t &looks);
   bool bringTogether(FuseGroup *a, FuseGroup *b);
   void settle();
-  bool recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);
+
+  struct Cone;
+  bool follow(Value *x, Cone &c) const;
+  bool isOverwritten(const Value *leaf, const FuseGroup *reader) const;
+  bool canTake(const FuseGroup &reader, const Cone &c) const;
+  std::vector<Node *> cloneInto(const FuseGroup &reader, const Cone &c);
+  bool recomputeIn(FuseGroup &reader, const Cone &c);
+  void recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);
 };
 
 } // namespace zcc

@@ -1,0 +1,161 @@
+// Values that are cheap to compute again from what is kept anyway: each kernel that reads one computes it by itself.
+#include "ir/Op.h"
+#include "ir/Steps.h"
+#include "ir/View.h"
+#include "passes/fuse/FuseGroups.h"
+
+using namespace zcc;
+
+/// Operators whose cost is that of a load.
+static bool isCheap(const Node &n) {
+  static const OpDef *const kCheap[] = {&ops::add, &ops::sub,  &ops::mul,  &ops::neg,    &ops::max,
+                                        &ops::min, &ops::relu, &ops::cast, &ops::select, &ops::gt,
+                                        &ops::ge,  &ops::lt,   &ops::le,   &ops::eq,     &ops::ne};
+  return llvm::is_contained(kCheap, n.op);
+}
+
+static bool isGathered(Value *v) {
+  std::optional<View> view = viewOf(v);
+  return view && view->base->def && view->base->def->op == &ops::all_gather;
+}
+
+/// The nodes of `v`'s group that it is computed from, in order of definition, and what these read.
+struct FuseGroups::Cone {
+  Value *value;
+  FuseGroup *home;
+  llvm::SetVector<Node *> nodes;
+  llvm::SetVector<Value *> leaves;
+  size_t followed = 0;
+};
+
+/// Adds what `x` is computed from; false if that is dear, or too much.
+bool FuseGroups::follow(Value *x, Cone &c) const {
+  constexpr size_t kMostCone = 6;
+  Node *d = x->def;
+  if (!d || groupOf.lookup(d) != c.home || c.home->shape->extents.lookup(d) != Extent::Full) {
+    c.leaves.insert(x);
+    return true;
+  }
+  if (c.nodes.contains(d))
+    return true;
+  if (!isCheap(*d) || ++c.followed > kMostCone)
+    return false;
+  for (Value *o : d->operands())
+    if (o && !follow(o, c))
+      return false;
+  c.nodes.insert(d);
+  return true;
+}
+
+/// Whether `leaf` has been overwritten where `reader` would read it again.
+bool FuseGroups::isOverwritten(const Value *leaf, const FuseGroup *reader) const {
+  while (leaf->def && leaf->def->op->view)
+    leaf = leaf->def->operand(0);
+  const FuseGroup *writer = groupOf.lookup(firstWrite.lookup(leaf));
+  return writer && writer != reader && writer->label < reader->label;
+}
+
+/// Whether a reader may take the cone over: it reads little that it does not read anyway, and stays small.
+bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
+  steps += reader.nodes.size();
+  std::vector<Value *> in = reader.inputs();
+  int extra = 0;
+  for (Value *l : c.leaves) {
+    if (isGathered(l))
+      return false; // it would have to be kept until then
+    if (l->def && l->def->op == &ops::reshape && groupOf.lookup(behindReshapes(l)->def) == c.home)
+      return false; // an inner reshape: its source would have to be stored in its place
+    if (l->type.localCount() == c.home->shape->count() && !llvm::is_contained(in, l))
+      ++extra;
+  }
+  // A chain that each kernel took over from the one before would make kernels as long as the chain.
+  return extra <= 1 && reader.nodes.size() + c.nodes.size() <= kMostNodes;
+}
+
+/// Clones of the cone right before the reader's first member, with its index: order within a group is by index.
+std::vector<Node *> FuseGroups::cloneInto(const FuseGroup &reader, const Cone &c) {
+  Node *first = reader.nodes.front();
+  unsigned at = index.lookup(first);
+  llvm::DenseMap<Value *, Value *> map;
+  std::vector<Node *> clones;
+  for (Node *n : c.nodes) {
+    auto made = std::make_unique<Node>(n->op, n->loc);
+    made->attrs = n->attrs;
+    Node *k = f.insert(std::move(made), first);
+    for (Value *o : n->operands()) {
+      Value *inner = map.lookup(o);
+      k->addOperand(inner ? inner : o);
+    }
+    k->results.push_back(std::make_unique<Value>(Value::Result, f.unique(n->result()->name), n->result()->type));
+    k->results[0]->def = k;
+    map[n->result()] = k->result();
+    index[k] = at;
+    clones.push_back(k);
+  }
+  return clones;
+}
+
+/// Makes the reader compute the cone's value by itself; false if it has no loops for that, and all is as before.
+bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
+  std::vector<Node *> clones = cloneInto(reader, c);
+  std::vector<std::pair<Node *, unsigned>> changed;
+  for (Node *n : reader.nodes)
+    for (unsigned i = 0; i < n->numOperands(); ++i)
+      if (n->operand(i) == c.value) {
+        n->setOperand(i, clones.back()->result());
+        changed.push_back({n, i});
+      }
+  FuseGroup trial;
+  trial.nodes = clones;
+  trial.nodes.insert(trial.nodes.end(), reader.nodes.begin(), reader.nodes.end());
+  auto shape = kernelShape(trial.withReshapes());
+  if (!shape) {
+    for (auto [n, i] : changed)
+      n->setOperand(i, c.value);
+    for (Node *n : llvm::reverse(clones))
+      n->erase();
+    return false;
+  }
+  for (Node *n : clones)
+    groupOf[n] = &reader;
+  reader.nodes = std::move(trial.nodes);
+  reader.shape = std::move(shape);
+  return true;
+}
+
+/// Clones the cone of `v` within its group into each reader, if all of them can take it.
+void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
+  Cone c{v, groupOf.lookup(v->def), {}, {}, 0};
+  if (!follow(v, c))
+    return;
+  for (FuseGroup *r : readers)
+    if (llvm::any_of(c.leaves, [&](Value *l) { return isOverwritten(l, r); }))
+      return;
+  if (!llvm::all_of(readers, [&](FuseGroup *r) { return canTake(*r, c); }))
+    return;
+  for (FuseGroup *r : readers)
+    if (!recomputeIn(*r, c))
+      return;
+}
+
+void FuseGroups::recomputeCheap() {
+  for (FuseGroup *g : sequence.all()) {
+    if (!g->isKernel)
+      continue;
+    for (Value *v : g->outputs()) {
+      if (g->shape->extents.lookup(v->def) != Extent::Full)
+        continue;
+      // Only where every reader outside is a kernel: otherwise it is stored anyway.
+      llvm::SetVector<FuseGroup *, std::vector<FuseGroup *>> readers;
+      bool all = !results.contains(v);
+      for (auto &u : v->uses) {
+        FuseGroup *r = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+        all &= r && r->isKernel;
+        if (r && r != g)
+          readers.insert(r);
+      }
+      if (all && !readers.empty())
+        recomputeInto(v, readers.takeVector());
+    }
+  }
+}
