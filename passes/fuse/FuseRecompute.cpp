@@ -25,12 +25,11 @@ struct FuseGroups::Cone {
   FuseGroup *home;
   llvm::SetVector<Node *> nodes;
   llvm::SetVector<Value *> leaves;
-  size_t followed = 0;
 };
 
 /// Adds what `x` is computed from; false if that is dear, or too much.
 bool FuseGroups::follow(Value *x, Cone &c) const {
-  constexpr size_t kMostCone = 6;
+  constexpr size_t kMostCone = 6; // beside a path to the leaves, which may be longer: readers' sizes bound that
   Node *d = x->def;
   if (!d || groupOf.lookup(d) != c.home || c.home->shape->extents.lookup(d) != Extent::Full) {
     c.leaves.insert(x);
@@ -38,7 +37,7 @@ bool FuseGroups::follow(Value *x, Cone &c) const {
   }
   if (c.nodes.contains(d))
     return true;
-  if (!isCheap(*d) || ++c.followed > kMostCone)
+  if (!isCheap(*d) || c.nodes.size() >= kMostCone)
     return false;
   for (Value *o : d->operands())
     if (o && !follow(o, c))
@@ -125,7 +124,7 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
 
 /// Clones the cone of `v` within its group into each reader, if all of them can take it.
 void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
-  Cone c{v, groupOf.lookup(v->def), {}, {}, 0};
+  Cone c{v, groupOf.lookup(v->def), {}, {}};
   if (!follow(v, c))
     return;
   for (FuseGroup *r : readers)
