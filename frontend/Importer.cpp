@@ -219,7 +219,7 @@ void GraphImporter::warnOnce(const std::string &text) {
 
 /// The type that the file states, with its symbolic dimensions as the options fix them.
 llvm::Expected<Type> GraphImporter::typeOf(const onnx_pb::ValueInfoProto &info) const {
-  std::string name = info.name();
+  const std::string &name = info.name();
   if (!info.type().has_tensor_type())
     return error("input '" + name + "' is not a tensor, which is not supported");
   auto &type = info.type().tensor_type();
@@ -247,7 +247,7 @@ llvm::Expected<Type> GraphImporter::typeOf(const onnx_pb::ValueInfoProto &info) 
 }
 
 llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
-  std::string name = input.name();
+  const std::string &name = input.name();
   auto t = typeOf(input);
   if (!t)
     return t.takeError();
