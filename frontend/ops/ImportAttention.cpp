@@ -208,7 +208,7 @@ void linearAttention(NodeImport &n) {
   double scale = n.f("scale", 0);
   scale = scale == 0 ? 1 / std::sqrt(double(dk)) : scale;
   auto perHead = [&](unsigned input) { // [B, T, 1 or own or own * dk] -> [B, 1 or own, T, 1 or dk]
-    Val x = n.in(input);
+    const Val &x = n.in(input);
     return x.rank() == 4 ? x : splitHeads(e, x, x.dim(2) % own == 0 ? own : 1);
   };
   Val decay = gated ? e(ops::exp, perHead(4)) : Val(), beta = delta ? perHead(5) : Val();

@@ -165,7 +165,7 @@ void attention(NodeImport &n) {
   Heads h;
   h.q = parts[0], h.k = parts[1], h.v = parts[2];
   if (n.has(4)) { // [2, B, heads, P, D]
-    Val past = n.in(4);
+    const Val &past = n.in(4);
     h.k = withPast(e, e.squeeze(e.slice(past, 0, 0, 1), {0}), h.k);
     h.v = withPast(e, e.squeeze(e.slice(past, 0, 1, 2), {0}), h.v);
   }

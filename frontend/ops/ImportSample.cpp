@@ -41,7 +41,7 @@ struct Sampler {
     int64_t N = x.dim(0), C = x.dim(1), P = whole[0].dim(1);
     Val flat, inside;
     for (size_t a = 0; a < rank(); ++a) {
-      Val p = whole[a];
+      const Val &p = whole[a];
       if (border == Border::Zeros) {
         Val in = e(ops::and_, e(ops::ge, p, e.like(0, p)), e(ops::le, p, e.like(double(size(a) - 1), p)));
         inside = inside ? e(ops::and_, inside, in) : in;
