@@ -6,7 +6,6 @@
 #include "llvm/Support/Path.h"
 
 using namespace zcc;
-using llvm::StringRef;
 
 /// A range of a file of the model.
 static llvm::Expected<std::string> readRange(const Module &m, const ExportPiece &p) {
