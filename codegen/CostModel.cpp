@@ -19,7 +19,7 @@ Machine zcc::machineFor(llvm::StringRef isa, int threads) {
 // ---- nodes
 
 static double flopsOf(const Node &n) {
-  if (n.op->view || n.op->structural || n.op == &ops::constant)
+  if (n.op->view || n.op->structural || n.op->leaf == Leaf::Constant)
     return 0;
   if (n.op->flops)
     return n.op->flops(n);
@@ -59,13 +59,13 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
       c.flops = std::max(c.flops, inside.flops);
       c.bytes = std::max(c.bytes, inside.bytes);
     }
-    double trips = n.op == &ops::scan ? double(ScanForm(n).trips) : 1;
+    double trips = n.op->structural == Structural::Scan ? double(ScanForm(n).trips) : 1;
     c.flops *= trips;
     c.bytes *= trips;
     return c;
   }
   c.flops = flopsOf(n);
-  if (n.op == &ops::fused)
+  if (n.op->structural == Structural::Fused)
     if (const Function *k = n.parent()->module->function(n.attrs.s("kernel")))
       for (auto &member : k->nodes)
         c.flops += flopsOf(*member);

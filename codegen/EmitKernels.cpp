@@ -49,7 +49,7 @@ KernelEmitter::KernelEmitter(const Module &m, int threads) : module(m), threads(
   llvm::StringMap<unsigned> symbols;
   for (const Function *f : calleesFirst(module))
     for (auto &n : f->nodes)
-      if (n->op == &ops::fused)
+      if (n->op->structural == Structural::Fused)
         add(*n, bodyOf, symbols);
 }
 

@@ -4,10 +4,10 @@
 #include "codegen/EmitTables.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
+#include "ir/Phase.h"
 #include "passes/memory/Liveness.h"
 #include "passes/train/Optimizer.h"
 #include "runtime/Hash.h"
-#include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -41,7 +41,11 @@ private:
   std::string scan(const Function &f, const Node &n) const;
   std::string cond(const Function &f, const Node &n) const;
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
-  llvm::Expected<std::string> collective(const Function &f, const Node &n, StringRef op, unsigned slot);
+  llvm::Expected<std::string> fused(const Function &f, const Node &n);
+  llvm::Expected<std::string> kernelCall(const Function &f, const Node &n);
+  llvm::Expected<std::string> assign(const Function &f, const Node &n) const;
+  llvm::Expected<std::string> wait(const Node &n);
+  llvm::Expected<std::string> collective(const Function &f, const Node &n, unsigned slot);
   void printGradients(llvm::raw_ostream &os);
   llvm::Expected<std::string> parts(const Function &f, const Node &n);
   std::string record() const;
@@ -103,88 +107,104 @@ llvm::Expected<std::string> ProgramEmitter::parts(const Function &f, const Node 
   return "parts + " + std::to_string(first);
 }
 
-llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n, StringRef op, unsigned slot) {
-  bool isGather = op == ops::all_gather.name;
-  bool isKnown = isGather || op == ops::all_reduce.name || op == ops::reduce_scatter.name;
-  if (!isKnown)
-    return errorAt(n.loc, "'" + op + "' cannot be started");
+llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n, unsigned slot) {
+  const OpDef *op = performed(n);
+  if (op->collective == Collective::None)
+    return errorAt(n.loc, "'" + StringRef(op->name) + "' cannot be started");
   auto list = parts(f, n);
   if (!list)
     return list.takeError();
-  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, ZCCRT_{4}", op, slot, *list, n.numOperands(),
+  std::string text = formatv("zccrt_{0}_start(A, {1}, {2}, {3}, ZCCRT_{4}", op->name, slot, *list, n.numOperands(),
                              elemName(n.operand(0)->type.elem).upper());
-  if (!isGather)
+  if (op->isReduction())
     text += n.attrs.i("mean", 1) ? ", 1" : ", 0";
   return text + ");";
+}
+
+llvm::Expected<std::string> ProgramEmitter::fused(const Function &f, const Node &n) {
+  auto pointer = [&](const Value *v) { return address(placeOf(f, const_cast<Value *>(v))); };
+  auto call = kernels.call(n, pointer);
+  if (!call)
+    return call.takeError();
+  return *call + ";";
+}
+
+llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const Node &n) {
+  auto call = KernelCall::make(f, n, info.options->threads);
+  if (!call)
+    return call.takeError();
+  if ((*call)->workspace() > (*call)->call.scratch_bytes)
+    return errorAt(n.loc, "the plan has no workspace for this operator");
+  unsigned number = calls.add(**call);
+  std::string moves;
+  for (auto [tensor, step] : (*call)->moving)
+    moves += formatv("tensors[{0}].offset = {1} + {2} * t; ", calls.firstTensor(number) + tensor, (*call)->tensors[tensor].offset,
+                     step);
+  return moves + "cpu_" + n.op->kernel + "(A, calls + " + std::to_string(number) + ");";
+}
+
+llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node &n) const {
+  Value *to = n.operand(0), *from = n.operand(1);
+  int64_t at = plannedOffset(f, to), source = plannedOffset(f, from);
+  auto s = storageOf(from);
+  if (!s || s->strides != denseStrides(s->dims))
+    return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
+  if (at == source)
+    return "";
+  return "memcpy(" + address(at) + ", " + address(source) + ", " + std::to_string(to->type.localBytes()) + ");";
+}
+
+llvm::Expected<std::string> ProgramEmitter::wait(const Node &n) {
+  const Node *started = n.operand(0)->def;
+  if (!started || !slotOf.count(started))
+    return errorAt(n.loc, "'%" + n.operand(0)->name + "' was not started here");
+  unsigned slot = slotOf.lookup(started);
+  if (++waited[started] == started->results.size())
+    slotTaken[slot] = false;
+  return "zccrt_wait(" + std::to_string(slot) + ");";
 }
 
 /// The C++ of one node; empty where nothing is to be done.
 llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const Node &n) {
   const OpDef *op = n.op;
-  if (op->view || op == &ops::constant || op == &ops::release || op == &ops::addend)
+  switch (op->structural) {
+  case Structural::Release:
+  case Structural::Addend:
     return "";
-  if (op == &ops::fused) {
-    auto pointer = [&](const Value *v) { return address(placeOf(f, const_cast<Value *>(v))); };
-    auto call = kernels.call(n, pointer);
-    if (!call)
-      return call.takeError();
-    return *call + ";";
-  }
-  if (op->kernel) {
-    auto call = KernelCall::make(f, n, info.options->threads);
-    if (!call)
-      return call.takeError();
-    if ((*call)->workspace() > (*call)->call.scratch_bytes)
-      return errorAt(n.loc, "the plan has no workspace for this operator");
-    unsigned number = calls.add(**call);
-    std::string moves;
-    for (auto [tensor, step] : (*call)->moving)
-      moves += formatv("tensors[{0}].offset = {1} + {2} * t; ", calls.firstTensor(number) + tensor,
-                       (*call)->tensors[tensor].offset, step);
-    return moves + "cpu_" + op->kernel + "(A, calls + " + std::to_string(number) + ");";
-  }
-  if (op == &ops::scan)
+  case Structural::Fused:
+    return fused(f, n);
+  case Structural::Scan:
     return scan(f, n);
-  if (op == &ops::cond)
+  case Structural::Cond:
     return cond(f, n);
-  if (op == &ops::assign) {
-    Value *to = n.operand(0), *from = n.operand(1);
-    int64_t at = plannedOffset(f, to), source = plannedOffset(f, from);
-    auto s = storageOf(from);
-    if (!s || s->strides != denseStrides(s->dims))
-      return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
-    if (at == source)
-      return "";
-    return "memcpy(" + address(at) + ", " + address(source) + ", " + std::to_string(to->type.localBytes()) + ");";
-  }
-  if (op == &ops::shard) {
+  case Structural::Assign:
+    return assign(f, n);
+  case Structural::Shard: {
     auto list = parts(f, n);
     if (!list)
       return list.takeError();
     return "zccrt_shard(A, " + *list + ", ZCCRT_" + elemName(n.result()->type.elem).upper() + ");";
   }
-  if (op == &ops::start) {
-    unsigned slot = takeSlot();
-    slotOf[&n] = slot;
-    return collective(f, n, n.attrs.s("op"), slot);
-  }
-  if (op == &ops::wait) {
-    const Node *started = n.operand(0)->def;
-    if (!started || !slotOf.count(started))
-      return errorAt(n.loc, "'%" + n.operand(0)->name + "' was not started here");
-    unsigned slot = slotOf.lookup(started);
-    if (++waited[started] == started->results.size())
-      slotTaken[slot] = false;
-    return "zccrt_wait(" + std::to_string(slot) + ");";
-  }
-  if (op == &ops::all_reduce || op == &ops::all_gather || op == &ops::reduce_scatter) {
+  case Structural::Start:
+    return collective(f, n, slotOf[&n] = takeSlot());
+  case Structural::Wait:
+    return wait(n);
+  case Structural::Collective: {
     unsigned slot = takeSlot();
     slotTaken[slot] = false;
-    auto text = collective(f, n, op->name, slot);
+    auto text = collective(f, n, slot);
     if (!text)
       return text.takeError();
     return *text + " zccrt_wait(" + std::to_string(slot) + ");";
   }
+  case Structural::SumRanks: // reduce-gradients makes collectives of them
+  case Structural::None:
+    break;
+  }
+  if (op->view || op->leaf == Leaf::Constant)
+    return "";
+  if (op->kernel)
+    return kernelCall(f, n);
   return errorAt(n.loc, "operator '" + StringRef(op->name) + "' is not lowered");
 }
 
@@ -234,43 +254,12 @@ static std::string symbolOf(const Function &body, const llvm::StringMap<bool> &t
 
 // ---- functions
 
-namespace {
-enum class Phase { Forward, Backward, Update };
-} // namespace
-
-/// Forward is what the results of the function need; an update is what only assignments and updates
-/// read.
-static llvm::DenseMap<const Node *, Phase> phasesOf(const Function &f) {
-  llvm::DenseMap<const Node *, Phase> phases;
-  llvm::SmallPtrSet<const Node *, 32> forward;
-  for (Value *v : f.results)
-    if (v->def)
-      forward.insert(v->def);
-  for (auto i = f.nodes.rbegin(); i != f.nodes.rend(); ++i) {
-    const Node *n = i->get();
-    if (forward.contains(n)) {
-      phases[n] = Phase::Forward;
-      for (Value *v : n->operands())
-        if (v && v->def)
-          forward.insert(v->def);
-      continue;
-    }
-    bool onlyUpdates = true;
-    for (auto &r : n->results)
-      for (const Value::Use &u : r->uses)
-        onlyUpdates &= u.node->op == &ops::assign;
-    phases[n] = onlyUpdates ? Phase::Update : Phase::Backward;
-  }
-  return phases;
-}
-
 llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   llvm::raw_string_ostream os(functions);
   if (f.isBody)
     os << "// body @" << f.name << "\nstatic void " << symbols.lookup(&f) << "(char *A, [[maybe_unused]] int64_t t) {\n";
   else
     os << "static void " << f.name << "(char *A) {\n";
-  auto phases = phasesOf(f);
   std::string section;
   llvm::Error all = llvm::Error::success(); // what has no kernel is told at once
   for (auto &n : f.nodes) {
@@ -279,12 +268,11 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
       all = llvm::joinErrors(std::move(all), text.takeError());
       continue;
     }
-    if (text->empty() && n->op != &ops::assign)
+    if (text->empty() && !assigns(*n))
       continue;
-    Phase phase = phases.lookup(n.get());
     std::string scope = n->loc ? n->loc->scope : "";
-    std::string head = phase == Phase::Update ? "update" : phase == Phase::Forward ? "forward" : "backward";
-    if (!scope.empty() && phase != Phase::Update)
+    std::string head = phaseName(n->phase).str();
+    if (!scope.empty() && n->phase != Phase::Update)
       head += ": " + scope;
     if (f.isBody)
       head = scope.empty() ? section : scope;
@@ -381,7 +369,7 @@ std::string ProgramEmitter::record() const {
 void ProgramEmitter::printGradients(llvm::raw_ostream &os) {
   os << "static const char *const gradients[] = {";
   for (auto &g : m.globals) {
-    bool isUpdated = llvm::any_of(g->uses, [](auto &u) { return u.node->op == &ops::assign && u.index == 0; });
+    bool isUpdated = llvm::any_of(g->uses, [](auto &u) { return assigns(*u.node) && u.index == 0; });
     if (!g->trained || !isUpdated)
       continue;
     os << quoted(g->onnxName.empty() ? g->name : g->onnxName) << ", ";

@@ -187,7 +187,7 @@ static llvm::Expected<Source> sourceOf(const Module &m, const ProgramInfo &info,
   Source s;
   s.bytes = g.init.bytes;
   if (g.init.file.empty()) {
-    weights.resize(llvm::alignTo(weights.size(), 64));
+    weights.resize(llvm::alignTo(weights.size(), kDataAlign));
     s.offset = weights.size();
     StringRef data = StringRef(m.constData).substr(g.init.offset, g.init.bytes);
     if (int64_t(data.size()) != g.init.bytes)

@@ -116,7 +116,7 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
 int64_t KernelCall::workspace() const { return kernel->workspace ? kernel->workspace(&call) : 0; }
 
 int64_t zcc::workspaceBytes(const Node &n, int threads) {
-  if (n.op == &ops::fused)
+  if (n.op->structural == Structural::Fused)
     return KernelEmitter::scratchBytes(n);
   if (!n.op->kernel)
     return 0;

@@ -87,7 +87,7 @@ void LoopEmitter::declareSums(const LoopPass &w, int64_t n) {
   for (const Node *x : w.sums) {
     std::string name = accumulator[x];
     std::string array = "alignas(64) " + computeType(x->result()->type.elem) + " " + name + "[" + num(n) + "]";
-    if (x->op == &ops::reduce_sum) {
+    if (x->op->reduction == Reduction::Sum) {
       out.line(array + " = {};");
       continue;
     }
@@ -101,7 +101,7 @@ void LoopEmitter::combineLanes(const LoopPass &w) {
     return;
   for (const Node *x : w.sums) {
     std::string name = accumulator[x];
-    if (x->op == &ops::reduce_sum && x->result()->type.elem != Elem::Bool)
+    if (x->op->reduction == Reduction::Sum && x->result()->type.elem != Elem::Bool)
       out.line("z_sum_lanes<" + num(p.lanes) + ">(" + name + ");");
     else
       out.line("for (int w = " + num(p.lanes / 2) + "; w; w >>= 1) for (int l = 0; l < w; ++l) " + name +

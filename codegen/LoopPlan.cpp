@@ -104,7 +104,7 @@ void Planner::findAccesses(ArrayRef<Dims> operandStrides) {
       if (v->kind == Value::Argument) {
         own = operandStrides[v->index];
         a.number = v->index;
-      } else if (v->def->op == &ops::iota) {
+      } else if (v->def->op->leaf == Leaf::Counter) {
         own.assign(v->type.ndim(), 0);
         own[v->def->attrs.i("axis")] = 1;
         a.kind = LoopAccess::Iota;
@@ -172,7 +172,7 @@ void Planner::visit(const Node &n, size_t pass, llvm::DenseSet<const Node *> &se
     return;
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     const Value *v = n.operand(i);
-    if (isKnown(v, pass) || (v->def && v->def->op == &ops::constant))
+    if (isKnown(v, pass) || isConstant(v))
       continue;
     unsigned result;
     if (auto a = p.accessOf.find({&n, i}); a != p.accessOf.end()) {
@@ -301,7 +301,7 @@ void Planner::columns() {
   constexpr int64_t kWidest = 512, kNarrowest = 16;
   int64_t strips = std::max<int64_t>(1, (2 * threads + others - 1) / others);
   p.stripWidth = std::min(last, std::clamp((last / strips + 15) / 16 * 16, kNarrowest, kWidest));
-  bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op == &ops::reduce_sum; });
+  bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op->reduction == Reduction::Sum; });
   if (hasSum && p.dims[p.reducedAxes.back()] >= 2 * kColumnBlock)
     p.rowBlock = kColumnBlock;
 }

@@ -62,9 +62,9 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
   for (auto &scope : llvm::reverse(scopes))
     if (auto f = scope.find(v); f != scope.end())
       return f->second;
-  if (v->kind == Value::Argument || v->def->op == &ops::iota)
+  if (v->kind == Value::Argument || v->def->op->leaf == Leaf::Counter)
     return load(p.accessOf.at({&user, operand}));
-  if (v->def->op == &ops::constant)
+  if (isConstant(v))
     return constant(*v, user);
   std::string x;
   if (auto b = buffers.find(v); b != buffers.end()) {
@@ -80,7 +80,7 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
 }
 
 std::string LoopEmitter::value(const Node &n) {
-  if (n.op == &ops::reshape)
+  if (n.op->reshapes)
     return scopes.back()[n.result()] = value(n.operand(0), n, 0);
   std::vector<std::string> operands;
   for (unsigned i = 0; i < n.numOperands(); ++i)

@@ -140,12 +140,12 @@ bool zcc::takesAngle(const Node &n) {
 std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear) {
   Elem to = n.result()->type.elem, from = n.operand(0)->type.elem;
   std::string type = computeType(to);
-  if (n.op == &ops::cast) {
+  if (n.op->converts()) {
     if (to == Elem::Bool)
       return "(" + operands[0] + " != 0)";
     return roundCode(to, "(" + type + ")(" + operands[0] + ")");
   }
-  if (n.op == &ops::bit_cast)
+  if (n.op->resultElem == ResultElem::ToOfEqualSize)
     return "__builtin_bit_cast(" + type + ", " + computeType(from) + "(" + operands[0] + "))";
   // Numbers take the operands' type: a comparison's result is a bool.
   Elem in = from;
@@ -164,22 +164,20 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands,
   for (unsigned i = 0; i < operands.size(); ++i)
     names.push_back({n.op->operands[i].name, operands[i]});
   std::string v = print(**s, names, computeType(in), isInteger(in));
-  // One of the operands, which are rounded, or its magnitude.
-  static const OpDef *const kExact[] = {&ops::max, &ops::min, &ops::neg, &ops::abs, &ops::relu, &ops::select, &ops::copy};
   // Narrow integers are promoted by C++ and wrap when they come back.
   if (isInteger(to))
     return "(" + type + ")" + v;
-  return llvm::is_contained(kExact, n.op) ? v : roundCode(to, v);
+  return n.op->exact ? v : roundCode(to, v);
 }
 
 std::string zcc::identityCode(const Node &n) {
   Elem e = n.result()->type.elem;
   std::string type = computeType(e);
-  if (n.op == &ops::reduce_sum)
+  if (n.op->reduction == Reduction::Sum)
     return type + "(0)";
-  if (n.op == &ops::reduce_prod)
+  if (n.op->reduction == Reduction::Product)
     return type + "(1)";
-  bool isMax = n.op == &ops::reduce_max;
+  bool isMax = n.op->reduction == Reduction::Max;
   if (isFloat(e))
     return type + (isMax ? "(-__builtin_inf())" : "(__builtin_inf())");
   if (e == Elem::Bool)
@@ -193,11 +191,19 @@ std::string zcc::identityCode(const Node &n) {
 }
 
 std::string zcc::combineCode(const Node &n, const std::string &a, const std::string &b) {
-  if (n.op == &ops::reduce_sum)
+  switch (n.op->reduction) {
+  case Reduction::Sum:
     return a + " + " + b;
-  if (n.op == &ops::reduce_prod)
+  case Reduction::Product:
     return a + " * " + b;
-  return (n.op == &ops::reduce_max ? "z_max(" : "z_min(") + a + ", " + b + ")";
+  case Reduction::Max:
+    return "z_max(" + a + ", " + b + ")";
+  case Reduction::Min:
+    return "z_min(" + a + ", " + b + ")";
+  case Reduction::None:
+    break;
+  }
+  llvm_unreachable("no reduction");
 }
 
 bool zcc::isDear(const OpDef &op) {

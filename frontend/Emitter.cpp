@@ -1,6 +1,7 @@
 // The folding builder of the importer.
 #include "frontend/Emitter.h"
 #include "ir/Control.h"
+#include "ir/Interpreter.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
@@ -130,12 +131,6 @@ Vals Emitter::emitAll(const OpDef &op, ArrayRef<Val> operands, Attrs attrs) {
   return r;
 }
 
-/// Whether all elements have the same bits.
-static bool isSplat(const Tensor &t) {
-  auto same = [](auto &v) { return llvm::all_of(v, [&](auto x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
-  return t.isFloat() ? same(t.f) : same(t.i);
-}
-
 Value *Emitter::materialize(const Val &v) {
   if (v.value)
     return bodies_.empty() ? v.value : inside(bodies_.back(), v.value);
@@ -147,20 +142,7 @@ Value *Emitter::materialize(const Val &v) {
   if (slot)
     return slot;
   alive_.push_back(v.known);
-  const Tensor &t = v.known->tensor();
-  constexpr int64_t kMostInline = 8; // elements of a constant node; larger ones are constants of the module
-  bool splat = t.count() > 0 && isSplat(t);
-  if (t.count() > kMostInline && !splat) {
-    std::string name = "const." + std::to_string(module.globals.size());
-    return slot = module.addConst(name, t.type, tensorToBytes(t));
-  }
-  Attrs a{{"elem", elemName(t.type.elem).str()}, {"dims", std::vector<int64_t>(t.type.dims.begin(), t.type.dims.end())}};
-  size_t n = splat ? 1 : t.count();
-  if (t.isFloat())
-    a.set("value", std::vector<double>(t.f.begin(), t.f.begin() + n));
-  else
-    a.set("value", std::vector<int64_t>(t.i.begin(), t.i.begin() + n));
-  return slot = Builder(current(), nullptr, loc).make(ops::constant, {}, std::move(a));
+  return slot = Builder(current(), nullptr, loc).constant(v.known->tensor());
 }
 
 // ---- bodies

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ir/Builder.h"
-#include "ir/Interpreter.h"
+#include "ir/Tensor.h"
 #include "llvm/ADT/DenseMap.h"
 
 namespace zcc {

@@ -145,18 +145,6 @@ static GraphValues valuesOf(const GraphImporter &g, const LossSpec &spec, const 
   return v;
 }
 
-/// Drops what no result needs. What writes a state stays.
-static void dropDead(Function &f) {
-  llvm::SmallPtrSet<Value *, 4> results(f.results.begin(), f.results.end());
-  for (Node *n = f.last(); n;) {
-    Node *before = n->prev();
-    bool isResult = llvm::any_of(n->results, [&](auto &r) { return results.contains(r.get()); });
-    if (n->op->isPure() && !n->hasUses() && !isResult)
-      n->erase();
-    n = before;
-  }
-}
-
 /// Bodies of nodes that went, and of loops that were unrolled in the end.
 static void dropUnusedBodies(Module &m) {
   for (bool again = true; again;) {
@@ -245,7 +233,7 @@ static llvm::Error addAlgorithm(const OnnxFile &file, const ImportOptions &optio
   GraphImporter g(file, options, parameters, module, *f, Mode::Training, problems, report);
   if (auto e = importAlgorithm(g, *file.training))
     return e;
-  dropDead(*f);
+  eraseDeadNodes(*f); // what no result needs
   report.remarks.push_back("the model's own training algorithm updates " + std::to_string(file.training->updates.size()) +
                            " initializers (--optimizer=NAME trains without it)");
   return llvm::Error::success();
@@ -308,7 +296,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     Function *f = module->addFunction(mode == Mode::Training ? "micro" : "eval");
     GraphImporter g(**file, options, **parameters, *module, *f, mode, problems, report);
     buildFunction(g, *spec, built);
-    dropDead(*f);
+    eraseDeadNodes(*f); // what no result needs
     if (mode == Mode::Eval)
       values = valuesOf(g, *spec, built.lossName);
   }

@@ -181,10 +181,9 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
     Value *from = v->def->numOperands() ? v->def->operand(0) : nullptr;
     // A column of a table says nothing about the others; labels shifted by one position are still
     // labels.
-    bool isMost = op == &ops::slice && 2 * v->type.count() > from->type.count();
-    bool moves = op == &ops::reshape || op == &ops::transpose || op == &ops::broadcast || op == &ops::cast || op == &ops::copy ||
-                 op == &ops::pad;
-    if (!moves && !isMost)
+    bool isPart = v->def->is(ops::slice) && 2 * v->type.count() <= from->type.count();
+    bool moves = op->view || op->converts() || op->isIdentity() || v->def->is(ops::pad);
+    if (!moves || isPart)
       return;
     v = from;
   }

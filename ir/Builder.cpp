@@ -2,6 +2,7 @@
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "ir/Scalar.h"
+#include "ir/Tensor.h"
 #include "llvm/Support/ErrorHandling.h"
 
 using namespace zcc;
@@ -9,7 +10,7 @@ using llvm::ArrayRef;
 using llvm::StringRef;
 
 llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs, StringRef name) {
-  if ((&op == &ops::addend || &op == &ops::shard) && !attrs.has("ranks"))
+  if ((op.structural == Structural::Addend || op.structural == Structural::Shard) && !attrs.has("ranks"))
     attrs.set("ranks", int64_t(fn.module->ranks));
   llvm::SmallVector<const Type *, 4> types;
   for (Value *v : operands)
@@ -19,6 +20,7 @@ llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> opera
     return results.takeError();
   Node *n = fn.insert(std::make_unique<Node>(&op, loc), before);
   n->attrs = std::move(attrs);
+  n->phase = phase;
   for (Value *v : operands)
     n->addOperand(v);
   for (Type &t : *results) {
@@ -54,6 +56,24 @@ Value *Builder::splat(double v, Type t) {
 
 Value *Builder::ints(ArrayRef<int64_t> v) {
   return make(ops::constant, {}, {{"value", v.vec()}, {"elem", "i64"}, {"dims", std::vector{int64_t(v.size())}}});
+}
+
+Value *Builder::constant(const Tensor &t, StringRef name) {
+  bool splat = t.count() > 0 && isSplat(t);
+  if (!splat && t.count() > kMostInline) {
+    std::string of = name.empty() ? "const." + std::to_string(fn.module->globals.size()) : name.str();
+    GlobalValue *g = fn.module->addConst(of, t.type, tensorToBytes(t));
+    if (!g->loc)
+      g->loc = loc;
+    return g;
+  }
+  size_t n = splat ? 1 : t.count();
+  Attrs a = {{"elem", elemName(t.type.elem).str()}, {"dims", ArrayRef<int64_t>(t.type.dims).vec()}};
+  if (t.isFloat())
+    a.set("value", std::vector<double>(t.f.begin(), t.f.begin() + n));
+  else
+    a.set("value", std::vector<int64_t>(t.i.begin(), t.i.begin() + n));
+  return make(ops::constant, {}, std::move(a), name);
 }
 
 // ---- shapes
@@ -166,7 +186,7 @@ Item ExprBuilder::name(const Scalar &s) {
       continue;
     // A scalar constant is a number, so that what it makes trivial is not built.
     const Node *def = v->def;
-    if (def && def->op == &ops::constant && v->type.isScalar() && isFloat(v->type.elem))
+    if (isConstant(v) && v->type.isScalar() && isFloat(v->type.elem))
       return {nullptr, def->attrs.floats("value")[0]};
     return {v};
   }

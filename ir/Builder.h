@@ -12,8 +12,12 @@ public:
   Function &fn;
   Node *before = nullptr;
   Loc loc;
+  Phase phase; ///< of the node it is made for, else of the function's last one
 
-  Builder(Function &f, Node *b, Loc l) : fn(f), before(b), loc(std::move(l)) {}
+  Builder(Function &f, Node *b, Loc l)
+      : fn(f), before(b), loc(std::move(l)), phase(b          ? b->phase
+                                                   : f.last() ? f.last()->phase
+                                                              : Phase::Forward) {}
 
   /// An `addend` or `shard` is one of as many as the module has ranks unless the attribute says otherwise.
   llvm::Expected<Node *> tryMake(const OpDef &op, llvm::ArrayRef<Value *> operands, Attrs attrs = {}, llvm::StringRef name = "");
@@ -23,9 +27,10 @@ public:
   }
 
   // The constants and shapes that rules need; each returns its input where nothing would change.
-  Value *scalar(double v, Elem e);        ///< constant node, f32[] (splat)
-  Value *splat(double v, Type t);         ///< constant node of a type
-  Value *ints(llvm::ArrayRef<int64_t> v); ///< constant node i64[n]
+  Value *scalar(double v, Elem e);                             ///< constant node, f32[] (splat)
+  Value *splat(double v, Type t);                              ///< constant node of a type
+  Value *ints(llvm::ArrayRef<int64_t> v);                      ///< constant node i64[n]
+  Value *constant(const Tensor &t, llvm::StringRef name = ""); ///< a constant node, or data of the module if it is large
   Value *reshape(Value *v, llvm::ArrayRef<int64_t> dims);
   Value *transpose(Value *v, llvm::ArrayRef<int64_t> perm);
   Value *swapLast(Value *v);                             ///< the last two axes

@@ -1,6 +1,8 @@
 // Types of scan and cond by their bodies, copies of bodies, and who names whom.
 #include "ir/Control.h"
 #include "ir/Op.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 using namespace zcc;
@@ -27,6 +29,7 @@ void zcc::copyNodes(llvm::ArrayRef<Node *> nodes, Function &to, llvm::DenseMap<c
   for (const Node *n : nodes) {
     Node *c = to.insert(std::make_unique<Node>(n->op, n->loc));
     c->attrs = n->attrs;
+    c->phase = n->phase;
     for (Value *v : n->operands()) {
       auto known = map.find(v);
       c->addOperand(known == map.end() ? v : known->second);
@@ -38,6 +41,28 @@ void zcc::copyNodes(llvm::ArrayRef<Node *> nodes, Function &to, llvm::DenseMap<c
       map[r.get()] = c->results.back().get();
     }
   }
+}
+
+bool zcc::eraseDeadNodes(Function &f, const Node *last) {
+  llvm::SmallPtrSet<const Value *, 8> results(f.results.begin(), f.results.end());
+  llvm::SetVector<Node *> work;
+  for (Node *n = last ? last->next() : f.first(); n; n = n->next())
+    work.insert(n);
+  llvm::DenseSet<const Node *> mayGo(work.begin(), work.end());
+  bool changed = false;
+  while (!work.empty()) {
+    Node *n = work.pop_back_val();
+    bool isResult = llvm::any_of(n->results, [&](auto &r) { return results.contains(r.get()); });
+    if (!n->op->isPure() || n->hasUses() || isResult)
+      continue;
+    for (Value *v : n->operands())
+      if (v && v->def && mayGo.contains(v->def))
+        work.insert(v->def);
+    mayGo.erase(n);
+    n->erase();
+    changed = true;
+  }
+  return changed;
 }
 
 // ---- types
@@ -137,7 +162,7 @@ llvm::Expected<Types> zcc::typesByBodies(const OpDef &op, Operands operands, con
   for (const Type *t : operands)
     if (!t)
       return error("no operand may be left out");
-  if (&op == &ops::scan)
+  if (op.structural == Structural::Scan)
     return scanTypes(operands, attrs, m);
   if (operands.empty())
     return error("the condition is missing");

@@ -19,6 +19,10 @@ namespace zcc {
 /// Appends copies of these nodes to `to`. What `map` does not have stays as it is; it gains their results.
 void copyNodes(llvm::ArrayRef<Node *> nodes, Function &to, llvm::DenseMap<const Value *, Value *> &map);
 
+/// Erases pure nodes that nobody reads, of those behind `last` (of all if null), whatever order they stand in. Returns whether
+/// there were any.
+bool eraseDeadNodes(Function &f, const Node *last = nullptr);
+
 /// Whether attributes of the record (of kind "body") name bodies.
 bool callsBodies(const OpDef &op);
 /// The bodies that a node names, in the order of its record; nullptr for one that is not there.

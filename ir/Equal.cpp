@@ -1,5 +1,6 @@
 // Whether two modules say the same: found in the time of one walk, without printing either.
 #include "ir/Equal.h"
+#include "ir/Op.h"
 #include "llvm/ADT/bit.h"
 
 using namespace zcc;
@@ -40,7 +41,7 @@ static bool isDefinedAlike(const std::unique_ptr<Value> &a, const std::unique_pt
 }
 
 static bool equal(const Node &a, const Node &b) {
-  return a.op == b.op && llvm::equal(a.operands(), b.operands(), isNamedAlike) &&
+  return a.op == b.op && (a.op->leaf || a.phase == b.phase) && llvm::equal(a.operands(), b.operands(), isNamedAlike) &&
          llvm::equal(a.results, b.results, isDefinedAlike) && equal(a.attrs, b.attrs);
 }
 

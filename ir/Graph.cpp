@@ -1,11 +1,12 @@
 // Attributes, values with their uses, nodes, functions, and modules with their clones.
 #include "ir/Graph.h"
-#include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "ir/Steps.h"
+#include "ir/Tensor.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallString.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/xxhash.h"
@@ -324,7 +325,7 @@ GlobalValue *Module::addConst(StringRef n, Type t, StringRef bytes) {
   }
   Init i;
   i.kind = Init::File;
-  constData.resize((constData.size() + 63) / 64 * 64); // aligned, so that it can be mapped
+  constData.resize(llvm::alignTo(constData.size(), kDataAlign));
   i.offset = constData.size();
   i.bytes = bytes.size();
   constData += bytes;
@@ -427,6 +428,7 @@ static std::unique_ptr<Value> copyOf(const Value &v) {
 static void copyNode(const Node &n, Function &to, llvm::DenseMap<const Value *, Value *> &map) {
   Node *c = to.insert(std::make_unique<Node>(n.op, n.loc));
   c->attrs = n.attrs;
+  c->phase = n.phase;
   for (const Value *v : n.operands())
     c->addOperand(map.lookup(v));
   c->results.reserve(n.results.size());

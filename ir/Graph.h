@@ -106,10 +106,16 @@ public:
 
 // ---- nodes
 
+/// What part of a step a node belongs to. The importer's are of the forward; `differentiate` and `append-optimizer` say so of
+/// what they add, and what is built in front of a node is of that node's (ir/Builder.h). Means nothing in kernels and bodies,
+/// which are of their callers'.
+enum class Phase { Forward, Backward, Update };
+
 class Node {
 public:
   const OpDef *op;
   Attrs attrs;
+  Phase phase = Phase::Forward;
   Loc loc;
   std::vector<std::unique_ptr<Value>> results;
 
@@ -117,6 +123,8 @@ public:
   ~Node();
   Node(const Node &) = delete;
 
+  /// For rules that are about one operator. What several ask is a column of the record (ir/Op.h).
+  bool is(const OpDef &o) const { return op == &o; }
   Function *parent() const { return parent_; }
   unsigned numOperands() const { return operands_.size(); }
   /// An optional operand that is left out is nullptr.
@@ -186,6 +194,9 @@ public:
 private:
   llvm::StringMap<unsigned> names_;
 };
+
+/// Bytes that constant data in a file is aligned to, so that it can be mapped.
+constexpr int64_t kDataAlign = 64;
 
 /// Facts that passes establish; printed in the module's head, so a dump obeys the same contracts.
 enum class Property : uint32_t {

@@ -105,11 +105,11 @@ static void evalCast(const Tensor &x, Tensor &y) {
 }
 
 static llvm::Error evalElementwise(Node &n, ArrayRef<const Tensor *> in, Tensor &out) {
-  if (n.op == &ops::cast) {
+  if (n.op->converts()) {
     evalCast(*in[0], out);
     return llvm::Error::success();
   }
-  if (n.op == &ops::bit_cast) {
+  if (n.op->resultElem == ResultElem::ToOfEqualSize) {
     out = tensorFromBytes(out.type, tensorToBytes(*in[0]));
     return llvm::Error::success();
   }
@@ -204,6 +204,7 @@ private:
   llvm::Expected<Tensor> initial(const GlobalValue &g);
   llvm::Expected<Tensors> call(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> started(Node &n, ArrayRef<const Tensor *> in);
+  llvm::Expected<Tensors> fused(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> scan(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> cond(Node &n, ArrayRef<const Tensor *> in);
   llvm::Error execute(Node &n);
@@ -279,7 +280,7 @@ llvm::Expected<const Tensor *> Run::value(Value *v) {
 
 /// What `start` starts happens at once.
 llvm::Expected<Tensors> Run::started(Node &n, ArrayRef<const Tensor *> in) {
-  Node body(findOp(n.attrs.s("op")), n.loc);
+  Node body(performed(n), n.loc);
   body.attrs = n.attrs;
   for (auto &r : n.results) {
     Type t = r->type;
@@ -335,18 +336,31 @@ llvm::Expected<Tensors> Run::cond(Node &n, ArrayRef<const Tensor *> in) {
 }
 
 llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
-  if (n.op == &ops::scan)
+  switch (n.op->structural) {
+  case Structural::Scan:
     return scan(n, in);
-  if (n.op == &ops::cond)
+  case Structural::Cond:
     return cond(n, in);
-  if (n.op == &ops::start)
+  case Structural::Start:
     return started(n, in);
-  if (n.op == &ops::wait)
+  case Structural::Fused:
+    return fused(n, in);
+  case Structural::Wait:
     return Tensors{*in[0]};
-  if (n.op == &ops::release)
+  case Structural::Release:
     return Tensors{};
-  if (n.op != &ops::fused)
+  case Structural::Assign: // execute()
+  case Structural::None:
+  case Structural::Addend:
+  case Structural::Shard:
+  case Structural::SumRanks:
+  case Structural::Collective:
     return evalNode(n, in, compute);
+  }
+  llvm_unreachable("a structural operator without a rule");
+}
+
+llvm::Expected<Tensors> Run::fused(Node &n, ArrayRef<const Tensor *> in) {
   Function *kernel = f.module->function(n.attrs.s("kernel"));
   if (!kernel)
     return errorAt(n.loc, llvm::Twine("there is no kernel '@") + n.attrs.s("kernel") + "'");
@@ -357,7 +371,7 @@ llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
 }
 
 llvm::Error Run::execute(Node &n) {
-  if (n.op == &ops::assign) {
+  if (assigns(n)) {
     auto from = value(n.operand(1));
     if (!from)
       return from.takeError();

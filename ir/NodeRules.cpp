@@ -48,7 +48,7 @@ bool zcc::isDefault(const AttrDef &d, const Attr &a) {
   return llvm::all_of(std::get<std::vector<double>>(a), same);
 }
 
-static bool fits(AttrKind kind, const Attr &a) {
+bool zcc::fits(AttrKind kind, const Attr &a) {
   bool isInt = std::holds_alternative<int64_t>(a);
   bool isInts = std::holds_alternative<std::vector<int64_t>>(a);
   switch (kind) {
@@ -100,11 +100,9 @@ std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
   return "";
 }
 
-static bool canStart(const OpDef *op) { return op && (op->collective != Collective::None || op == &ops::copy); }
-
 std::string zcc::checkForm(const Node &n) {
   const OpDef *op = performed(n);
-  if (n.op == &ops::start && !canStart(op))
+  if (n.op->structural == Structural::Start && !(op && op->startable))
     return "[V1] 'start' needs a collective or 'copy', not '" + n.attrs.s("op") + "'";
   unsigned defs = op->numOperandDefs(), size = n.numOperands();
   bool variadic = defs && (op->operands[defs - 1].flags & OperandDef::Variadic);
@@ -122,15 +120,10 @@ std::string zcc::checkForm(const Node &n) {
 
 // ---- placement
 
-static bool sumsOverRanks(const OpDef &op) { return op.isReduction() || &op == &ops::sum_ranks; }
-
-/// Moves bytes without looking at them: takes any shard in any space.
-static bool moves(const OpDef &op) { return llvm::is_contained({&ops::copy, &ops::wait, &ops::release, &ops::assign}, &op); }
-
 /// Whether an addend may be operand `i`: the result is then the addend of what the operator does to
 /// the sum.
 static bool isLinearIn(const Node &n, unsigned i) {
-  if (n.op == &ops::fused) // whose body is checked
+  if (n.op->structural == Structural::Fused) // whose body is checked
     return true;
   for (unsigned k = 0; n.op->bilinear && k < n.numOperands(); ++k)
     if (k != i && n.operand(k)->type.isAddend())
@@ -140,12 +133,12 @@ static bool isLinearIn(const Node &n, unsigned i) {
 
 static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
-  if (sumsOverRanks(op) || moves(op))
+  if (op.sumsRanks() || op.moves)
     return "";
   if (!isLinearIn(n, i))
     return "is an addend (" + t.str() + "); sum it over the ranks first";
   // Sums of an addend and a whole tensor would add the latter once a rank.
-  for (unsigned k = 0; k < n.numOperands() && !op.bilinear && n.op != &ops::fused; ++k)
+  for (unsigned k = 0; k < n.numOperands() && !op.bilinear && op.structural != Structural::Fused; ++k)
     if (op.isLinearIn(k) && n.operand(k)->type.addends != t.addends)
       return "is an addend (" + t.str() + "), operand '" + operandName(op, k) + "' is not";
   return "";
@@ -154,7 +147,7 @@ static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
 static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
   // The whole sum of a shard is an addend.
-  if (moves(op) || op.collective == Collective::Gather || llvm::is_contained({&ops::fused, &ops::reduce_sum}, &op))
+  if (op.moves || op.collective == Collective::Gather || op.structural == Structural::Fused || op.reduction == Reduction::Sum)
     return "";
   if (!op.isElementwise())
     return "is partitioned (" + t.str() + "); it must be gathered first";
@@ -174,15 +167,15 @@ std::string zcc::checkPlacement(const Node &n) {
       continue;
     const Type &t = n.operand(i)->type;
     std::string broken;
-    if (sumsOverRanks(*op) && !t.isAddend() && n.parent()->module->ranks > 1)
+    if (op->sumsRanks() && !t.isAddend() && n.parent()->module->ranks > 1)
       broken = "is no addend (" + t.str() + "): every rank would add the whole";
-    if (t.isFuture && n.op != &ops::wait)
+    if (t.isFuture && n.op->structural != Structural::Wait)
       broken = "is started (" + t.str() + "); wait for it first";
     else if (t.isAddend() && !t.isFuture)
       broken = checkAddends(n, *op, i);
     else if (t.isPartitioned() && !t.isFuture)
       broken = checkShards(n, *op, i);
-    if (broken.empty() && t.space != Space::Device && !moves(*op))
+    if (broken.empty() && t.space != Space::Device && !op->moves)
       broken = "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
     if (!broken.empty())
       return "[V2] operand '" + operandName(*op, i) + "' of '" + op->name + "' " + broken;
@@ -224,7 +217,7 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
 }
 
 llvm::Expected<Types> zcc::expectedTypes(const Node &n, const Module &m) {
-  if (n.op == &ops::fused)
+  if (n.op->structural == Structural::Fused)
     return kernelTypes(n, m);
   llvm::SmallVector<const Type *> operands;
   for (const Value *v : n.operands())

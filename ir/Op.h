@@ -1,14 +1,14 @@
 // One operator = one record. Ops.def is the closed list; the records are in ops/FAMILY.cpp.
 #pragma once
 
-#include "ir/Graph.h"
+#include "ir/View.h"
 #include <array>
 #include <functional>
 
 namespace zcc {
 
 class Builder;
-struct Tensor; // ir/Interpreter.h
+struct Tensor; // ir/Tensor.h
 struct Scalar; // ir/Scalar.h
 
 /// An operand's name and what it may be.
@@ -37,6 +37,41 @@ enum class ResultElem {
   ToOfEqualSize ///< attribute "to", which takes as many bytes
 };
 
+/// How the elements of a reduction come together.
+struct Reduction {
+  enum Kind { None, Sum, Product, Max, Min };
+};
+
+/// What has no operands and is computed where it is read.
+struct Leaf {
+  enum Kind { None, Constant, Counter };
+};
+
+/// What neither a kernel nor a view does: the emitter, the interpreter and the passes that schedule know each of these.
+struct Structural {
+  enum Kind { None, Assign, Start, Wait, Release, Fused, Scan, Cond, Addend, Shard, SumRanks, Collective };
+};
+
+/// Where the rows of a batch, an axis of an operand, are in the result (passes/train/BatchRows.h).
+struct Rows {
+  enum Kind {
+    Mixed,    ///< nowhere: each element may depend on several
+    Aligned,  ///< in the axis aligned with the operands' at the end, as numpy broadcasts; elementwise operators
+    InOrder,  ///< where they are in the operand, elements being in its order
+    Reduced,  ///< in their axis, unless that is one of `axes`; reductions
+    Product,  ///< as a matrix product's axes
+    Lookup,   ///< of a table or of indices along `axis`
+    ByTuples, ///< of a table or of index tuples; with attribute `batch` as PerSample
+    ToTuples, ///< of what is written to index tuples
+    Permuted, ///< where `perm` takes their axis
+    Sliced,   ///< in their axis, if `steps` takes the whole of it
+    Padded,   ///< in their axis, if nothing is before and behind it
+    Others,   ///< in their axis, unless that is `axis`
+    Leading,  ///< in their axis, if that is before `axis`
+    PerSample ///< in the first axis, as in the operands
+  };
+};
+
 /// What an operator does between ranks.
 enum class Collective { None, Gather, Reduce };
 
@@ -56,6 +91,8 @@ using ExpandFn = llvm::SmallVector<Value *, 2> (*)(Builder &, Node &);
 using EvalFn = llvm::Error (*)(Node &, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out);
 /// Floating-point operations of one execution.
 using FlopsFn = double (*)(const Node &);
+/// How a view's result lies, its operand lying as `in`; nullopt: no strides express it.
+using ViewFn = std::optional<View> (*)(const Node &, const View &in);
 
 struct OpDef {
   const char *name = nullptr;    ///< mnemonic in .zir
@@ -70,14 +107,14 @@ struct OpDef {
   /// Exactly one way to compute it:
   const char *scalar = nullptr; ///< expression over the operands' names (ir/Scalar.h); elementwise with numpy's broadcast
   ExpandFn expand = nullptr;    ///< a body of primitives
-  bool view = false;            ///< only strides change (ir/View.h says how)
-  bool reduction = false;       ///< reduce_*: generated loops
-  bool leaf = false;            ///< constant, iota: computed where it is read
+  ViewFn view = nullptr;        ///< only strides change
+  Reduction::Kind reduction = Reduction::None; ///< generated loops
+  Leaf::Kind leaf = Leaf::None;
   const char *kernel = nullptr; ///< a library kernel: its name in the runtime's table (zccrt_cpu_kernels)
   /// Which operands a kernel takes as strided views, a letter each: 'm' a matrix with one of its last two axes contiguous,
   /// 'r' rows with the last axis contiguous, '-' dense (also when the string is short).
   const char *strided = nullptr;
-  bool structural = false; ///< start, wait, release, assign...: the emitter knows it
+  Structural::Kind structural = Structural::None;
 
   /// Exactly one of:
   const char *grad = nullptr; ///< one scalar expression per operand, separated by ';', over operands, `y` and `dy`; "0": none
@@ -100,11 +137,24 @@ struct OpDef {
   bool ordered = false;       ///< collectives, start and wait: neither dropped nor reordered against each other
   bool random = false;        ///< draws from Philox
   Precision precision = Precision::Follow;
-  FlopsFn flops = nullptr; ///< default: one per element of the result
+  bool reshapes = false;  ///< a view of the same elements in the same row-major order
+  bool moves = false;     ///< bytes, whatever they mean: takes any shard and addend, in any space
+  bool exact = false;     ///< each element is one of the operands', or its magnitude: nothing is to be rounded
+  bool cheap = false;     ///< costs as much as a load: computed again rather than stored
+  bool startable = false; ///< `start` may begin it
+  bool staysWide = false; ///< a sum or a loss: its f32 result is not rounded
+  Rows::Kind rows = Rows::Mixed;
+  uint32_t rowOperands = kAllOperands; ///< of PerSample: operands that may have rows
+  uint32_t sameOperands = 0;           ///< of PerSample: operands that may be the same for all samples
+  FlopsFn flops = nullptr;             ///< default: one per element of the result
 
   bool isElementwise() const { return scalar != nullptr; }
   bool isLinearIn(unsigned i) const { return linear == kAllOperands || (i < 32 && linear >> i & 1); }
   bool isReduction() const { return collective == Collective::Reduce; } ///< over ranks
+  bool sumsRanks() const { return isReduction() || structural == Structural::SumRanks; }
+  bool converts() const { return resultElem == ResultElem::To; } ///< numbers to another element
+  /// Whether the result's elements are the operand's, in place and value.
+  bool isIdentity() const { return scalar && llvm::StringRef(scalar) == "x" && resultElem == ResultElem::Operands; }
   bool isPure() const { return !writes && !ordered; }
   unsigned numOperandDefs() const;
 };
@@ -113,12 +163,23 @@ struct OpDef {
 consteval OpDef defineOp(OpDef d) {
   if (!d.name || !d.summary)
     throw "an operator needs a name and a summary";
-  if ((d.scalar != nullptr) + (d.expand != nullptr) + d.view + d.reduction + d.leaf + (d.kernel != nullptr) + d.structural != 1)
+  int ways = (d.scalar != nullptr) + (d.expand != nullptr) + (d.view != nullptr) + (d.reduction != Reduction::None) +
+             (d.leaf != Leaf::None) + (d.kernel != nullptr) + (d.structural != Structural::None);
+  if (ways != 1)
     throw "exactly one of scalar, expand, view, reduction, leaf, kernel, structural";
   if ((d.grad != nullptr) + (d.gradFn != nullptr) + (d.noGrad != nullptr) != 1)
     throw "exactly one of grad, gradFn, noGrad";
   if (!d.scalar && !d.infer)
     throw "infer is required unless scalar";
+  if ((d.collective != Collective::None) != (d.structural == Structural::Collective))
+    throw "a collective says what it does between ranks";
+  if (d.reshapes && !d.view)
+    throw "only a view reshapes";
+  if (d.scalar && d.rows == Rows::Mixed)
+    d.rows = Rows::Aligned;
+  if (d.reduction)
+    d.rows = Rows::Reduced;
+  d.staysWide |= d.reduction != Reduction::None;
   return d;
 }
 
@@ -133,6 +194,8 @@ llvm::ArrayRef<const OpDef *> allOps();
 const OpDef *findOp(llvm::StringRef name);
 /// What a node performs: the operator that a `start` begins (nullptr if there is none of that name), else its own.
 const OpDef *performed(const Node &n);
+inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
+inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
 /// Whether a node is a collective or starts one.
 inline bool movesBetweenRanks(const Node &n) {
   const OpDef *op = performed(n);

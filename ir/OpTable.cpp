@@ -18,7 +18,7 @@ static const OpDef *const kOps[] = {
 
 llvm::ArrayRef<const OpDef *> zcc::allOps() { return kOps; }
 
-const OpDef *zcc::performed(const Node &n) { return n.op == &ops::start ? findOp(n.attrs.s("op")) : n.op; }
+const OpDef *zcc::performed(const Node &n) { return n.op->structural == Structural::Start ? findOp(n.attrs.s("op")) : n.op; }
 
 StringRef zcc::kindName(AttrKind k) {
   constexpr StringRef kNames[] = {"int", "float", "str", "ints", "floats", "body"};

@@ -1,7 +1,8 @@
 // Params, states and constants, and how they get their first values.
-#include "ir/Interpreter.h"
 #include "ir/Parser.h"
+#include "ir/Tensor.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -86,7 +87,7 @@ void Parser::encoding(Init &i) {
 void Parser::embed(StringRef bytes, Init &i) {
   i.kind = Init::File;
   std::string &data = m->constData;
-  data.resize((data.size() + 63) / 64 * 64);
+  data.resize(llvm::alignTo(data.size(), kDataAlign));
   i.offset = data.size();
   i.bytes = bytes.size();
   data += bytes;

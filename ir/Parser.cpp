@@ -2,6 +2,7 @@
 // is.
 #include "ir/Parser.h"
 #include "ir/Op.h"
+#include "ir/Phase.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"
@@ -61,8 +62,11 @@ bool Parser::item() {
     m->folder = inFolder(t.str);
     return true;
   }
-  if (consume("attrs"))
+  if (tok.is("attrs")) {
+    advance();
+    positions[nullptr] = tok.begin(); // of the module itself
     return attrs(m->attrs);
+  }
   if (consume("data"))
     return data();
   if (tok.is("param") || tok.is("state") || tok.is("const"))
@@ -152,6 +156,7 @@ bool Parser::function() {
   fn->isBody = isBody;
   positions[fn] = name.begin();
   locals.clear();
+  phases.clear();
   if (!expect("("))
     return false;
   while (!consume(")"))
@@ -163,7 +168,11 @@ bool Parser::function() {
   while (!tok.is("return"))
     if (!node())
       return false;
-  return returns(types) && expect("}");
+  if (!returns(types) || !expect("}"))
+    return false;
+  for (auto &[n, phase] : usualPhases(*fn))
+    const_cast<Node *>(n)->phase = phases.contains(n) ? phases.lookup(n) : phase;
+  return true;
 }
 
 /// -> (f32[], "logits" : f32[2x10])
@@ -243,11 +252,11 @@ bool Parser::node() {
   }
   Node *n = fn->insert(std::make_unique<Node>(op, here(opTok)));
   positions[n] = opTok.begin();
-  if (op == &ops::start && tok.kind == Token::Word && tok.text != "_") {
+  if (op->structural == Structural::Start && tok.kind == Token::Word && tok.text != "_") {
     n->attrs.set("op", tok.str);
     advance();
   }
-  if (op == &ops::fused && tok.kind == Token::Symbol) {
+  if (op->structural == Structural::Fused && tok.kind == Token::Symbol) {
     n->attrs.set("kernel", tok.str);
     advance();
   }
@@ -289,6 +298,14 @@ bool Parser::nodeAttrs(Node &n) {
     if (n.attrs.has(name.str))
       return fail(name.range(), "attribute '" + name.str + "' is given twice");
     const AttrDef *d = attrDef(n, name.str);
+    if (isNote && name.str == "phase") {
+      auto *text = std::get_if<std::string>(&v);
+      auto phase = text ? phaseFromName(*text) : std::nullopt;
+      if (!phase)
+        return fail(name.range(), "a phase is \"forward\", \"backward\" or \"update\"");
+      phases[&n] = *phase;
+      continue;
+    }
     if (isNote && d)
       return fail(name.range(), "'" + name.str + "' is an attribute of '" + n.op->name + "' and takes no '!'");
     if (!isNote && !d) {

@@ -11,6 +11,7 @@ class Parser : Reader {
   std::unique_ptr<Module> m = std::make_unique<Module>();
   llvm::StringMap<Value *> locals;
   Function *fn = nullptr;
+  llvm::DenseMap<const Node *, Phase> phases;           ///< that the function's text names
   llvm::DenseMap<const void *, const char *> positions; ///< of nodes, globals and functions
   std::string folder;
 

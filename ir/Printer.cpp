@@ -1,21 +1,22 @@
 // Prints modules, functions and nodes as .zir.
 #include "ir/Control.h"
-#include "ir/Interpreter.h"
 #include "ir/Lexer.h"
 #include "ir/Op.h"
+#include "ir/Phase.h"
+#include "ir/Tensor.h"
 #include "ir/Text.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/Path.h"
 
 using namespace zcc;
 using llvm::StringRef;
 
 /// Constants up to this size are readable in the text.
-static constexpr int64_t kMostListed = 8;
 
 llvm::ArrayRef<const char *> zcc::propertyNames() {
   static const char *const names[] = {"differentiated", "optimized", "partitioned", "gathered",
@@ -55,8 +56,8 @@ private:
   void init(const GlobalValue &g);
   bool list(const GlobalValue &g, StringRef bytes);
   void function(const Function &f);
-  void node(const Node &n);
-  void nodeAttrs(const Node &n);
+  void node(const Node &n, bool saysPhase);
+  void nodeAttrs(const Node &n, bool saysPhase);
   void attrs(const Attrs &a);
   void loc(const Loc &l);
 };
@@ -247,7 +248,7 @@ void Printer::init(const GlobalValue &g) {
 
 /// Prints the elements, if they are few and read back as the same bytes.
 bool Printer::list(const GlobalValue &g, StringRef bytes) {
-  if (g.type.count() > kMostListed || int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
+  if (g.type.count() > kMostInline || int64_t(bytes.size()) != g.type.count() * elemBytes(g.type.elem))
     return false;
   Tensor t = tensorFromBytes(g.type, bytes);
   if (tensorToBytes(t) != bytes)
@@ -287,8 +288,9 @@ void Printer::function(const Function &f) {
     os << f.results[i]->type;
   }
   os << ") {\n";
+  auto usual = usualPhases(f);
   for (auto &n : f.nodes)
-    node(*n);
+    node(*n, f.isEntry() && !n->op->leaf && n->phase != usual.lookup(n.get()));
   os << "    return";
   for (unsigned i = 0; i < f.results.size(); ++i) {
     os << (i ? ", " : " ");
@@ -297,7 +299,7 @@ void Printer::function(const Function &f) {
   os << "\n  }\n";
 }
 
-void Printer::node(const Node &n) {
+void Printer::node(const Node &n, bool saysPhase) {
   os << "    ";
   llvm::ListSeparator sep, comma, types;
   for (auto &r : n.results) {
@@ -305,9 +307,9 @@ void Printer::node(const Node &n) {
     value(r.get());
   }
   os << (n.results.empty() ? "" : " = ") << n.op->name;
-  if (n.op == &ops::start)
+  if (n.op->structural == Structural::Start)
     os << ' ' << n.attrs.s("op");
-  if (n.op == &ops::fused) {
+  if (n.op->structural == Structural::Fused) {
     os << " @";
     printName(os, n.attrs.s("kernel"));
   }
@@ -321,21 +323,25 @@ void Printer::node(const Node &n) {
     else
       os << '_';
   }
-  nodeAttrs(n);
+  nodeAttrs(n, saysPhase);
   for (unsigned i = 0; i < n.results.size(); ++i)
     os << (i ? ", " : " : ") << n.result(i)->type;
   loc(n.loc);
   os << '\n';
 }
 
-void Printer::nodeAttrs(const Node &n) {
+void Printer::nodeAttrs(const Node &n, bool saysPhase) {
   llvm::ListSeparator sep;
-  bool any = false;
+  bool any = saysPhase;
+  if (saysPhase)
+    os << " {" << sep << "!phase = \"" << phaseName(n.phase) << '"';
+  Structural::Kind kind = n.op->structural;
+  StringRef beforeOperands = kind == Structural::Start ? "op" : kind == Structural::Fused ? "kernel" : "";
   for (auto &[name, a] : n.attrs) {
     const AttrDef *d = attrDef(n, name);
     if (d && isDefault(*d, a))
       continue;
-    if ((n.op == &ops::start && name == "op") || (n.op == &ops::fused && name == "kernel"))
+    if (name == beforeOperands)
       continue;
     os << (any ? "" : " {") << sep << (d ? "" : "!");
     any = true;
@@ -359,15 +365,14 @@ std::string zcc::toText(const Module &m, PrintOptions o) {
 }
 
 std::string Printer::sidecarBytes() {
-  constexpr size_t kAlign = 64; // so that it can be mapped
   std::string data;
   llvm::DenseMap<std::pair<int64_t, int64_t>, int64_t> known;
   for (auto &g : m.globals) {
-    if (!isConstData(*g) || g->type.count() <= kMostListed)
+    if (!isConstData(*g) || g->type.count() <= kMostInline)
       continue;
     auto [at, isNew] = known.try_emplace({g->init.offset, g->init.bytes}, 0);
     if (isNew) {
-      data.resize((data.size() + kAlign - 1) / kAlign * kAlign);
+      data.resize(llvm::alignTo(data.size(), kDataAlign));
       at->second = data.size();
       data += constBytes(m, *g);
     }

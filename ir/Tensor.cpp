@@ -1,5 +1,5 @@
 // Whole tensors in the interpreter: rounding to what an element holds, and their bytes.
-#include "ir/Interpreter.h"
+#include "ir/Tensor.h"
 #include <cmath>
 #include <cstring>
 
@@ -11,6 +11,11 @@ Tensor::Tensor(Type t) : type(std::move(t)) {
     f.resize(count());
   else
     i.resize(count());
+}
+
+bool zcc::isSplat(const Tensor &t) {
+  auto same = [](auto &v) { return llvm::all_of(v, [&](auto &x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
+  return t.isFloat() ? same(t.f) : same(t.i);
 }
 
 static float bf16(float v) {

@@ -1,6 +1,7 @@
 // Each rule is one function. What is checked of a single node, and shared with the parser, is in NodeRules.cpp.
 #include "ir/Verifier.h"
 #include "ir/Control.h"
+#include "ir/Notes.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -16,12 +17,13 @@ struct Report {
 
   void at(const Node &n, const Twine &text) { all.push_back({&n, nullptr, n.parent(), text.str()}); }
   void at(const GlobalValue &g, const Twine &text) { all.push_back({nullptr, &g, nullptr, text.str()}); }
+  void at(const Module &, const Twine &text) { all.push_back({nullptr, nullptr, nullptr, text.str()}); }
   void at(const Function &f, const Twine &text) { all.push_back({nullptr, nullptr, &f, text.str()}); }
 };
 } // namespace
 
 static std::string quoted(const Value *v) { return "'%" + v->name + "'"; }
-static bool isUpdate(const Node &n) { return n.op == &ops::assign; }
+static bool is(const Node &n, Structural::Kind k) { return n.op->structural == k; }
 
 static bool sumsOverRanks(const Node &n) {
   const OpDef *op = performed(n);
@@ -114,7 +116,7 @@ static std::vector<std::pair<const Node *, std::string>> checkV1(const Function 
       checkResults(*n, r);
     for (unsigned i = 0; i < n->numOperands() && i < 32; ++i) {
       const Value *v = n->operand(i);
-      if (!(n->op->writes >> i & 1) || !v || !isUpdate(*n))
+      if (!(n->op->writes >> i & 1) || !v || !assigns(*n))
         continue;
       auto *g = v->isGlobal() ? static_cast<const GlobalValue *>(v) : nullptr;
       if (!g || g->role == GlobalValue::Const)
@@ -135,7 +137,7 @@ static std::vector<std::pair<const Node *, std::string>> checkV1(const Function 
 static void checkStarted(const Node &n, const Value &future, const llvm::DenseSet<const Node *> &waits, Report &r) {
   const Node *wait = nullptr;
   for (auto &u : future.uses) {
-    if (u.node->op != &ops::wait || u.node->parent() != n.parent())
+    if (!is(*u.node, Structural::Wait) || u.node->parent() != n.parent())
       continue; // V1 and V2
     if (wait)
       r.at(*u.node, "[V3] " + quoted(&future) + " is waited for twice");
@@ -147,9 +149,9 @@ static void checkStarted(const Node &n, const Value &future, const llvm::DenseSe
   }
   for (const Node *k = n.next(); k && !waits.contains(k); k = k->next())
     for (unsigned i = 0; i < k->numOperands() && i < 32; ++i) {
-      bool changes = (k->op->writes >> i & 1) || k->op == &ops::release;
+      bool changes = (k->op->writes >> i & 1) || is(*k, Structural::Release);
       if (changes && k->operand(i) && llvm::is_contained(n.operands(), k->operand(i)))
-        r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " + (k->op == &ops::release ? "released" : "written") + " before " +
+        r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " + (is(*k, Structural::Release) ? "released" : "written") + " before " +
                      quoted(&future) + " is waited for");
     }
 }
@@ -165,7 +167,7 @@ static void checkV3(const Function &f, Report &r) {
     llvm::DenseSet<const Node *> waits;
     for (auto &res : n->results)
       for (auto &u : res->uses)
-        if (res->type.isFuture && u.node->op == &ops::wait)
+        if (res->type.isFuture && is(*u.node, Structural::Wait))
           waits.insert(u.node);
     for (auto &res : n->results)
       if (res->type.isFuture)
@@ -179,7 +181,7 @@ static void checkV3(const Function &f, Report &r) {
 static const Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> &number) {
   const Node *last = nullptr;
   for (auto &u : v.uses) {
-    if (u.node->op == &ops::release)
+    if (is(*u.node, Structural::Release))
       continue;
     const Node *reader = u.node;
     if (reader->op->view)
@@ -199,8 +201,8 @@ static void checkV4(const Function &f, Report &r) {
     const Node *release = nullptr;
     bool isKept = llvm::is_contained(f.results, &v);
     for (auto &u : v.uses) {
-      isKept |= isUpdate(*u.node) && u.index == 1; // it becomes a parameter
-      if (u.node->op != &ops::release)
+      isKept |= assigns(*u.node) && u.index == 1; // it becomes a parameter
+      if (!is(*u.node, Structural::Release))
         continue;
       if (release)
         r.at(*u.node, "[V4] " + quoted(&v) + " is released twice");
@@ -215,9 +217,9 @@ static void checkV4(const Function &f, Report &r) {
       r.at(*last, "[V4] " + quoted(&v) + " is read after its release");
   };
   for (auto &n : f.nodes) {
-    if (n->op == &ops::start)
+    if (is(*n, Structural::Start))
       continue; // what is waited for counts
-    bool isWait = n->op == &ops::wait && n->operand(0)->def;
+    bool isWait = is(*n, Structural::Wait) && n->operand(0)->def;
     for (auto &res : n->results)
       if (gathers(isWait ? *n->operand(0)->def : *n))
         check(*n, *res);
@@ -240,7 +242,7 @@ static unsigned reductionsOf(const Value *addend) {
     for (auto &u : v->uses) {
       if (sumsOverRanks(*u.node))
         found.insert(u.node);
-      else if (isUpdate(*u.node))
+      else if (assigns(*u.node))
         follow(u.node->operand(0));
       for (auto &res : u.node->results)
         if (!res->type.isFuture)
@@ -255,16 +257,16 @@ static void checkV5(Report &r) {
   llvm::DenseSet<const Value *> summed; // depends on a collective
   for (auto &f : r.m.functions)
     for (auto &n : f->nodes) {
-      if (n->op == &ops::sum_ranks)
+      if (is(*n, Structural::SumRanks))
         r.at(*n, "[V5] a sum over ranks is left behind reduce-gradients");
-      if (n->op == &ops::addend)
+      if (is(*n, Structural::Addend))
         if (unsigned k = reductionsOf(n->result()); k != 1)
           r.at(*n, "[V5] addend " + quoted(n->result()) + " is summed " + Twine(k) + " times over the ranks, not once");
       bool depends = sumsOverRanks(*n) || llvm::any_of(n->operands(), [&](Value *v) { return summed.contains(v); });
       for (auto &res : n->results)
         if (depends)
           summed.insert(res.get());
-      if (!isUpdate(*n))
+      if (!assigns(*n))
         continue;
       ++updates[n->operand(0)];
       if (depends)
@@ -315,6 +317,24 @@ static void checkV8(const Function &f, Report &r) {
       r.at(*n, "[V8] '" + StringRef(n->op->name) + "' in '@" + f.name + "' has no location");
 }
 
+// ---- V9: notes
+
+static void checkV9(Report &r) {
+  for (auto &[name, value] : r.m.attrs)
+    if (std::string s = checkNote(NoteDef::Module, name, value); !s.empty())
+      r.at(r.m, "[V9] " + s);
+  for (auto &g : r.m.globals)
+    for (auto &[name, value] : g->attrs)
+      if (std::string s = checkNote(NoteDef::Global, name, value); !s.empty())
+        r.at(*g, "[V9] " + s);
+  for (auto &f : r.m.functions)
+    for (auto &n : f->nodes)
+      for (auto &[name, value] : n->attrs)
+        if (!attrDef(*n, name))
+          if (std::string s = checkNote(NoteDef::Node, name, value); !s.empty())
+            r.at(*n, "[V9] " + s);
+}
+
 // ---- all
 
 std::vector<Violation> zcc::violations(const Module &m) {
@@ -335,6 +355,7 @@ std::vector<Violation> zcc::violations(const Module &m) {
   }
   if (m.has(Property::Reduced))
     checkV5(r);
+  checkV9(r);
   return std::move(r.all);
 }
 

@@ -37,6 +37,9 @@ std::string checkPlacement(const Node &n);
 /// V1: the types that the results must have; of a fused node, those of its kernel.
 llvm::Expected<llvm::SmallVector<Type, 2>> expectedTypes(const Node &n, const Module &m);
 
+/// Whether a value is of a kind; integers are numbers too.
+bool fits(AttrKind kind, const Attr &a);
+
 /// The record of an attribute of a node, or nullptr if it is a note of a pass: `start` has the
 /// attributes of the operator that it starts.
 const AttrDef *attrDef(const Node &n, llvm::StringRef name);

@@ -41,37 +41,23 @@ std::optional<Dims> zcc::reshapeStrides(ArrayRef<int64_t> dims, ArrayRef<int64_t
 }
 
 std::optional<View> zcc::viewThrough(const Node &n, View in) {
-  View out = in;
+  std::optional<View> out = n.op->view(n, in);
+  if (!out)
+    return out;
   const Dims &dims = n.result()->type.dims;
-  out.dims = dims;
-  if (n.op == &ops::reshape) {
-    auto s = reshapeStrides(in.dims, in.strides, dims);
-    if (!s)
-      return std::nullopt;
-    out.strides = *s;
-  } else if (n.op == &ops::transpose) {
-    std::vector<int64_t> perm = n.attrs.ints("perm");
-    for (size_t i = 0; i < perm.size(); ++i)
-      out.strides[i] = in.strides[perm[i]];
-  } else if (n.op == &ops::slice) {
-    std::vector<int64_t> starts = n.attrs.ints("starts"), steps = n.attrs.ints("steps");
-    for (size_t i = 0; i < dims.size(); ++i) {
-      out.offset += starts[i] * in.strides[i];
-      out.strides[i] = in.strides[i] * steps[i];
-    }
-  } else {
-    assert(n.op == &ops::broadcast && "a view operator without a rule");
-    size_t lead = dims.size() - in.dims.size();
-    out.strides.assign(dims.size(), 0);
-    for (size_t i = lead; i < dims.size(); ++i)
-      out.strides[i] = in.dims[i - lead] == dims[i] ? in.strides[i - lead] : 0;
-  }
+  out->dims = dims;
   // Nothing steps along an axis of 1: let it not hide that a view is dense.
   Dims dense = denseStrides(dims);
   for (size_t i = 0; i < dims.size(); ++i)
     if (dims[i] == 1)
-      out.strides[i] = dense[i];
+      out->strides[i] = dense[i];
   return out;
+}
+
+Value *zcc::behindReshapes(Value *v) {
+  while (v->def && v->def->op->reshapes)
+    v = v->def->operand(0);
+  return v;
 }
 
 bool View::isDense() const {

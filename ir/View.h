@@ -18,6 +18,8 @@ struct View {
 /// Of a shard: its elements, as one axis. Looks through reshape, transpose, slice and broadcast down to what owns memory. A
 /// reshape of strides that cannot be expressed (torch.view would refuse) has no view: it must read a `copy`; nullopt then.
 std::optional<View> viewOf(Value *v);
+/// What a value is a reshape of.
+Value *behindReshapes(Value *v);
 /// The result of a view operator whose operand lies as `in`.
 std::optional<View> viewThrough(const Node &n, View in);
 /// The strides of `v` seen with other dims, as torch.view: nullopt if they do not exist.

@@ -3,21 +3,29 @@
 
 #include "runtime/zccrt.h"
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace zccrt {
 
-inline int64_t elemBytes(int elem) {
-  constexpr int8_t bytes[] = {4, 8, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
-  return bytes[elem];
-}
+/// What an element is called: by numpy, in the header of a .npy file, in that of a safetensors file.
+struct ElemDef {
+  int8_t bytes;
+  const char *name, *descr, *safetensors;
+};
 
+/// By zccrt_elem.
+inline constexpr ElemDef kElems[] = {
+    {4, "float32", "<f4", "F32"}, {8, "float64", "<f8", "F64"}, {2, "float16", "<f2", "F16"}, {2, "bfloat16", "<V2", "BF16"},
+    {8, "int64", "<i8", "I64"},   {4, "int32", "<i4", "I32"},   {2, "int16", "<i2", "I16"},   {1, "int8", "|i1", "I8"},
+    {8, "uint64", "<u8", "U64"},  {4, "uint32", "<u4", "U32"},  {2, "uint16", "<u2", "U16"},  {1, "uint8", "|u1", "U8"},
+    {1, "bool", "|b1", "BOOL"},
+};
+static_assert(std::size(kElems) == ZCCRT_BOOL + 1, "a row for each element");
+
+inline int64_t elemBytes(int elem) { return kElems[elem].bytes; }
 /// numpy's name: "float32", "int64".
-inline const char *elemName(int elem) {
-  constexpr const char *names[] = {"float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
-                                   "int8",    "uint64",  "uint32",  "uint16",   "uint8", "bool"};
-  return names[elem];
-}
+inline const char *elemName(int elem) { return kElems[elem].name; }
 
 inline bool isFloat(int elem) { return elem <= ZCCRT_BF16; }
 inline bool isInteger(int elem) { return elem >= ZCCRT_I64 && elem <= ZCCRT_U8; }

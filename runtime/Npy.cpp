@@ -164,17 +164,12 @@ private:
   const std::string &where;
 };
 
-constexpr struct {
-  const char *descr;
-  zccrt_elem elem;
-} kDescr[] = {{"<f4", ZCCRT_F32}, {"<f8", ZCCRT_F64}, {"<f2", ZCCRT_F16}, {"<V2", ZCCRT_BF16}, {"|V2", ZCCRT_BF16},
-              {"<i8", ZCCRT_I64}, {"<i4", ZCCRT_I32}, {"<i2", ZCCRT_I16}, {"|i1", ZCCRT_I8},   {"<u8", ZCCRT_U64},
-              {"<u4", ZCCRT_U32}, {"<u2", ZCCRT_U16}, {"|u1", ZCCRT_U8},  {"|b1", ZCCRT_BOOL}};
-
 zccrt_elem elemFromDescr(const std::string &descr, const std::string &where) {
-  for (auto &d : kDescr)
-    if (descr == d.descr)
-      return d.elem;
+  for (const ElemDef &e : kElems)
+    if (descr == e.descr)
+      return zccrt_elem(&e - kElems);
+  if (descr == "|V2") // another spelling of two bytes that numpy has no number for
+    return ZCCRT_BF16;
   if (!descr.empty() && descr[0] == '>')
     fail("%s: its numbers are big-endian (dtype '%s'); save "
          "array.astype(array.dtype.newbyteorder('<'))",
@@ -238,14 +233,10 @@ NpyHeader parseNpyHeader(std::string_view front, const std::string &where) {
 }
 
 std::string npyHeader(int elem, const std::vector<int64_t> &dims) {
-  const char *descr = "";
-  for (auto &d : kDescr)
-    if (d.elem == elem && !*descr)
-      descr = d.descr;
-  std::string text =
-      std::string("{'descr': '") + descr + "', 'fortran_order': False, 'shape': " + shapeText(dims.data(), dims.size()) + ", }";
-  // The data begin at a multiple of 64.
-  text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
+  constexpr size_t kAlign = 64, kBefore = 10; // bytes: where the data begin, as numpy has it; of the magic and the length
+  std::string text = std::string("{'descr': '") + kElems[elem].descr +
+                     "', 'fortran_order': False, 'shape': " + shapeText(dims.data(), dims.size()) + ", }";
+  text.resize((kBefore + text.size() + 1 + kAlign - 1) / kAlign * kAlign - kBefore - 1, ' ');
   text += '\n';
   uint16_t length = text.size();
   std::string out("\x93NUMPY\x01\x00", 8);

@@ -40,20 +40,17 @@ void isArchive(const zccrt_program &, const Options &o) {
 }
 
 void isExport(const zccrt_program &p, const Options &o) {
-  const bool isOnnx = endsWith(o.exportFile, ".onnx");
-  if (!o.exportFile.empty() && !isOnnx && !endsWith(o.exportFile, ".safetensors"))
-    fail("--export=%s: expected a name ending in .onnx or .safetensors", o.exportFile.c_str());
-  if (isOnnx && !(o.exportTrainForm ? p.npieces_train : p.npieces))
+  if (o.exportFormat == ExportFormat::Onnx && !(o.exportTrainForm ? p.npieces_train : p.npieces))
     fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
 }
 
 void isOfSafetensors(const zccrt_program &, const Options &o) {
-  if (!o.exportTies && !endsWith(o.exportFile, ".safetensors"))
+  if (!o.exportTies && o.exportFormat != ExportFormat::Safetensors)
     fail("--export-ties=first is for --export=FILE.safetensors");
 }
 
 void isPartOfExport(const zccrt_program &p, const Options &o) {
-  if (!endsWith(o.exportFile, ".onnx"))
+  if (o.exportFormat != ExportFormat::Onnx)
     fail("--outputs-of=%s is for --export=FILE.onnx", o.outputsOf.c_str());
   if (o.exportTrainForm)
     fail("--outputs-of=%s is of the inference form; leave out --export-form=train", o.outputsOf.c_str());

@@ -119,6 +119,22 @@ std::string nearest(const std::string &name, const std::vector<std::string> &can
   return best;
 }
 
+static std::optional<ExportFormat> exportFormat(const std::string &file) {
+  constexpr struct {
+    const char *extension;
+    ExportFormat format;
+  } kFormats[] = {{".onnx", ExportFormat::Onnx}, {".safetensors", ExportFormat::Safetensors}};
+  if (file.empty())
+    return std::nullopt;
+  std::string known;
+  for (auto &f : kFormats) {
+    if (endsWith(file, f.extension))
+      return f.format;
+    known += (known.empty() ? "" : " or ") + std::string(f.extension);
+  }
+  fail("--export=%s: expected a name ending in %s", file.c_str(), known.c_str());
+}
+
 Options parseOptions(const zccrt_program &p, int argc, char **argv) {
   expectKnown(argc, argv);
   Options o;
@@ -127,6 +143,7 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
   std::vector<bool> given = readOptions(argc, argv, o);
   if (o.help)
     return o;
+  o.exportFormat = exportFormat(o.exportFile);
   for (size_t i = 0; i < given.size(); ++i)
     if (given[i])
       kRows[i].check(p, o);

@@ -3,6 +3,7 @@
 
 #include "runtime/Schedule.h"
 #include "runtime/zccrt.h"
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct DataFiles {
 
 enum class TokenType { Auto, U16, U32, U8 };
 enum class TokenLabels { Auto, Next, Same };
+enum class ExportFormat { Onnx, Safetensors };
 enum class CommKind { Auto, Mpi };
 
 /// What the command line says: a field for each row of Options.def.
@@ -29,6 +31,7 @@ struct Options {
   static constexpr int kUnset = -1;
 #define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
 #include "runtime/Options.def"
+  std::optional<ExportFormat> exportFormat; ///< of exportFile, by its extension
 };
 
 /// Reads the command line. Throws a Failure; an unknown option's message suggests the nearest.

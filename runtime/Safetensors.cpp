@@ -9,9 +9,7 @@
 
 namespace zccrt {
 
-constexpr const char *kTypes[] = {"F32", "F64", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"};
-
-const char *safetensorsType(int elem) { return kTypes[elem]; }
+const char *safetensorsType(int elem) { return kElems[elem].safetensors; }
 
 namespace {
 
@@ -129,10 +127,10 @@ private:
 };
 
 int64_t bytesOf(const SafetensorsEntry &e) {
-  auto type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const char *t) { return e.dtype == t; });
-  if (type == std::end(kTypes))
+  auto type = std::find_if(std::begin(kElems), std::end(kElems), [&](const ElemDef &d) { return e.dtype == d.safetensors; });
+  if (type == std::end(kElems))
     fail("'%s' has the unknown type %s", e.name.c_str(), e.dtype.c_str());
-  int64_t bytes = elemBytes(static_cast<int>(type - std::begin(kTypes)));
+  int64_t bytes = type->bytes;
   for (int64_t d : e.shape)
     if (__builtin_mul_overflow(bytes, d, &bytes))
       fail("the shape of '%s' is too large", e.name.c_str());

@@ -94,7 +94,7 @@ void Session::countSteps() {
 }
 
 ExportForm Session::exportForm() const {
-  if (o.exportFile.back() == 's')
+  if (o.exportFormat == ExportFormat::Safetensors)
     return o.exportTies ? ExportForm::Safetensors : ExportForm::SafetensorsFirst;
   return o.exportTrainForm ? ExportForm::OnnxTrain : ExportForm::Onnx;
 }
@@ -122,7 +122,7 @@ void Session::openOutputs() {
   }
   double perStep = double(p.grad_accum) * p.ranks;
   log = std::make_unique<Log>(p, o, steps, data ? data->batches() / perStep : 0);
-  if (!o.exportFile.empty() && o.exportFile.back() == 's' && p.absent)
+  if (o.exportFormat == ExportFormat::Safetensors && p.absent)
     log->say("note: " + o.exportFile + " will lack tensors that the model's file does not hold: " + p.absent);
   if (exportedPart)
     log->say("note: " + o.exportFile + " will compute " + describe(*exportedPart));

@@ -1,6 +1,6 @@
 // Elementwise operators without a counterpart of ours: mostly activations, which are expressions of what there is.
-#include "frontend/Importer.h"
 #include "frontend/onnx/SourceLoc.h"
+#include "frontend/ops/Activation.h"
 #include <cmath>
 
 using namespace zcc;
@@ -116,11 +116,9 @@ Val zero(Emitter &e, const Val &x) { return e.like(0, x); }
 /// exp(x) - 1 for x <= 0, without overflow elsewhere; the whole gradient at 0, as PyTorch has it.
 Val expm1Negative(Emitter &e, const Val &x) { return e(ops::expm1, e.select(positive(e, x), zero(e, x), x)); }
 
-void leakyRelu(NodeImport &n) {
-  Emitter &e = n.e;
-  Val x = n.in(0);
-  n.out(e.select(positive(e, x), x, e.mul(x, n.f("alpha", 0.01))));
-}
+Val leakyReluOf(Emitter &e, const Val &x, double alpha) { return e.select(positive(e, x), x, e.mul(x, alpha)); }
+
+void leakyRelu(NodeImport &n) { n.out(leakyReluOf(n.e, n.in(0), n.f("alpha", 0.01))); }
 
 /// The slope broadcasts to the right (ONNX); PyTorch's has been given its axes by the exporter.
 void prelu(NodeImport &n) {
@@ -129,11 +127,9 @@ void prelu(NodeImport &n) {
   n.out(e.select(positive(e, x), x, e.mul(x, n.in(1))));
 }
 
-void elu(NodeImport &n) {
-  Emitter &e = n.e;
-  Val x = n.in(0);
-  n.out(e.select(positive(e, x), x, e.mul(expm1Negative(e, x), n.f("alpha", 1))));
-}
+Val eluOf(Emitter &e, const Val &x, double alpha) { return e.select(positive(e, x), x, e.mul(expm1Negative(e, x), alpha)); }
+
+void elu(NodeImport &n) { n.out(eluOf(n.e, n.in(0), n.f("alpha", 1))); }
 
 void celu(NodeImport &n) {
   Emitter &e = n.e;
@@ -162,17 +158,17 @@ void hardSigmoid(NodeImport &n) {
   n.out(hardSigmoidOf(n.e, n.in(0), alpha, n.f("beta", 0.5)));
 }
 
-void hardSwish(NodeImport &n) { n.out(n.e.mul(n.in(0), hardSigmoidOf(n.e, n.in(0), 1.0 / 6, 0.5))); }
+Val hardSwishOf(Emitter &e, const Val &x) { return e.mul(x, hardSigmoidOf(e, x, 1.0 / 6, 0.5)); }
 
-void thresholdedRelu(NodeImport &n) {
-  Val x = n.in(0);
-  n.out(n.e.select(n.e(ops::gt, x, n.e.like(n.f("alpha", 1), x)), x, zero(n.e, x)));
-}
+void hardSwish(NodeImport &n) { n.out(hardSwishOf(n.e, n.in(0))); }
 
-void softsign(NodeImport &n) {
-  Val x = n.in(0);
-  n.out(n.e.div(x, n.e.add(n.e(ops::abs, x), 1)));
-}
+Val thresholdedReluOf(Emitter &e, const Val &x, double alpha) { return e.select(e(ops::gt, x, e.like(alpha, x)), x, zero(e, x)); }
+
+void thresholdedRelu(NodeImport &n) { n.out(thresholdedReluOf(n.e, n.in(0), n.f("alpha", 1))); }
+
+Val softsignOf(Emitter &e, const Val &x) { return e.div(x, e.add(e(ops::abs, x), 1)); }
+
+void softsign(NodeImport &n) { n.out(softsignOf(n.e, n.in(0))); }
 
 void gelu(NodeImport &n) { n.out(n.e(n.s("approximate", "none") == "tanh" ? ops::gelu_tanh : ops::gelu, n.in(0))); }
 
@@ -239,3 +235,30 @@ const OnnxOp kOps[] = {
 } // namespace
 
 llvm::ArrayRef<OnnxOp> zcc::elementwiseOps() { return kOps; }
+
+Val zcc::activation(Emitter &e, const Val &x, llvm::StringRef name, llvm::ArrayRef<double> p) {
+  auto parameter = [&](size_t i, double otherwise) { return i < p.size() ? p[i] : otherwise; };
+  std::string f = name.lower();
+  static const std::pair<const char *, const OpDef *> kPlain[] = {
+      {"relu", &ops::relu}, {"tanh", &ops::tanh}, {"sigmoid", &ops::sigmoid}, {"softplus", &ops::softplus}};
+  for (auto [plain, op] : kPlain)
+    if (f == plain)
+      return e(*op, x);
+  if (f == "leakyrelu")
+    return leakyReluOf(e, x, parameter(0, 0.01));
+  if (f == "thresholdedrelu")
+    return thresholdedReluOf(e, x, parameter(0, 1));
+  if (f == "elu")
+    return eluOf(e, x, parameter(0, 1));
+  if (f == "hardsigmoid")
+    return hardSigmoidOf(e, x, parameter(0, 0.2), parameter(1, 0.5));
+  if (f == "hardswish")
+    return hardSwishOf(e, x);
+  if (f == "softsign")
+    return softsignOf(e, x);
+  if (f == "affine")
+    return e.add(e.mul(x, parameter(0, 1)), parameter(1, 0));
+  if (f == "clip" && p.size() > 1)
+    return e(ops::min, e(ops::max, x, e.like(p[0], x)), e.like(p[1], x));
+  unsupported("activation '" + name + "'");
+}

@@ -1,6 +1,6 @@
 // Operators of com.microsoft but for attention: fused activations, normalisations and products, as ONNX Runtime's
 // ContribOperators.md defines them.
-#include "frontend/Importer.h"
+#include "frontend/ops/Activation.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -28,35 +28,10 @@ void biasSplitGelu(NodeImport &n) {
 
 void biasAdd(NodeImport &n) { n.out(n.e.add(n.e.add(n.in(0), n.in(1)), n.in(2))); }
 
-/// The activation that a fused product or convolution names, with its parameters in ONNX's order.
-Val activated(Emitter &e, const Val &x, StringRef name, llvm::ArrayRef<double> p) {
-  auto parameter = [&](size_t i, double otherwise) { return i < p.size() ? p[i] : otherwise; };
-  auto hardSigmoid = [&](double alpha, double beta) {
-    return e(ops::max, e(ops::min, e.add(e.mul(x, alpha), beta), e.like(1, x)), e.like(0, x));
-  };
-  if (name.empty())
-    return x;
-  if (name == "Relu")
-    return e(ops::relu, x);
-  if (name == "Tanh")
-    return e(ops::tanh, x);
-  if (name == "Sigmoid")
-    return e(ops::sigmoid, x);
-  if (name == "Softplus")
-    return e(ops::softplus, x);
-  if (name == "LeakyRelu")
-    return e.select(e(ops::gt, x, e.like(0, x)), x, e.mul(x, parameter(0, 0.01)));
-  if (name == "Elu") {
-    Val low = e.mul(e(ops::expm1, e(ops::min, x, e.like(0, x))), parameter(0, 1));
-    return e.select(e(ops::gt, x, e.like(0, x)), x, low);
-  }
-  if (name == "Clip" && p.size() > 1)
-    return e(ops::min, e(ops::max, x, e.like(p[0], x)), e.like(p[1], x));
-  if (name == "HardSigmoid")
-    return hardSigmoid(parameter(0, 0.2), parameter(1, 0.5));
-  if (name == "HardSwish")
-    return e.mul(x, hardSigmoid(1.0 / 6, 0.5));
-  unsupported("activation '" + name + "'");
+/// The activation that a fused product or convolution names, if any.
+Val fusedActivation(NodeImport &n, const Val &x, llvm::ArrayRef<double> parameters) {
+  std::string name = n.s("activation");
+  return name.empty() ? x : activation(n.e, x, name, parameters);
 }
 
 // ---- softmax, dropout
@@ -191,7 +166,7 @@ void fusedMatMul(NodeImport &n) {
     if (n.hasAttr(name))
       p.push_back(n.f(name));
   n.ignore({"activation_axis"});
-  n.out(activated(e, y, n.s("activation"), p));
+  n.out(fusedActivation(n, y, p));
 }
 
 void fusedGemm(NodeImport &n) {
@@ -200,7 +175,7 @@ void fusedGemm(NodeImport &n) {
   for (const char *name : {"activation_alpha", "activation_beta", "activation_gamma"})
     if (n.hasAttr(name))
       p.push_back(n.f(name));
-  n.out(activated(n.e, n.results()[0], n.s("activation"), p));
+  n.out(fusedActivation(n, n.results()[0], p));
 }
 
 void gemmFastGelu(NodeImport &n) { n.out(n.e(ops::gelu_tanh, plusBias(n.e, n.e.matmul(n.in(0), n.in(1)), n.optional(2)))); }
@@ -209,7 +184,7 @@ void gemmFastGelu(NodeImport &n) { n.out(n.e(ops::gelu_tanh, plusBias(n.e, n.e.m
 void fusedConv(NodeImport &n) {
   Val added = n.optional(3);
   findOnnxOp("Conv")(n);
-  n.out(activated(n.e, plusBias(n.e, n.results()[0], added), n.s("activation"), n.floats("activation_params")));
+  n.out(fusedActivation(n, plusBias(n.e, n.results()[0], added), n.floats("activation_params")));
 }
 
 /// An operator of the standard under the same or another name.

@@ -35,22 +35,28 @@ Elem elemOf(NodeImport &n, Elem otherwise) {
   return *elem;
 }
 
-Val draw(NodeImport &n, const OpDef &op, llvm::ArrayRef<int64_t> dims, Elem elem) {
-  n.ignore({"seed"});
-  Val u = n.e.cast(n.graph.random(op, dims, Elem::F32), elem);
-  if (&op == &ops::random_uniform) {
-    double low = n.f("low", 0), high = n.f("high", 1);
-    return n.e.add(n.e.mul(u, high - low), low);
-  }
+using Draw = Val(NodeImport &n, llvm::ArrayRef<int64_t> dims, Elem elem);
+
+Val uniform(NodeImport &n, llvm::ArrayRef<int64_t> dims, Elem elem) {
+  double low = n.f("low", 0), high = n.f("high", 1);
+  return n.e.add(n.e.mul(n.e.cast(n.graph.random(ops::random_uniform, dims, Elem::F32), elem), high - low), low);
+}
+
+Val normal(NodeImport &n, llvm::ArrayRef<int64_t> dims, Elem elem) {
+  Val u = n.e.cast(n.graph.random(ops::random_normal, dims, Elem::F32), elem);
   return n.e.add(n.e.mul(u, n.f("scale", 1)), n.f("mean", 0));
 }
 
-template <const OpDef &Op> void random(NodeImport &n) {
+template <Draw draw> void random(NodeImport &n) {
+  n.ignore({"seed"});
   auto dims = n.ints("shape");
-  n.out(draw(n, Op, dims, elemOf(n, Elem::F32)));
+  n.out(draw(n, dims, elemOf(n, Elem::F32)));
 }
 
-template <const OpDef &Op> void randomLike(NodeImport &n) { n.out(draw(n, Op, n.in(0).dims(), elemOf(n, n.in(0).elem()))); }
+template <Draw draw> void randomLike(NodeImport &n) {
+  n.ignore({"seed"});
+  n.out(draw(n, n.in(0).dims(), elemOf(n, n.in(0).elem())));
+}
 
 void bernoulli(NodeImport &n) {
   n.ignore({"seed"});
@@ -63,10 +69,10 @@ void bernoulli(NodeImport &n) {
 
 const OnnxOp kOps[] = {
     {"Dropout", dropout},
-    {"RandomUniform", random<ops::random_uniform>},
-    {"RandomNormal", random<ops::random_normal>},
-    {"RandomUniformLike", randomLike<ops::random_uniform>},
-    {"RandomNormalLike", randomLike<ops::random_normal>},
+    {"RandomUniform", random<uniform>},
+    {"RandomNormal", random<normal>},
+    {"RandomUniformLike", randomLike<uniform>},
+    {"RandomNormalLike", randomLike<normal>},
     {"Bernoulli", bernoulli},
 };
 

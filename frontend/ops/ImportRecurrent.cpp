@@ -1,31 +1,10 @@
 // RNN, GRU and LSTM: the input's products of all time steps at once, then a scan over time whose body is one step of primitives.
-#include "frontend/Importer.h"
-#include "llvm/ADT/StringExtras.h"
+#include "frontend/ops/Activation.h"
 
 using namespace zcc;
 using llvm::StringRef;
 
 namespace {
-
-/// An activation by ONNX's name.
-Val activate(Emitter &e, const std::string &name, const Val &x, double alpha, double beta) {
-  std::string f = StringRef(name).lower();
-  if (f == "sigmoid")
-    return e(ops::sigmoid, x);
-  if (f == "tanh")
-    return e(ops::tanh, x);
-  if (f == "relu")
-    return e(ops::relu, x);
-  if (f == "softplus")
-    return e(ops::softplus, x);
-  if (f == "softsign")
-    return e.div(x, e.add(e(ops::abs, x), 1));
-  if (f == "affine")
-    return e.add(e.mul(x, alpha), beta);
-  if (f == "leakyrelu")
-    return e.select(e(ops::gt, x, e.like(0, x)), x, e.mul(x, alpha));
-  unsupported("activation '" + name + "'");
-}
 
 /// One direction of a node: weights [G*H, ...], biases split in two, initial states.
 class Cell {
@@ -45,7 +24,12 @@ protected:
     Val v = clip_ > 0 ? e.select(e(ops::lt, x, e.like(-clip_, x)), e.like(-clip_, x),
                                  e.select(e(ops::gt, x, e.like(clip_, x)), e.like(clip_, x), x))
                       : x;
-    return activate(e, activations_[i], v, i < alpha_.size() ? alpha_[i] : 0.01, i < beta_.size() ? beta_[i] : 0);
+    llvm::SmallVector<double, 2> parameters;
+    if (i < alpha_.size())
+      parameters.push_back(alpha_[i]);
+    if (i < alpha_.size() && i < beta_.size())
+      parameters.push_back(beta_[i]);
+    return activation(e, v, activations_[i], parameters);
   }
   /// Gate g of values [B, G*H].
   Val gate(const Val &v, int64_t g) const { return e.slice(v, 1, g * hidden_, (g + 1) * hidden_); }

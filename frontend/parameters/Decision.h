@@ -3,7 +3,7 @@
 
 #include "frontend/parameters/Evidence.h"
 #include "frontend/parameters/Parameters.h"
-#include "ir/Interpreter.h"
+#include "ir/Tensor.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/Regex.h"
 

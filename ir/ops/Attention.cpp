@@ -225,6 +225,8 @@ constexpr OpDef zcc::ops::attention = defineOp({
     .eval = evalAttention,
     .library = Library::Attention,
     .precision = Precision::Compute,
+    .rows = Rows::PerSample,
+    .sameOperands = 1u << 3, // the mask
     .flops = flopsAttention,
 });
 

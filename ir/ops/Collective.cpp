@@ -74,13 +74,13 @@ static TypesOr inferReduceScatter(Operands t, const Attrs &) {
   return types;
 }
 
-static consteval OpDef betweenRanks(const char *name, const char *summary, InferFn infer) {
+static consteval OpDef betweenRanks(const char *name, const char *summary, InferFn infer, Structural::Kind kind) {
   OpDef d;
   d.name = name;
   d.summary = summary;
   d.operands = {{{"x"}}};
   d.infer = infer;
-  d.structural = true;
+  d.structural = kind;
   d.noGrad = "it is inserted after differentiation";
   d.eval = evalOneRank;
   d.flops = noFlops;
@@ -89,35 +89,37 @@ static consteval OpDef betweenRanks(const char *name, const char *summary, Infer
 
 /// Of one type, or of several as one bucket: a result for each operand.
 static consteval OpDef collective(const char *name, const char *summary, InferFn infer, Collective kind, int sends) {
-  OpDef d = betweenRanks(name, summary, infer);
+  OpDef d = betweenRanks(name, summary, infer, Structural::Collective);
   d.operands = {{{"x", OperandDef::Variadic}}};
   if (kind == Collective::Reduce)
     d.attrs = {{{"mean", AttrKind::Int, "1"}}};
   d.results = -1;
   d.collective = kind;
   d.sends = sends;
+  d.startable = true;
   d.ordered = true;
   return defineOp(d);
 }
 
-static consteval OpDef splitting(const char *name, const char *summary, InferFn infer) {
-  OpDef d = betweenRanks(name, summary, infer);
+static consteval OpDef splitting(const char *name, const char *summary, InferFn infer, Structural::Kind kind) {
+  OpDef d = betweenRanks(name, summary, infer, kind);
   d.attrs = {{{"ranks", AttrKind::Int, nullptr}}};
   return defineOp(d);
 }
 
 static consteval OpDef sum(const char *name, const char *summary, InferFn infer) {
-  OpDef d = betweenRanks(name, summary, infer);
+  OpDef d = betweenRanks(name, summary, infer, Structural::SumRanks);
   d.attrs = {{{"mean", AttrKind::Int, "1"}, {"scatter", AttrKind::Int, "0"}}};
   return defineOp(d);
 }
 
 constexpr OpDef ops::addend = [] {
-  OpDef d = splitting("addend", "the same tensor as this rank's addend of a sum over all ranks", inferAddend);
+  OpDef d = splitting("addend", "the same tensor as this rank's addend of a sum over all ranks", inferAddend, Structural::Addend);
   d.forwards = true;
   return d;
 }();
-constexpr OpDef ops::shard = splitting("shard", "this rank's piece of a tensor that every rank holds", inferShard);
+constexpr OpDef ops::shard =
+    splitting("shard", "this rank's piece of a tensor that every rank holds", inferShard, Structural::Shard);
 constexpr OpDef ops::sum_ranks =
     sum("sum_ranks", "the sum of an addend over the ranks, or the mean; with `scatter` a piece of it", inferSumRanks);
 constexpr OpDef ops::all_reduce = [] {

@@ -117,6 +117,7 @@ constexpr OpDef zcc::ops::softmax = defineOp({
     .gradFn = gradSoftmax,
     .eval = evalSoftmax,
     .precision = Precision::F32,
+    .rows = Rows::Others,
 });
 
 constexpr OpDef zcc::ops::log_softmax = defineOp({
@@ -129,6 +130,7 @@ constexpr OpDef zcc::ops::log_softmax = defineOp({
     .gradFn = gradLogSoftmax,
     .eval = evalLogSoftmax,
     .precision = Precision::F32,
+    .rows = Rows::Others,
 });
 
 // ---- cross_entropy
@@ -239,4 +241,8 @@ constexpr OpDef zcc::ops::cross_entropy = defineOp({
     .gradFn = gradCrossEntropy,
     .eval = evalCrossEntropy,
     .precision = Precision::F32,
+    .staysWide = true,
+    .rows = Rows::PerSample,
+    .rowOperands = 0b11,
+    .sameOperands = ~1u,
 });

@@ -20,7 +20,7 @@ constexpr OpDef ops::scan = defineOp({
                {"reverse", AttrKind::Int, "0"}}},
     .results = -1,
     .infer = inferByBodies,
-    .structural = true,
+    .structural = Structural::Scan,
     .noGrad = "differentiate generates bodies for it",
     .flops = noFlops,
 });
@@ -32,7 +32,7 @@ constexpr OpDef ops::cond = defineOp({
     .attrs = {{{"then", AttrKind::Body, nullptr}, {"else", AttrKind::Body, nullptr}}},
     .results = -1,
     .infer = inferByBodies,
-    .structural = true,
+    .structural = Structural::Cond,
     .noGrad = "differentiate generates bodies for it",
     .flops = noFlops,
 });

@@ -35,6 +35,15 @@ static consteval OpDef linear(OpDef d, uint32_t operands) {
   return d;
 }
 
+static consteval OpDef cheap(OpDef d) {
+  d.cheap = true;
+  return d;
+}
+static consteval OpDef exact(OpDef d) {
+  d.exact = true;
+  return d;
+}
+
 /// Results that nothing can be derived from.
 static consteval OpDef test(OpDef d) {
   d.grad = nullptr;
@@ -50,10 +59,10 @@ static consteval OpDef ofIntegers(OpDef d) {
 
 // ---- arithmetic
 
-constexpr OpDef ops::add = linear(binary("add", "Add", "a + b", "dy; dy", "sum"), kAllOperands);
-constexpr OpDef ops::sub = linear(binary("sub", "Sub", "a - b", "dy; -dy", "difference"), kAllOperands);
+constexpr OpDef ops::add = cheap(linear(binary("add", "Add", "a + b", "dy; dy", "sum"), kAllOperands));
+constexpr OpDef ops::sub = cheap(linear(binary("sub", "Sub", "a - b", "dy; -dy", "difference"), kAllOperands));
 constexpr OpDef ops::mul = [] {
-  OpDef d = linear(binary("mul", "Mul", "a * b", "dy * b; dy * a", "product"), kAllOperands);
+  OpDef d = cheap(linear(binary("mul", "Mul", "a * b", "dy * b; dy * a", "product"), kAllOperands));
   d.bilinear = true;
   return d;
 }();
@@ -65,18 +74,18 @@ constexpr OpDef ops::pow = [] {
   return d;
 }();
 constexpr OpDef ops::max =
-    binary("max", nullptr, "max(a, b)", "a == b ? dy * 0.5 : a < b ? 0 : dy; a == b ? dy * 0.5 : b < a ? 0 : dy",
-           "the larger one; NaN if either is");
+    cheap(exact(binary("max", nullptr, "max(a, b)", "a == b ? dy * 0.5 : a < b ? 0 : dy; a == b ? dy * 0.5 : b < a ? 0 : dy",
+                       "the larger one; NaN if either is")));
 constexpr OpDef ops::min =
-    binary("min", nullptr, "min(a, b)", "a == b ? dy * 0.5 : b < a ? 0 : dy; a == b ? dy * 0.5 : a < b ? 0 : dy",
-           "the smaller one; NaN if either is");
+    cheap(exact(binary("min", nullptr, "min(a, b)", "a == b ? dy * 0.5 : b < a ? 0 : dy; a == b ? dy * 0.5 : a < b ? 0 : dy",
+                       "the smaller one; NaN if either is")));
 constexpr OpDef ops::mod =
     binary("mod", nullptr, "mod(a, b)", "dy; -dy * floor(a / b)", "remainder with the sign of b, as Python's");
 constexpr OpDef ops::fmod = binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0 ? -dy * ceil(a / b) : -dy * floor(a / b)",
                                    "remainder with the sign of a, as C's");
 
-constexpr OpDef ops::neg = linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands);
-constexpr OpDef ops::abs = unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value");
+constexpr OpDef ops::neg = cheap(exact(linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands)));
+constexpr OpDef ops::abs = exact(unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value"));
 constexpr OpDef ops::sign = unary("sign", "Sign", "sign(x)", "0", "-1, 0 or 1");
 constexpr OpDef ops::sqrt = unary("sqrt", nullptr, "sqrt(x)", "dy / (2 * y)", "square root", Precision::F32);
 constexpr OpDef ops::rsqrt = unary("rsqrt", nullptr, "rsqrt(x)", "dy * (-0.5 * (y * y * y))", "1 / sqrt(x)", Precision::F32);
@@ -111,7 +120,7 @@ constexpr OpDef ops::tanh = unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)",
 constexpr OpDef ops::sigmoid = unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)", Precision::F32);
 constexpr OpDef ops::softplus =
     unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))", "dy * sigmoid(x)", "log(1 + e^x)", Precision::F32);
-constexpr OpDef ops::relu = unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0");
+constexpr OpDef ops::relu = cheap(exact(unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0")));
 constexpr OpDef ops::gelu = unary("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
                                   "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
                                   "x * (exp(x * x * -0.5) * 0.3989422804014327))",
@@ -143,12 +152,12 @@ constexpr OpDef ops::round = unary("round", "Round", "round(x)", "0", "rounds to
 constexpr OpDef ops::isnan = test(unary("isnan", "IsNaN", "isnan(x)", "0", "whether x is not a number"));
 constexpr OpDef ops::isinf = test(unary("isinf", nullptr, "isinf(x)", "0", "whether x is infinite"));
 
-constexpr OpDef ops::eq = test(binary("eq", nullptr, "a == b", "0", "whether equal"));
-constexpr OpDef ops::ne = test(binary("ne", nullptr, "a != b", "0", "whether different"));
-constexpr OpDef ops::lt = test(binary("lt", "Less", "a < b", "0", "whether a is less"));
-constexpr OpDef ops::le = test(binary("le", "LessOrEqual", "a <= b", "0", "whether a is less or equal"));
-constexpr OpDef ops::gt = test(binary("gt", "Greater", "a > b", "0", "whether a is greater"));
-constexpr OpDef ops::ge = test(binary("ge", "GreaterOrEqual", "a >= b", "0", "whether a is greater or equal"));
+constexpr OpDef ops::eq = cheap(test(binary("eq", nullptr, "a == b", "0", "whether equal")));
+constexpr OpDef ops::ne = cheap(test(binary("ne", nullptr, "a != b", "0", "whether different")));
+constexpr OpDef ops::lt = cheap(test(binary("lt", "Less", "a < b", "0", "whether a is less")));
+constexpr OpDef ops::le = cheap(test(binary("le", "LessOrEqual", "a <= b", "0", "whether a is less or equal")));
+constexpr OpDef ops::gt = cheap(test(binary("gt", "Greater", "a > b", "0", "whether a is greater")));
+constexpr OpDef ops::ge = cheap(test(binary("ge", "GreaterOrEqual", "a >= b", "0", "whether a is greater or equal")));
 
 // ---- truth values and bits
 
@@ -175,6 +184,8 @@ constexpr OpDef ops::select = defineOp({
     .grad = "0; cond ? dy : 0; cond ? 0 : dy",
     .resultElem = ResultElem::Second,
     .linear = 0b110,
+    .exact = true,
+    .cheap = true,
 });
 
 /// Between floating-point elements the gradient is cast back; others have none.
@@ -192,6 +203,7 @@ constexpr OpDef ops::cast = defineOp({
     .gradFn = gradCast,
     .resultElem = ResultElem::To,
     .linear = kAllOperands,
+    .cheap = true,
 });
 
 constexpr OpDef ops::bit_cast = defineOp({

@@ -375,6 +375,7 @@ constexpr OpDef zcc::ops::gather = defineOp({
     .kernel = "gather",
     .gradFn = gradGather,
     .eval = evalGather,
+    .rows = Rows::Lookup,
     .flops = noFlops,
 });
 
@@ -400,6 +401,7 @@ constexpr OpDef zcc::ops::gather_elements = defineOp({
     .kernel = "gather_elements",
     .gradFn = gradGatherElements,
     .eval = evalGatherElements,
+    .rows = Rows::Others,
     .flops = noFlops,
 });
 
@@ -413,6 +415,7 @@ constexpr OpDef zcc::ops::scatter_elements = defineOp({
     .gradFn = gradScatterElements,
     .eval = evalScatterElements,
     .inPlace = 1,
+    .rows = Rows::Others,
     .flops = perUpdate,
 });
 
@@ -425,6 +428,7 @@ constexpr OpDef zcc::ops::gather_nd = defineOp({
     .kernel = "gather_nd",
     .gradFn = gradGatherNd,
     .eval = evalGatherNd,
+    .rows = Rows::ByTuples,
     .flops = noFlops,
 });
 
@@ -438,5 +442,6 @@ constexpr OpDef zcc::ops::scatter_nd = defineOp({
     .gradFn = gradScatterNd,
     .eval = evalScatterNd,
     .inPlace = 1,
+    .rows = Rows::ToTuples,
     .flops = perUpdate,
 });

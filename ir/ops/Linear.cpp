@@ -88,6 +88,7 @@ constexpr OpDef zcc::ops::matmul = defineOp({
     .eval = evalMatmul,
     .library = Library::Product,
     .precision = Precision::Compute,
+    .rows = Rows::Product,
     .flops = flopsMatmul,
 });
 
@@ -258,6 +259,9 @@ constexpr OpDef zcc::ops::conv = defineOp({
     .eval = evalConv,
     .library = Library::Convolution,
     .precision = Precision::Compute,
+    .rows = Rows::PerSample,
+    .rowOperands = 1,
+    .sameOperands = ~1u,
     .flops = flopsConv,
 });
 
@@ -277,6 +281,9 @@ constexpr OpDef zcc::ops::conv_grad_input = defineOp({
     .eval = evalConvGradInput,
     .library = Library::Convolution,
     .precision = Precision::Compute,
+    .rows = Rows::PerSample, // also the transposed one
+    .rowOperands = 1,
+    .sameOperands = ~1u,
     .flops = flopsConvGradInput,
 });
 

@@ -18,9 +18,10 @@ constexpr OpDef ops::assign = defineOp({
     .operands = {{{"dst"}, {"src"}}},
     .results = 0,
     .infer = inferAssign,
-    .structural = true,
+    .structural = Structural::Assign,
     .noGrad = "it is appended after differentiation",
     .writes = 1,
+    .moves = true,
     .flops = noFlops,
 });
 
@@ -43,7 +44,7 @@ constexpr OpDef ops::start = defineOp({
     .operands = {{{"x", OperandDef::Variadic}}},
     .attrs = {{{"op", AttrKind::Str, nullptr}}},
     .infer = inferStart,
-    .structural = true,
+    .structural = Structural::Start,
     .noGrad = "it is inserted after differentiation",
     .ordered = true,
     .flops = noFlops,
@@ -62,10 +63,11 @@ constexpr OpDef ops::wait = defineOp({
     .summary = "the result of what was started",
     .operands = {{{"f"}}},
     .infer = inferWait,
-    .structural = true,
+    .structural = Structural::Wait,
     .noGrad = "it is inserted after differentiation",
     .forwards = true,
     .ordered = true,
+    .moves = true,
     .flops = noFlops,
 });
 
@@ -77,9 +79,10 @@ constexpr OpDef ops::release = defineOp({
     .operands = {{{"x"}}},
     .results = 0,
     .infer = inferRelease,
-    .structural = true,
+    .structural = Structural::Release,
     .noGrad = "it is inserted after differentiation",
     .ordered = true,
+    .moves = true,
     .flops = noFlops,
 });
 
@@ -94,6 +97,6 @@ constexpr OpDef ops::fused = defineOp({
     .attrs = {{{"kernel", AttrKind::Str, nullptr}}},
     .results = -1,
     .infer = inferFused,
-    .structural = true,
+    .structural = Structural::Fused,
     .noGrad = "it is made after differentiation",
 });

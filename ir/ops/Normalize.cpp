@@ -169,6 +169,7 @@ constexpr OpDef zcc::ops::layer_norm = defineOp({
     .gradFn = gradLayerNorm,
     .eval = evalLayerNorm,
     .precision = Precision::F32,
+    .rows = Rows::Leading,
 });
 
 constexpr OpDef zcc::ops::rms_norm = defineOp({
@@ -182,6 +183,7 @@ constexpr OpDef zcc::ops::rms_norm = defineOp({
     .gradFn = gradRmsNorm,
     .eval = evalRmsNorm,
     .precision = Precision::F32,
+    .rows = Rows::Leading,
 });
 
 // ---- batch_norm: over all axes but the second

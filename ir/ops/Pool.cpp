@@ -123,6 +123,7 @@ constexpr OpDef zcc::ops::max_pool = defineOp({
     .kernel = "max_pool",
     .gradFn = gradMaxPool,
     .eval = evalMaxPool,
+    .rows = Rows::PerSample,
 });
 
 constexpr OpDef zcc::ops::max_pool_grad = defineOp({
@@ -219,6 +220,7 @@ constexpr OpDef zcc::ops::avg_pool = defineOp({
     .kernel = "avg_pool",
     .gradFn = gradAvgPool,
     .eval = evalAvgPool,
+    .rows = Rows::PerSample,
 });
 
 constexpr OpDef zcc::ops::avg_pool_grad = defineOp({

@@ -125,14 +125,15 @@ static Values gradProd(Builder &b, Node &n, ArrayRef<Value *> dy) {
                  {{"x", nonZero}, {"isZero", isZero}, {"zeros", zeros}, {"g", g}})};
 }
 
-static consteval OpDef reduction(const char *name, const char *summary, EvalFn eval, GradFn grad, Precision precision) {
+static consteval OpDef reduction(const char *name, const char *summary, Reduction::Kind kind, EvalFn eval, GradFn grad,
+                                 Precision precision) {
   OpDef d;
   d.name = name;
   d.summary = summary;
   d.operands = {{{"x"}}};
   d.attrs = {{{"axes", AttrKind::Ints, nullptr}}};
   d.infer = inferReduce;
-  d.reduction = true;
+  d.reduction = kind;
   d.gradFn = grad;
   d.eval = eval;
   d.precision = precision;
@@ -141,15 +142,16 @@ static consteval OpDef reduction(const char *name, const char *summary, EvalFn e
 }
 
 constexpr OpDef ops::reduce_sum = [] {
-  OpDef d = reduction("reduce_sum", "sum over axes", evalSum, gradSum, Precision::F32);
+  OpDef d = reduction("reduce_sum", "sum over axes", Reduction::Sum, evalSum, gradSum, Precision::F32);
   d.linear = kAllOperands;
   return d;
 }();
 constexpr OpDef ops::reduce_max =
-    reduction("reduce_max", "maximum over axes; NaN if there is one", evalMax, gradExtreme, Precision::Follow);
+    reduction("reduce_max", "maximum over axes; NaN if there is one", Reduction::Max, evalMax, gradExtreme, Precision::Follow);
 constexpr OpDef ops::reduce_min =
-    reduction("reduce_min", "minimum over axes; NaN if there is one", evalMin, gradExtreme, Precision::Follow);
-constexpr OpDef ops::reduce_prod = reduction("reduce_prod", "product over axes", evalProd, gradProd, Precision::F32);
+    reduction("reduce_min", "minimum over axes; NaN if there is one", Reduction::Min, evalMin, gradExtreme, Precision::Follow);
+constexpr OpDef ops::reduce_prod =
+    reduction("reduce_prod", "product over axes", Reduction::Product, evalProd, gradProd, Precision::F32);
 
 // ---- order along one axis
 
@@ -214,6 +216,7 @@ static consteval OpDef indexOf(const char *name, const char *summary, EvalFn eva
   d.kernel = name;
   d.noGrad = "an index has no gradient";
   d.eval = eval;
+  d.rows = Rows::Others;
   d.flops = flopsPerOperand;
   return defineOp(d);
 }
@@ -267,6 +270,7 @@ constexpr OpDef ops::topk = defineOp({
     .kernel = "topk",
     .gradFn = gradTopk,
     .eval = evalTopk,
+    .rows = Rows::Others,
     .flops = flopsPerOperand,
 });
 
@@ -317,4 +321,5 @@ constexpr OpDef ops::cumsum = defineOp({
     .gradFn = gradCumsum,
     .eval = evalCumsum,
     .precision = Precision::F32,
+    .rows = Rows::Others,
 });

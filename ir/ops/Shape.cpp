@@ -34,16 +34,25 @@ static TypesOr inferReshape(Operands t, const Attrs &a) {
 
 static Values gradReshape(Builder &b, Node &n, ArrayRef<Value *> dy) { return {b.reshape(dy[0], n.operand(0)->type.dims)}; }
 
+static std::optional<View> viewReshape(const Node &n, const View &in) {
+  auto strides = reshapeStrides(in.dims, in.strides, n.result()->type.dims);
+  if (!strides)
+    return std::nullopt;
+  return View{in.base, in.offset, n.result()->type.dims, *strides};
+}
+
 constexpr OpDef ops::reshape = defineOp({
     .name = "reshape",
     .summary = "the same elements in row-major order with other dims",
     .operands = {{{"x"}}},
     .attrs = {{{"dims", AttrKind::Ints, nullptr}}},
     .infer = inferReshape,
-    .view = true,
+    .view = viewReshape,
     .gradFn = gradReshape,
     .eval = evalView,
     .linear = kAllOperands,
+    .reshapes = true,
+    .rows = Rows::InOrder,
     .flops = noFlops,
 });
 
@@ -70,16 +79,25 @@ static Values gradTranspose(Builder &b, Node &n, ArrayRef<Value *> dy) {
   return {b.transpose(dy[0], inverse)};
 }
 
+static std::optional<View> viewTranspose(const Node &n, const View &in) {
+  View out = in;
+  Ints perm = n.attrs.ints("perm");
+  for (size_t i = 0; i < perm.size(); ++i)
+    out.strides[i] = in.strides[perm[i]];
+  return out;
+}
+
 constexpr OpDef ops::transpose = defineOp({
     .name = "transpose",
     .summary = "axis i of the result is axis perm[i] of the operand",
     .operands = {{{"x"}}},
     .attrs = {{{"perm", AttrKind::Ints, nullptr}}},
     .infer = inferTranspose,
-    .view = true,
+    .view = viewTranspose,
     .gradFn = gradTranspose,
     .eval = evalView,
     .linear = kAllOperands,
+    .rows = Rows::Permuted,
     .flops = noFlops,
 });
 
@@ -144,16 +162,27 @@ static Values gradSlice(Builder &b, Node &n, ArrayRef<Value *> dy) {
   return {b.make(ops::pad, {g}, {{"lo", lo}, {"hi", hi}})};
 }
 
+static std::optional<View> viewSlice(const Node &n, const View &in) {
+  View out = in;
+  Ints starts = n.attrs.ints("starts"), steps = n.attrs.ints("steps");
+  for (size_t i = 0; i < starts.size(); ++i) {
+    out.offset += starts[i] * in.strides[i];
+    out.strides[i] = in.strides[i] * steps[i];
+  }
+  return out;
+}
+
 constexpr OpDef ops::slice = defineOp({
     .name = "slice",
     .summary = "elements start, start + step, ... before end along each axis; a step may be negative",
     .operands = {{{"x"}}},
     .attrs = {{{"starts", AttrKind::Ints, nullptr}, {"ends", AttrKind::Ints, nullptr}, {"steps", AttrKind::Ints, nullptr}}},
     .infer = inferSlice,
-    .view = true,
+    .view = viewSlice,
     .gradFn = gradSlice,
     .eval = evalView,
     .linear = kAllOperands,
+    .rows = Rows::Sliced,
     .flops = noFlops,
 });
 
@@ -169,16 +198,27 @@ static TypesOr inferBroadcast(Operands t, const Attrs &a) {
 
 static Values gradBroadcast(Builder &b, Node &n, ArrayRef<Value *> dy) { return {b.sumTo(dy[0], n.operand(0)->type.dims)}; }
 
+static std::optional<View> viewBroadcast(const Node &n, const View &in) {
+  View out = in;
+  const Dims &dims = n.result()->type.dims;
+  size_t lead = dims.size() - in.dims.size();
+  out.strides.assign(dims.size(), 0);
+  for (size_t i = lead; i < dims.size(); ++i)
+    out.strides[i] = in.dims[i - lead] == dims[i] ? in.strides[i - lead] : 0;
+  return out;
+}
+
 constexpr OpDef ops::broadcast = defineOp({
     .name = "broadcast",
     .summary = "repeats along axes of 1 and new leading axes, as numpy",
     .operands = {{{"x"}}},
     .attrs = {{{"dims", AttrKind::Ints, nullptr}}},
     .infer = inferBroadcast,
-    .view = true,
+    .view = viewBroadcast,
     .gradFn = gradBroadcast,
     .eval = evalView,
     .linear = kAllOperands,
+    .rows = Rows::Aligned,
     .flops = noFlops,
 });
 
@@ -238,6 +278,7 @@ constexpr OpDef ops::concat = defineOp({
     .gradFn = gradConcat,
     .eval = evalConcat,
     .linear = kAllOperands,
+    .rows = Rows::Others,
     .flops = noFlops,
 });
 
@@ -370,6 +411,7 @@ constexpr OpDef ops::pad = defineOp({
     .kernel = "pad",
     .gradFn = gradPad,
     .eval = evalPad,
+    .rows = Rows::Padded,
     .flops = noFlops,
 });
 
@@ -381,4 +423,7 @@ constexpr OpDef ops::copy = defineOp({
     .operands = {{{"x"}}},
     .scalar = "x",
     .grad = "dy",
+    .moves = true,
+    .exact = true,
+    .startable = true,
 });

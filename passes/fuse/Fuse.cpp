@@ -10,6 +10,7 @@
 // A group is what kernelShape() finds loops for; it grows from each operator towards its producers, then over siblings that read
 // the same tensor. Values that are cheap to compute again from what is kept anyway are computed again instead of stored. Equal
 // bodies become one kernel.
+#include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
@@ -35,7 +36,7 @@ static bool fuseFunction(Module &m, Function &f, llvm::StringMap<std::string> &k
   for (FuseGroup *g : groups.order()) // places single nodes too
     if (g->isKernel)
       kernels.build(*g, g->nodes.back());
-  eraseDead(f);
+  eraseDeadNodes(f); // members, and the views between them, which may stand in any order
   return before != nodesOf(f);
 }
 

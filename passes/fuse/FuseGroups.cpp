@@ -8,12 +8,6 @@
 
 using namespace zcc;
 
-Value *zcc::behindReshapes(Value *v) {
-  while (v->def && v->def->op == &ops::reshape)
-    v = v->def->operand(0);
-  return v;
-}
-
 // ---- one group
 
 bool FuseGroup::contains(const Node *n) const { return llvm::is_contained(nodes, n); }
@@ -24,7 +18,7 @@ static llvm::SmallPtrSet<Node *, 8> innerReshapes(const std::vector<Node *> &nod
   llvm::SmallPtrSet<Node *, 8> out;
   for (Node *n : nodes)
     for (Value *v : n->operands()) {
-      if (!v || !v->def || v->def->op != &ops::reshape)
+      if (!v || !v->def || !v->def->op->reshapes)
         continue;
       Value *root = behindReshapes(v);
       if (!root->def || !members.count(root->def))
@@ -106,10 +100,10 @@ FuseGroup *FuseGroups::single(Node *n) {
   groups.push_back(std::make_unique<FuseGroup>());
   FuseGroup *g = groups.back().get();
   g->nodes = {n};
-  g->isKernel = isGenerated(*n) && n->op != &ops::reshape;
+  g->isKernel = isGenerated(*n) && !n->op->reshapes;
   if (g->isKernel)
     g->shape = kernelShape(g->nodes);
-  g->readsKept = n->op == &ops::cast && n->attrs.i("kept");
+  g->readsKept = n->attrs.i("kept");
   sequence.append(g);
   groupOf[n] = g;
   return g;
@@ -142,7 +136,7 @@ void FuseGroups::addMemoryDependences() {
           readers[v].push_back(n);
         continue;
       }
-      Value *source = n->op == &ops::assign ? behindReshapes(n->operand(1)) : nullptr;
+      Value *source = assigns(*n) ? behindReshapes(n->operand(1)) : nullptr;
       firstWrite.try_emplace(v, source && source->def ? source->def : n);
       for (Node *r : readers[v]) {
         if (r != n)
@@ -178,7 +172,7 @@ void FuseGroups::settleJoined(FuseGroup *a, FuseGroup *b) {
 /// closer look. A chain of operators is joined in this way.
 std::optional<bool> FuseGroups::append(FuseGroup *a, FuseGroup *b) {
   Node *n = b->nodes.front();
-  auto isReshaped = [](Value *v) { return v && v->def && v->def->op == &ops::reshape; };
+  auto isReshaped = [](Value *v) { return v && v->def && v->def->op->reshapes; };
   if (b->nodes.size() > 1 || index[a->nodes.back()] >= index[n] || llvm::any_of(n->operands(), isReshaped))
     return std::nullopt;
   if (a->reads.empty())

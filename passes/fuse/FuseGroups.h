@@ -38,9 +38,6 @@ struct FuseGroup {
 /// A kernel's code should stay within the instruction cache, and its pointers within reason.
 constexpr size_t kMostNodes = 128, kMostInputs = 32;
 
-/// What a value is a reshape of.
-Value *behindReshapes(Value *v);
-
 class FuseGroups {
 public:
   explicit FuseGroups(Function &f);

@@ -12,7 +12,7 @@ void FuseGroups::findTrunks() {
   std::vector<llvm::SmallVector<unsigned, 3>> before;
   std::vector<bool> isReshape;
   for (auto &n : f.nodes) {
-    isReshape.push_back(n->op == &ops::reshape);
+    isReshape.push_back(n->op->reshapes);
     auto &list = before.emplace_back();
     for (Value *v : n->operands())
       if (v && v->def)

@@ -6,17 +6,9 @@
 
 using namespace zcc;
 
-/// Operators whose cost is that of a load.
-static bool isCheap(const Node &n) {
-  static const OpDef *const kCheap[] = {&ops::add, &ops::sub,  &ops::mul,  &ops::neg,    &ops::max,
-                                        &ops::min, &ops::relu, &ops::cast, &ops::select, &ops::gt,
-                                        &ops::ge,  &ops::lt,   &ops::le,   &ops::eq,     &ops::ne};
-  return llvm::is_contained(kCheap, n.op);
-}
-
 static bool isGathered(Value *v) {
   std::optional<View> view = viewOf(v);
-  return view && view->base->def && view->base->def->op == &ops::all_gather;
+  return view && view->base->def && view->base->def->op->collective == Collective::Gather;
 }
 
 /// The nodes of `v`'s group that it is computed from, in order of definition, and what these read.
@@ -37,7 +29,7 @@ bool FuseGroups::follow(Value *x, Cone &c) const {
   }
   if (c.nodes.contains(d))
     return true;
-  if (!isCheap(*d) || c.nodes.size() >= kMostCone)
+  if (!d->op->cheap || c.nodes.size() >= kMostCone)
     return false;
   for (Value *o : d->operands())
     if (o && !follow(o, c))
@@ -62,7 +54,7 @@ bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
   for (Value *l : c.leaves) {
     if (isGathered(l))
       return false; // it would have to be kept until then
-    if (l->def && l->def->op == &ops::reshape && groupOf.lookup(behindReshapes(l)->def) == c.home)
+    if (l->def && l->def->op->reshapes && groupOf.lookup(behindReshapes(l)->def) == c.home)
       return false; // an inner reshape: its source would have to be stored in its place
     if (l->type.localCount() == c.home->shape->count() && !llvm::is_contained(in, l))
       ++extra;
@@ -79,6 +71,7 @@ std::vector<Node *> FuseGroups::cloneInto(const FuseGroup &reader, const Cone &c
   std::vector<Node *> clones;
   for (Node *n : c.nodes) {
     auto made = std::make_unique<Node>(n->op, n->loc);
+    made->phase = n->phase;
     made->attrs = n->attrs;
     Node *k = f.insert(std::move(made), first);
     for (Value *o : n->operands()) {

@@ -5,6 +5,7 @@
 //   %i = constant {value = [2, 0]} : i64[2]        const %i : i64[2] = [2, 0]
 //   %y = gather %x, %i                       ->      ...
 //                                                  %y = gather %x, %i
+#include "ir/Control.h"
 #include "ir/Interpreter.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
@@ -37,7 +38,7 @@ static llvm::Expected<GlobalValue *> globalFor(Module &m, Node &n, bool splat) {
   GlobalValue *g;
   if (v.type.count() == 0) {
     g = m.addGlobal(GlobalValue::Const, v.name, v.type, Init());
-  } else if (splat && v.type.count() > 8) {
+  } else if (splat && v.type.count() > kMostInline) {
     Init i;
     i.kind = Init::Splat;
     i.a = (*t)[0].isFloat() ? (*t)[0].f[0] : double((*t)[0].i[0]);
@@ -53,7 +54,7 @@ static llvm::Expected<bool> globalize(Module &m, Function &f) {
   bool changed = false;
   llvm::DenseSet<const Value *> results(f.results.begin(), f.results.end());
   for (auto &n : f.nodes) {
-    if (n->op != &ops::constant)
+    if (n->op->leaf != Leaf::Constant)
       continue;
     Value *v = n->result();
     bool splat = splatConstant(v) != nullptr, isResult = results.contains(v);
@@ -84,7 +85,7 @@ llvm::Expected<bool> zcc::globalizeConstants(Module &m, PassContext &) {
     if (!made)
       return made;
     if (filled || *made)
-      eraseDead(*f);
+      eraseDeadNodes(*f);
     changed |= filled || *made;
   }
   return changed;

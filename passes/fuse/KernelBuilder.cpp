@@ -32,7 +32,7 @@ Value *KernelBuilder::leaf(Value *v, const Node &user) {
     k->results.push_back(std::make_unique<Value>(Value::Result, body->unique("c"), Type(v->type.elem, dims)));
     k->results[0]->def = k;
     in = k->result();
-  } else if (v->def && v->def->op == &ops::iota) {
+  } else if (v->def && v->def->op->leaf == Leaf::Counter) {
     Node *k = body->insert(std::make_unique<Node>(v->def->op, v->def->loc));
     k->attrs = v->def->attrs;
     k->results.push_back(std::make_unique<Value>(Value::Result, body->unique("i"), v->type));
@@ -165,6 +165,7 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
     m.addKernel(std::move(kernel));
   }
   auto call = std::make_unique<Node>(&ops::fused, loc);
+  call->phase = g.nodes.front()->phase;
   call->attrs.set("kernel", name);
   if (!pairs.empty())
     call->attrs.set("inplace", pairs);

@@ -8,7 +8,7 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
-bool zcc::isGenerated(const Node &n) { return n.op->isElementwise() || n.op->reduction || n.op == &ops::reshape; }
+bool zcc::isGenerated(const Node &n) { return n.op->isElementwise() || n.op->reduction || n.op->reshapes; }
 
 Dims zcc::iterationDims(const Node &n) { return (n.op->reduction ? n.operand(0) : n.result())->type.localDims(); }
 
@@ -110,7 +110,7 @@ std::optional<Dims> zcc::domainStrides(const KernelShape &s, const Node &user, A
                                        ArrayRef<int64_t> strides) {
   Dims own = iterationDims(user);
   // A member reshape reads its operand in the operand's own dims.
-  if (user.op == &ops::reshape)
+  if (user.op->reshapes)
     own = user.operand(0)->type.dims;
   auto over = broadcastStrides(dims, strides, own);
   if (!over)
@@ -279,7 +279,7 @@ std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) { return Sha
 
 bool zcc::extend(KernelShape &s, const Node &n) {
   Dims own = iterationDims(n);
-  if (n.op->reduction || n.op == &ops::reshape || elementCount(own) != s.count())
+  if (n.op->reduction || n.op->reshapes || elementCount(own) != s.count())
     return false;
   std::vector<int64_t> cuts = {1}, more;
   addCuts(s.dims, cuts);

@@ -17,7 +17,7 @@ using namespace zcc;
 static bool copyCounters(Function &f) {
   bool changed = false;
   for (Node *n = f.first(); n; n = n->next()) {
-    if (n->op != &ops::iota)
+    if (n->op->leaf != Leaf::Counter)
       continue;
     Value *copy = nullptr;
     auto copied = [&] {
@@ -59,14 +59,14 @@ static bool movesInto(const Node &n, const View &v) {
   if (!callsBodies(*n.op) || v.base->kind != Value::Argument || !n.parent()->isBody)
     return false;
   return llvm::any_of(callersOf(*n.parent()),
-                      [&](Node *c) { return c->op == &ops::scan && ScanForm(*c).isSlice(v.base->index); });
+                      [&](Node *c) { return c->op->structural == Structural::Scan && ScanForm(*c).isSlice(v.base->index); });
 }
 
 /// What a body returns it has made, or it is what it carries unchanged: arguments may be overwritten before results are
 /// left. They are copied first, so that new values of what is carried can be made in place.
 static bool copyReturnedArgs(Function &f) {
   bool changed = false;
-  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op == &ops::scan; });
+  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op->structural == Structural::Scan; });
   for (unsigned i = 0; i < f.results.size(); ++i) {
     Value *v = f.results[i];
     auto s = viewOf(v);
@@ -87,13 +87,13 @@ static bool copyViews(Function &f, Node &n) {
     n.setOperand(i, copyOf(f, &n, n.operand(i)));
     changed = true;
   };
-  if (n.op == &ops::reshape && !viewOf(n.result()))
+  if (n.op->reshapes && !viewOf(n.result()))
     copy(0);
   if (n.op->view || isGenerated(n))
     return changed;
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     Value *v = n.operand(i);
-    if (!v || !(v->def ? v->def->op->view : f.isBody))
+    if (!v || !(v->def ? v->def->op->view != nullptr : f.isBody))
       continue;
     if (auto view = viewOf(v); !acceptsView(n, i, *view) || movesInto(n, *view))
       copy(i);

@@ -2,15 +2,13 @@
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/SetVector.h"
 
 using namespace zcc;
 
 Node *zcc::splatConstant(Value *v) {
-  while (v->def && (v->def->op == &ops::broadcast || v->def->op == &ops::reshape || v->def->op == &ops::transpose))
+  while (v->def && v->def->op->view && !v->def->is(ops::slice))
     v = v->def->operand(0);
-  if (!v->def || v->def->op != &ops::constant)
+  if (!isConstant(v))
     return nullptr;
   const Attr *a = v->def->attrs.find("value");
   if (!a)
@@ -30,21 +28,4 @@ Value *zcc::copyOf(Function &f, Node *before, Value *v) {
                             : makeLoc(v->name);
   Builder b(f, before, loc ? loc : makeLoc(v->name));
   return b.make(ops::copy, {v}, {}, v->name);
-}
-
-void zcc::eraseDead(Function &f) {
-  llvm::DenseSet<const Value *> results(f.results.begin(), f.results.end());
-  llvm::SetVector<Node *> work;
-  for (auto &n : f.nodes)
-    work.insert(n.get());
-  while (!work.empty()) {
-    Node *n = work.pop_back_val();
-    bool isResult = llvm::any_of(n->results, [&](auto &r) { return results.contains(r.get()); });
-    if (!n->op->isPure() || n->hasUses() || isResult)
-      continue;
-    for (Value *v : n->operands())
-      if (v && v->def)
-        work.insert(v->def);
-    n->erase();
-  }
 }

@@ -9,7 +9,5 @@ namespace zcc {
 Node *splatConstant(Value *v);
 /// A copy of `v` before `before` (at the end if null).
 Value *copyOf(Function &f, Node *before, Value *v);
-/// Drops pure nodes that nobody reads, in whatever order they stand.
-void eraseDead(Function &f);
 
 } // namespace zcc

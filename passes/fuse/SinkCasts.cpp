@@ -7,13 +7,14 @@
 //                                                  %t = transpose %x
 //                                                  %z = cast %t {to = "f32"}
 #include "ir/Builder.h"
+#include "ir/Control.h"
 #include "passes/Pass.h"
 #include "passes/fuse/Operands.h"
 
 using namespace zcc;
 
 static bool widens(const Node &n) {
-  if (n.op != &ops::cast || n.result()->type.elem != Elem::F32)
+  if (!n.op->converts() || n.result()->type.elem != Elem::F32)
     return false;
   Elem from = n.operand(0)->type.elem;
   return elemBytes(from) == 2 && isFloat(from);
@@ -55,7 +56,7 @@ llvm::Expected<bool> zcc::sinkCasts(Module &m, PassContext &) {
   for (auto &f : m.functions)
     if (!f->isKernel && ::sinkCasts(*f)) {
       changed = true;
-      eraseDead(*f);
+      eraseDeadNodes(*f);
     }
   return changed;
 }

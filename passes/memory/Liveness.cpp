@@ -10,7 +10,9 @@ using namespace zcc;
 
 // ---- where values lie
 
-bool zcc::ownsMemory(const Node &n) { return !n.op->view && !n.op->forwards && n.op != &ops::constant && !n.results.empty(); }
+bool zcc::ownsMemory(const Node &n) {
+  return !n.op->view && !n.op->forwards && n.op->leaf != Leaf::Constant && !n.results.empty();
+}
 
 std::optional<View> zcc::storageOf(Value *v) {
   std::optional<View> view = viewOf(v);
@@ -30,9 +32,10 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
   for (size_t i = 0; i + 1 < flat.size(); i += 2)
     pairs.push_back({unsigned(flat[i]), unsigned(flat[i + 1])});
   uint32_t mask = performed(n)->inPlace;
-  unsigned count = n.op == &ops::scan ? ScanForm(n).carried : mask ? n.results.size() : 0;
+  bool isScan = n.op->structural == Structural::Scan;
+  unsigned count = isScan ? ScanForm(n).carried : mask ? n.results.size() : 0;
   for (unsigned i = 0; i < count; ++i)
-    if (n.op == &ops::scan || mask == kAllOperands || mask >> i & 1)
+    if (isScan || mask == kAllOperands || mask >> i & 1)
       pairs.push_back({i, i});
   return pairs;
 }
@@ -101,7 +104,7 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
     l.values[a.get()] = {-1, -1};
 
   auto read = [&](Value *v, const Node *n, int when) -> llvm::Error {
-    if (v->def && v->def->op == &ops::constant)
+    if (isConstant(v))
       return llvm::Error::success();
     std::optional<View> s = storageOf(v);
     if (!s) {
@@ -123,13 +126,13 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
     if (n->op->view)
       continue; // reads happen where the view is read
     // Whatever is waited for first, all of the bucket is there then.
-    int until = n->op == &ops::start ? count : at;
+    int until = n->op->structural == Structural::Start ? count : at;
     for (auto &r : n->results)
       for (const Value::Use &u : r->uses)
         if (r->type.isFuture)
           until = std::min(until, l.number.lookup(u.node));
     for (unsigned i = 0; i < n->numOperands(); ++i) {
-      if (n->op == &ops::assign && i == 0) {
+      if (assigns(*n) && i == 0) {
         l.writes[n->operand(0)].push_back(n.get());
         continue;
       }

@@ -15,7 +15,6 @@
 // cast in the forward, where its f32 result would have to be stored.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
-#include "llvm/ADT/DenseSet.h"
 
 using namespace zcc;
 
@@ -23,10 +22,10 @@ using namespace zcc;
 static Value *narrowOf(Value *v) {
   if (v->type.elem != Elem::F32)
     return nullptr;
-  if (v->def && v->def->op == &ops::cast && elemBytes(v->def->operand(0)->type.elem) == 2)
+  if (v->def && v->def->op->converts() && elemBytes(v->def->operand(0)->type.elem) == 2)
     return v->def->operand(0);
   for (auto &u : v->uses)
-    if (u.node->op == &ops::cast && u.node->attrs.i("rounds"))
+    if (u.node->attrs.i("rounds"))
       return u.node->result();
   return nullptr;
 }
@@ -36,22 +35,16 @@ static bool isFloat16(const Value *v) { return v->type.elem == Elem::BF16 || v->
 llvm::Expected<bool> zcc::saveNarrow(Module &m, PassContext &) {
   Function *f = m.function("micro");
   bool changed = false;
-  if (!f || f->results.empty() || !f->results[0]->def)
+  if (!f)
     return changed;
-  llvm::DenseSet<const Node *> forward;
-  for (Node *n = f->first(); n; n = n->next()) {
-    forward.insert(n);
-    if (n == f->results[0]->def)
-      break;
-  }
   std::vector<Node *> backward;
   for (auto &n : f->nodes)
-    if (!forward.count(n.get()))
+    if (n->phase != Phase::Forward)
       backward.push_back(n.get());
   for (Node *n : backward)
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       Value *v = n->operand(i);
-      Value *narrow = v && (!v->def || forward.count(v->def)) ? narrowOf(v) : nullptr;
+      Value *narrow = v && (!v->def || v->def->phase == Phase::Forward) ? narrowOf(v) : nullptr;
       if (!narrow || !isFloat16(narrow) || n == narrow->def)
         continue;
       Node *kept = Builder(*f, n, n->loc).node(ops::cast, {narrow}, {{"to", "f32"}});

@@ -1,6 +1,6 @@
 // --help, --help-ops and --help-passes.
 #include "passes/options/Help.h"
-#include "ir/Op.h"
+#include "ir/Notes.h"
 #include "ir/Text.h"
 #include "passes/Pass.h"
 #include "passes/options/CommandLine.h"
@@ -76,6 +76,11 @@ static void printPasses() {
   for (const PassDef &p : allPasses())
     llvm::outs() << llvm::formatv("{0,-18}{1,-16}{2,-16}{3}\n", p.name, propertyList(p.needs), propertyList(p.provides),
                                   p.summary);
+  constexpr StringRef kOf[] = {"node", "global", "module"};
+  llvm::outs() << llvm::formatv("\n{0,-18}{1,-8}{2,-8}{3}\n", "note", "of", "kind", "");
+  for (const NoteDef &n : allNotes())
+    llvm::outs() << llvm::formatv("{0,-18}{1,-8}{2,-8}{3} (by {4}; for {5})\n", n.name, kOf[n.of], kindName(n.kind), n.summary,
+                                  n.writer, n.readers);
 }
 
 // ---- --help

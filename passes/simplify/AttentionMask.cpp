@@ -89,7 +89,7 @@ Value *Combiner::withoutRepeats(Value *v, Tensor t) {
     };
     t.isFloat() ? shrink(t.f) : shrink(t.i);
   }
-  return v && t.type == v->type ? v : materialize(r_.function, b_.before, t, "mask", b_.loc);
+  return v && t.type == v->type ? v : b_.constant(t, "mask");
 }
 
 /// The lower triangle, true where key t <= s + (T - S); needs all rows and keys.
@@ -165,13 +165,13 @@ void Combiner::splitAdded(Value *v) {
     return;
   }
   Node *n = v->def;
-  if (n && n->op == &ops::add && !r_.splat(n->operand(1))) {
+  if (n && n->is(ops::add) && !r_.splat(n->operand(1))) {
     ++terms_;
     for (Value *o : n->operands())
       splitAdded(aligned(o, scores_));
     return;
   }
-  if (n && n->op == &ops::select) {
+  if (n && n->is(ops::select)) {
     auto a = r_.splat(n->operand(1)), b = r_.splat(n->operand(2));
     Value *cond = aligned(n->operand(0), scores_);
     if (a && b && *a == 0 && std::isinf(*b) && *b < 0)

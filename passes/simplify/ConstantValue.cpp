@@ -1,6 +1,7 @@
 // Evaluates constant nodes with the interpreter and remembers the results.
 #include "passes/simplify/ConstantValue.h"
 #include "ir/Builder.h"
+#include "ir/Interpreter.h"
 #include "ir/Steps.h"
 #include <cstring>
 
@@ -63,7 +64,7 @@ const Tensor *ConstantValues::value(Value *v, int depth) {
 }
 
 std::optional<double> ConstantValues::splat(Value *v) const {
-  while (v && v->def && (v->def->op->view || v->def->op == &ops::copy))
+  while (v && v->def && (v->def->op->view || v->def->op->isIdentity()))
     v = v->def->operand(0);
   if (!v)
     return std::nullopt;
@@ -77,34 +78,10 @@ std::optional<double> ConstantValues::splat(Value *v) const {
       return g->init.a;
     return std::nullopt;
   }
-  if (!v->def || v->def->op != &ops::constant)
+  if (!isConstant(v))
     return std::nullopt;
   std::vector<double> values = v->def->attrs.floats("value");
   if (values.size() != 1)
     return std::nullopt;
   return values[0];
-}
-
-bool zcc::isSplat(const Tensor &t) {
-  auto same = [](auto &v) { return llvm::all_of(v, [&](auto &x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
-  return t.isFloat() ? same(t.f) : same(t.i);
-}
-
-Value *zcc::materialize(Function &f, Node *before, const Tensor &t, llvm::StringRef name, const Loc &loc) {
-  bool splat = t.count() > 0 && isSplat(t);
-  if (!splat && t.count() > 8) {
-    GlobalValue *g = f.module->addConst(name, t.type, tensorToBytes(t));
-    if (!g->loc)
-      g->loc = loc;
-    return g;
-  }
-  Attrs a;
-  size_t n = splat ? 1 : t.count();
-  if (t.isFloat())
-    a.set("value", std::vector<double>(t.f.begin(), t.f.begin() + n));
-  else
-    a.set("value", std::vector<int64_t>(t.i.begin(), t.i.begin() + n));
-  a.set("elem", elemName(t.type.elem).str());
-  a.set("dims", std::vector<int64_t>(t.type.dims.begin(), t.type.dims.end()));
-  return Builder(f, before, loc).make(ops::constant, {}, a, name);
 }

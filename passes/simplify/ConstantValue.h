@@ -1,8 +1,8 @@
 // Values of what depends on constants only, computed by the interpreter on demand.
 #pragma once
 
-#include "ir/Interpreter.h"
 #include "ir/Op.h"
+#include "ir/Tensor.h"
 #include <optional>
 #include <unordered_map>
 
@@ -39,10 +39,5 @@ private:
 bool isFoldable(const Node &n);
 /// Whether `v` is a `const` global, or the result of a node without operands that is foldable.
 bool isConstantLeaf(const Value *v);
-/// Whether all elements are the same, bit for bit.
-bool isSplat(const Tensor &t);
-/// Makes `t` a constant node before `before` (up to 8 elements, or one value) or else a const
-/// global.
-Value *materialize(Function &f, Node *before, const Tensor &t, llvm::StringRef name, const Loc &loc);
 
 } // namespace zcc

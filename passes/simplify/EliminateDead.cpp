@@ -6,24 +6,9 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringSet.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace zcc;
-
-static bool dropNodes(Function &f) {
-  bool changed = false;
-  for (Node *n = f.last(); n;) {
-    Node *before = n->prev();
-    bool returned = llvm::any_of(n->results, [&](auto &r) { return llvm::is_contained(f.results, r.get()); });
-    // A cond or scan whose results were all pruned is dead, too.
-    bool hasResults = !n->results.empty() || callsBodies(*n->op);
-    if (n->op->isPure() && hasResults && !n->hasUses() && !returned) {
-      n->erase();
-      changed = true;
-    }
-    n = before;
-  }
-  return changed;
-}
 
 /// Kernels and bodies that no node names.
 static bool dropFunctions(Module &m) {
@@ -107,7 +92,7 @@ static bool pruneScan(Function &body, llvm::ArrayRef<Node *> callers) {
 /// Arguments from `first` on that a body does not read.
 static bool pruneArgs(llvm::ArrayRef<Function *> bodies, llvm::ArrayRef<Node *> callers) {
   bool changed = false;
-  bool isScan = callers[0]->op == &ops::scan;
+  bool isScan = callers[0]->op->structural == Structural::Scan;
   for (unsigned i = bodies[0]->args.size(); i-- > 0;) {
     unsigned carried = isScan ? ScanForm(*callers[0]).carried : 0;
     unsigned scanned = isScan ? ScanForm(*callers[0]).scanned : 0;
@@ -156,16 +141,16 @@ static bool pruneBodies(Module &m) {
       continue;
     Node &n = *callers[0];
     auto bodies = bodiesOf(n);
-    bool isShared =
-        n.op == &ops::cond && (callers.size() > 1 || bodies[0] == bodies[1] || callersOf(*bodies[bodies[0] == f]).size() > 1);
+    bool isShared = n.op->structural == Structural::Cond &&
+                    (callers.size() > 1 || bodies[0] == bodies[1] || callersOf(*bodies[bodies[0] == f]).size() > 1);
     bool isAlike = llvm::all_of(callers, [&](Node *c) {
       return c->op == n.op && c->attrs.i("carried") == n.attrs.i("carried") && c->attrs.i("scanned") == n.attrs.i("scanned");
     });
     if (isShared || !isAlike)
       continue;
-    changed |= n.op == &ops::scan ? pruneScan(*f, callers) : pruneCond(n, bodies);
-    changed |= dropNodes(*f);
-    changed |= pruneArgs(n.op == &ops::scan ? llvm::ArrayRef<Function *>(f) : bodies, callers);
+    changed |= n.op->structural == Structural::Scan ? pruneScan(*f, callers) : pruneCond(n, bodies);
+    changed |= eraseDeadNodes(*f);
+    changed |= pruneArgs(n.op->structural == Structural::Scan ? llvm::ArrayRef<Function *>(f) : bodies, callers);
   }
   return changed;
 }
@@ -187,14 +172,14 @@ static bool dropGlobals(Module &m) {
   return !unused.empty();
 }
 
-/// Constants in order of definition, each aligned to 64 bytes so that it can be mapped.
+/// Constants in order of definition, each aligned so that it can be mapped.
 static bool compactData(Module &m) {
   std::string data;
   std::vector<std::pair<GlobalValue *, int64_t>> moved;
   for (auto &g : m.globals) {
     if (g->init.kind != Init::File || !g->init.file.empty())
       continue;
-    data.resize((data.size() + 63) / 64 * 64);
+    data.resize(llvm::alignTo(data.size(), kDataAlign));
     moved.push_back({g.get(), int64_t(data.size())});
     data += m.constData.substr(g->init.offset, g->init.bytes);
   }
@@ -209,11 +194,11 @@ static bool compactData(Module &m) {
 llvm::Expected<bool> zcc::eliminateDead(Module &m, PassContext &) {
   bool changed = false;
   for (auto &f : m.functions)
-    changed |= dropNodes(*f);
+    changed |= eraseDeadNodes(*f);
   while (pruneBodies(m)) { // operands that go leave their makers without readers
     changed = true;
     for (auto &f : m.functions)
-      dropNodes(*f);
+      eraseDeadNodes(*f);
   }
   changed |= dropFunctions(m);
   changed |= dropGlobals(m);

@@ -7,6 +7,8 @@
 //   const %m : bool[4x4] = "..."[0, 16]
 //
 // Parameters are never read. Views of constants stay views when computing them would only store the data again.
+#include "ir/Builder.h"
+#include "ir/Interpreter.h"
 #include "passes/Pass.h"
 #include "passes/simplify/ConstantValue.h"
 #include "llvm/ADT/DenseMap.h"
@@ -51,11 +53,11 @@ bool Folder::inlineSmallGlobals() {
     const Tensor *t = uses.empty() ? nullptr : values_.value(g);
     if (!t || t->count() == 0)
       continue;
-    if (t->count() > 8 && !isSplat(*t)) {
+    if (t->count() > kMostInline && !isSplat(*t)) {
       values_.forget(g);
       continue;
     }
-    Value *v = materialize(f_, f_.first(), *t, g->name, g->loc ? g->loc : uses[0].node->loc);
+    Value *v = Builder(f_, f_.first(), g->loc ? g->loc : uses[0].node->loc).constant(*t, g->name);
     for (auto &u : uses)
       u.node->setOperand(u.index, v);
     changed = true;
@@ -71,7 +73,7 @@ bool Folder::settleEmpty() {
   for (Node *n = f_.first(); n;) {
     Node *at = n;
     n = n->next();
-    if (at->op == &ops::constant || !isFoldable(*at))
+    if (at->op->leaf == Leaf::Constant || !isFoldable(*at))
       continue;
     std::vector<Tensor> out;
     if (llvm::all_of(at->results, [&](auto &r) { return isEmpty(r.get()); })) {
@@ -101,7 +103,7 @@ bool Folder::settleEmpty() {
       out.assign(computed->begin(), computed->end());
     }
     for (auto [r, t] : llvm::zip(at->results, out)) {
-      Value *v = materialize(f_, at, t, r->name, at->loc);
+      Value *v = Builder(f_, at, at->loc).constant(t, r->name);
       if (v->def)
         std::swap(v->name, r->name);
       r->replaceAllUsesWith(v);
@@ -129,10 +131,10 @@ void Folder::findFoldable() {
 /// A broadcast is free and its result larger; other views of data that is stored anyway are free
 /// too.
 bool Folder::staysView(const Node &n) const {
-  if (!n.op->view || n.result()->type.count() <= 8 || values_.splat(n.result()))
+  if (!n.op->view || n.result()->type.count() <= kMostInline || values_.splat(n.result()))
     return false;
   const Value *v = n.operand(0);
-  if (n.op == &ops::broadcast && n.result()->type.count() > v->type.count())
+  if (n.is(ops::broadcast) && n.result()->type.count() > v->type.count())
     return true;
   while (v->def && v->def->op->view)
     v = v->def->operand(0);
@@ -183,7 +185,7 @@ bool Folder::run() {
       const Tensor *t = values_.value(r.get());
       if (!t || !needed_.count(r.get()) || !(r->hasUses() || isResult(r.get())))
         continue;
-      Value *v = materialize(f_, n, *t, r->name, n->loc);
+      Value *v = Builder(f_, n, n->loc).constant(*t, r->name);
       if (v->def)
         std::swap(v->name, r->name);
       readers_[v] = readers_.lookup(r.get());

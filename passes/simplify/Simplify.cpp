@@ -96,21 +96,15 @@ void Rewriter::eraseNewBefore(Node &n) {
   }
 }
 
-static Value *throughReshapes(Value *v) {
-  while (Node *n = defBy(v, ops::reshape))
-    v = n->operand(0);
-  return v;
-}
-
 std::optional<Mean> zcc::meanOf(const Rewriter &r, Value *v) {
-  Node *scaled = throughReshapes(v)->def; // axes that were dropped and put back
-  if (!scaled || (scaled->op != &ops::mul && scaled->op != &ops::div))
+  Node *scaled = behindReshapes(v)->def; // axes that were dropped and put back
+  if (!scaled || (!scaled->is(ops::mul) && !scaled->is(ops::div)))
     return std::nullopt;
-  Node *sum = defBy(throughReshapes(scaled->operand(0)), ops::reduce_sum);
+  Node *sum = defBy(behindReshapes(scaled->operand(0)), ops::reduce_sum);
   if (!sum || sum->result()->type.dims != v->type.dims)
     return std::nullopt;
   double n = double(sum->operand(0)->type.count()) / double(sum->result()->type.count());
-  if (!r.isNear(scaled->operand(1), scaled->op == &ops::mul ? 1 / n : n))
+  if (!r.isNear(scaled->operand(1), scaled->is(ops::mul) ? 1 / n : n))
     return std::nullopt;
   std::vector<int64_t> axes = sum->attrs.ints("axes");
   return Mean{sum->operand(0), Dims(axes.begin(), axes.end())};
@@ -123,12 +117,12 @@ static void multiply(const Rewriter &r, Value *v, bool isRoot, Product &p) {
   }
   Node *n = v->def;
   bool opens = isRoot || r.hasOneUse(v);
-  if (opens && n && n->op == &ops::mul) {
+  if (opens && n && n->is(ops::mul)) {
     multiply(r, n->operand(0), false, p);
     multiply(r, n->operand(1), false, p);
     return;
   }
-  if (opens && n && n->op == &ops::div && r.splat(n->operand(1))) {
+  if (opens && n && n->is(ops::div) && r.splat(n->operand(1))) {
     multiply(r, n->operand(0), false, p);
     p.scale /= *r.splat(n->operand(1));
     return;

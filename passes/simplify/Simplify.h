@@ -48,7 +48,7 @@ struct Rule {
 };
 
 /// The node that makes `v` if its operator is `op`, else nullptr.
-inline Node *defBy(const Value *v, const OpDef &op) { return v && v->def && v->def->op == &op ? v->def : nullptr; }
+inline Node *defBy(const Value *v, const OpDef &op) { return v && v->def && v->def->is(op) ? v->def : nullptr; }
 /// If `v` is the mean of a value over axes, which are kept as 1: that value, and the axes.
 struct Mean {
   Value *of;

@@ -16,7 +16,7 @@ static bool constantToRight(Node &n, Rewriter &r) {
 
 /// x + 0, x - 0, x * 1, x / 1, x ** 1, x and true, x or false -> x
 static bool dropNeutral(Node &n, Rewriter &r) {
-  bool isZero = n.op == &ops::add || n.op == &ops::sub || n.op == &ops::or_;
+  bool isZero = n.is(ops::add) || n.is(ops::sub) || n.is(ops::or_);
   if (!r.isSplat(n.operand(1), isZero ? 0 : 1))
     return false;
   r.replaceShaped(n, n.operand(0));
@@ -209,7 +209,7 @@ static void collectAddends(const Rewriter &r, Value *v, bool isRoot, llvm::Small
 /// The sum of parts that fill an axis between them -> their concat (the gradient of a split).
 static bool joinParts(Node &n, Rewriter &r) {
   Value *sum = n.result();
-  if (r.hasOneUse(sum) && sum->uses.size() == 1 && sum->uses.front().node->op == &ops::add)
+  if (r.hasOneUse(sum) && sum->uses.size() == 1 && sum->uses.front().node->is(ops::add))
     return false; // its user sees more of the sum
   llvm::SmallVector<Value *> addends, rest, parts;
   collectAddends(r, sum, true, addends);

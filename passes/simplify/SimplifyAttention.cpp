@@ -45,9 +45,9 @@ static Value *unguarded(const Rewriter &r, Value *v) {
 static Node *softmaxOf(const Rewriter &r, Value *v) {
   for (bool guarded = false;;) {
     Node *n = v->def;
-    if (n && n->op == &ops::softmax)
+    if (n && n->is(ops::softmax))
       return n->attrs.i("axis") == int64_t(v->type.ndim()) - 1 && r.uses(v) == 1u + guarded ? n : nullptr;
-    if (n && n->op == &ops::reshape && keepsRows(n) && r.hasOneUse(v)) {
+    if (n && n->is(ops::reshape) && keepsRows(n) && r.hasOneUse(v)) {
       v = n->operand(0);
     } else if (Value *p = unguarded(r, v); p && !guarded && r.hasOneUse(v)) {
       v = p;
@@ -67,24 +67,24 @@ static bool collect(Rewriter &r, Value *v, Scores &s) {
   const Dims &dims = v->type.dims;
   if (dims.size() == 4)
     s.batchHeads = {dims[0], dims[1]};
-  if (n->op == &ops::matmul) {
+  if (n->is(ops::matmul)) {
     s.product = n;
     return dims.size() <= 4;
   }
-  if (n->op == &ops::reshape && keepsRows(n))
+  if (n->is(ops::reshape) && keepsRows(n))
     return collect(r, n->operand(0), s);
-  if (n->op == &ops::mul || n->op == &ops::div) {
+  if (n->is(ops::mul) || n->is(ops::div)) {
     auto c = r.splat(n->operand(1));
     if (!c || n->operand(0)->type.dims != dims)
       return false;
-    s.scale *= n->op == &ops::mul ? *c : 1 / *c;
+    s.scale *= n->is(ops::mul) ? *c : 1 / *c;
     return collect(r, n->operand(0), s);
   }
-  if (s.scale != 1 || (n->op != &ops::add && n->op != &ops::select))
+  if (s.scale != 1 || (!n->is(ops::add) && !n->is(ops::select)))
     return false;
   for (unsigned i : {0u, 1u}) {
     Scores trial = s;
-    unsigned first = n->op == &ops::select ? 1 : 0;
+    unsigned first = n->is(ops::select) ? 1 : 0;
     Value *inner = n->operand(first + i), *other = n->operand(first + 1 - i);
     if (inner->type.dims != dims)
       continue;
@@ -105,12 +105,12 @@ static bool collect(Rewriter &r, Value *v, Scores &s) {
 /// Divides a product by its constant factor; `scale` takes it.
 static Value *unscaled(Rewriter &r, Value *v, double &scale) {
   while (Node *n = v->def) {
-    if (n->op != &ops::mul && n->op != &ops::div)
+    if (!n->is(ops::mul) && !n->is(ops::div))
       break;
     auto c = r.splat(n->operand(1));
     if (!c || n->operand(0)->type.dims != v->type.dims)
       break;
-    scale *= n->op == &ops::mul ? *c : 1 / *c;
+    scale *= n->is(ops::mul) ? *c : 1 / *c;
     v = n->operand(0);
   }
   return v;

@@ -29,7 +29,7 @@ struct Normalised {
 /// Matches x * rsqrt(mean + eps) and x / sqrt(mean + eps).
 static std::optional<Normalised> normalised(const Rewriter &r, Node &n) {
   for (unsigned i : {1u, 0u}) {
-    bool divides = n.op == &ops::div;
+    bool divides = n.is(ops::div);
     if (divides && i == 0)
       break;
     Node *root = defBy(n.operand(i), divides ? ops::sqrt : ops::rsqrt);

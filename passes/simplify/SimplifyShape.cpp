@@ -25,12 +25,12 @@ static bool dropNoop(Node &n, Rewriter &r) {
   if (!sameDims(x, n.result()))
     return false;
   std::vector<int64_t> perm = n.attrs.ints("perm"), steps = n.attrs.ints("steps");
-  if (n.op == &ops::transpose && !isIdentity(perm))
+  if (n.is(ops::transpose) && !isIdentity(perm))
     return false;
-  if (n.op == &ops::slice && llvm::any_of(steps, [](int64_t s) { return s < 0; }))
+  if (n.is(ops::slice) && llvm::any_of(steps, [](int64_t s) { return s < 0; }))
     return false;
   for (const char *side : {"lo", "hi"})
-    if (n.op == &ops::pad && llvm::any_of(n.attrs.ints(side), [](int64_t p) { return p != 0; }))
+    if (n.is(ops::pad) && llvm::any_of(n.attrs.ints(side), [](int64_t p) { return p != 0; }))
       return false;
   r.replace(n.result(), x);
   return true;

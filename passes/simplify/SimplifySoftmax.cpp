@@ -63,7 +63,7 @@ static bool logOfSigmoid(Node &n, Rewriter &r) {
   bool isRest = sub && r.isNear(sub->operand(0), 1);
   Node *s = defBy(isRest ? sub->operand(1) : n.operand(0), ops::sigmoid);
   if (!s || s->result()->type != n.result()->type ||
-      llvm::any_of(n.result()->uses, [](const Value::Use &u) { return u.node->op == &ops::max; }))
+      llvm::any_of(n.result()->uses, [](const Value::Use &u) { return u.node->is(ops::max); }))
     return false;
   Builder b = r.before(n, {isRest ? sub : nullptr, s});
   Value *x = isRest ? s->operand(0) : b.make(ops::neg, {s->operand(0)});

@@ -16,6 +16,7 @@
 #include "passes/train/LossScale.h"
 #include "passes/train/Optimizer.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace zcc;
 
@@ -64,7 +65,7 @@ llvm::Error Appender::collect() {
   if (!micro_)
     return refuse("there is no function '@micro'");
   for (auto &n : micro_->nodes) {
-    if (n->op != &ops::assign)
+    if (!assigns(*n))
       continue;
     auto *state = static_cast<GlobalValue *>(n->operand(0));
     GlobalValue *param = m_.global(state->attrs.s("of"));
@@ -318,7 +319,16 @@ llvm::Error Appender::run() {
     params.push_back(g.param);
   if (auto e = applyGroups(params, o_))
     return e;
-  return o_.gradAccum > 1 ? accumulate() : updateInMicro();
+  llvm::DenseSet<const Node *> before;
+  for (auto &n : micro_->nodes)
+    before.insert(n.get());
+  if (auto e = o_.gradAccum > 1 ? accumulate() : updateInMicro())
+    return e;
+  for (Function *f : {micro_, m_.function("update")})
+    for (Node *n = f ? f->first() : nullptr; n; n = n->next())
+      if (!before.contains(n))
+        n->phase = Phase::Update;
+  return llvm::Error::success();
 }
 
 llvm::Expected<bool> zcc::appendOptimizer(Module &m, PassContext &ctx) {

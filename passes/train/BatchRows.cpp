@@ -28,7 +28,7 @@ BatchRows::BatchRows(const Function &f) : constants(*f.module) {
 
 void BatchRows::addNodes(const Function &f) {
   for (auto &n : f.nodes) {
-    if (n->op == &ops::scan) {
+    if (n->op->structural == Structural::Scan) {
       addScan(*n);
       continue;
     }
@@ -70,9 +70,14 @@ const Node *BatchRows::mixing(const Value *v) const {
   return found;
 }
 
+/// A sum or a difference.
+static bool adds(const Node &n) {
+  return n.op->isElementwise() && n.numOperands() == 2 && n.op->linear == kAllOperands && !n.op->bilinear;
+}
+
 bool BatchRows::addsMeans(const Node &n) const {
   auto isMean = [&](const Value *v) { return of(v).kind == RowKind::Ratio; };
-  return (n.op == &ops::add || n.op == &ops::sub) && llvm::all_of(n.operands(), isMean);
+  return adds(n) && llvm::all_of(n.operands(), isMean);
 }
 
 // ---- the rules
@@ -97,22 +102,33 @@ RowKind BatchRows::kindOf(const Node &n) const {
     return ofSums(n);
   if (!hasRows)
     return {};
-  if (n.op->isElementwise() || n.op == &ops::broadcast || n.op == &ops::copy)
+  switch (n.op->rows) {
+  case Rows::Mixed:
+    return kMixed;
+  case Rows::Aligned:
     return elementwise(n);
-  if (n.op == &ops::reshape)
+  case Rows::InOrder:
     return of(n.operand(0));
-  if (n.op->reduction)
+  case Rows::Reduced:
     return reduction(n);
-  if (n.op == &ops::matmul)
+  case Rows::Product:
     return matmul(n);
-  if (n.op == &ops::gather)
+  case Rows::Lookup:
     return gather(n);
-  if (n.op == &ops::gather_nd && !n.attrs.i("batch"))
-    return gatherNd(n);
-  if (n.op == &ops::scatter_nd)
+  case Rows::ByTuples:
+    return n.attrs.i("batch") ? samplewise(n) : gatherNd(n);
+  case Rows::ToTuples:
     return scatterNd(n);
-  RowKind k = alongAxes(n);
-  return k.kind == RowKind::Mixed ? samplewise(n) : k;
+  case Rows::PerSample:
+    return samplewise(n);
+  case Rows::Permuted:
+  case Rows::Sliced:
+  case Rows::Padded:
+  case Rows::Others:
+  case Rows::Leading:
+    return alongAxes(n);
+  }
+  llvm_unreachable("a way of rows without a rule");
 }
 
 /// Whether two values are computed alike; at most `depth` operators are looked at.
@@ -134,13 +150,11 @@ RowKind BatchRows::ofSums(const Node &n) const {
   auto isKind = [&](unsigned i, RowKind::Kind k) { return of(n.operand(i)).kind == k; };
   const OpDef *op = n.op;
   RowKind first = of(n.operand(0));
-  bool isKept = op == &ops::reshape || op == &ops::copy || op == &ops::stop_gradient ||
-                (op == &ops::cast && isFloat(n.result()->type.elem));
-  if (isKept)
+  if (op->reshapes || op->isIdentity() || (op->converts() && isFloat(n.result()->type.elem)))
     return first;
-  if (op == &ops::max)
+  if (n.is(ops::max))
     return atLeast(n);
-  if (op == &ops::div && isKind(0, RowKind::Sum) && n.result()->type.count() == 1) {
+  if (n.is(ops::div) && isKind(0, RowKind::Sum) && n.result()->type.count() == 1) {
     if (isKind(1, RowKind::Sum))
       return {RowKind::Ratio, 1, n.operand(1)};
     if (RowKind by = of(n.operand(1)); by.kind == RowKind::Floor)
@@ -148,13 +162,24 @@ RowKind BatchRows::ofSums(const Node &n) const {
   }
   if (llvm::any_of(n.operands(), [&](const Value *v) { return of(v).kind == RowKind::Floor; }))
     return kMixed;
-  if (op == &ops::neg || (op == &ops::reduce_sum && first.kind == RowKind::Sum))
-    return first;
-  if ((op == &ops::mul || op == &ops::div) && isKind(1, RowKind::Same))
-    return first;
-  if (op == &ops::mul && isKind(0, RowKind::Same))
-    return of(n.operand(1));
-  return op == &ops::add || op == &ops::sub ? total(n) : kMixed;
+  if (op->reduction)
+    return op->reduction == Reduction::Sum && first.kind == RowKind::Sum ? first : kMixed;
+  if (!op->isElementwise() || op->converts())
+    return kMixed;
+  for (unsigned i = 0; i < n.numOperands(); ++i)
+    if (scales(n, i))
+      return of(n.operand(i));
+  return adds(n) ? total(n) : kMixed;
+}
+
+/// Whether an elementwise operator is linear in operand i, the others being the same for all rows.
+bool BatchRows::scales(const Node &n, unsigned i) const {
+  if (!n.op->isLinearIn(i))
+    return false;
+  for (unsigned k = 0; k < n.numOperands(); ++k)
+    if (k != i && (of(n.operand(k)).kind != RowKind::Same || (n.op->isLinearIn(k) && !n.op->bilinear)))
+      return false;
+  return true;
 }
 
 RowKind BatchRows::total(const Node &n) const {
@@ -214,7 +239,7 @@ RowKind BatchRows::reduction(const Node &n) const {
     return kMixed;
   if (!llvm::is_contained(n.attrs.ints("axes"), int64_t(*at)))
     return n.result()->type.ndim() == n.operand(0)->type.ndim() ? rowsAt(n.result(), *at) : kMixed;
-  return n.op == &ops::reduce_sum ? RowKind{RowKind::Sum} : kMixed;
+  return n.op->reduction == Reduction::Sum ? RowKind{RowKind::Sum} : kMixed;
 }
 
 RowKind BatchRows::matmul(const Node &n) const {
@@ -256,40 +281,39 @@ RowKind BatchRows::alongAxes(const Node &n) const {
   }
   const Value *x = n.operand(0), *y = n.result();
   auto axis = int64_t(*at);
-  if (n.op == &ops::transpose) {
+  bool isWhole = y->type.ndim() > axis && x->type.ndim() > axis && y->type.dims[axis] == x->type.dims[axis];
+  auto keptIf = [&](bool isKept) { return isKept ? rowsAt(y, *at) : kMixed; };
+  switch (n.op->rows) {
+  case Rows::Permuted: {
     auto perm = n.attrs.ints("perm");
     return rowsAt(y, unsigned(llvm::find(perm, axis) - perm.begin()));
   }
-  bool isWhole = y->type.ndim() > axis && x->type.ndim() > axis && y->type.dims[axis] == x->type.dims[axis];
-  if (n.op == &ops::slice || n.op == &ops::pad)
-    return isWhole && (n.op == &ops::pad ? n.attrs.ints("lo")[axis] == 0 : n.attrs.ints("steps")[axis] == 1) ? rowsAt(y, *at)
-                                                                                                             : kMixed;
-  bool hasAxis = n.op == &ops::softmax || n.op == &ops::log_softmax || n.op == &ops::cumsum || n.op == &ops::topk ||
-                 n.op == &ops::argmax || n.op == &ops::argmin || n.op == &ops::concat || n.op == &ops::gather_elements ||
-                 n.op == &ops::scatter_elements;
-  if (hasAxis && isWhole && n.attrs.i("axis") != axis)
-    return rowsAt(y, *at);
-  bool isNorm = n.op == &ops::layer_norm || n.op == &ops::rms_norm; // over `axis` and all behind it
-  return isNorm && of(x).kind == RowKind::Rows && axis < n.attrs.i("axis") ? rowsAt(y, *at) : kMixed;
+  case Rows::Sliced:
+    return keptIf(isWhole && n.attrs.ints("steps")[axis] == 1);
+  case Rows::Padded:
+    return keptIf(isWhole && n.attrs.ints("lo")[axis] == 0);
+  case Rows::Others:
+    return keptIf(isWhole && n.attrs.i("axis") != axis);
+  case Rows::Leading:
+    return keptIf(of(x).kind == RowKind::Rows && axis < n.attrs.i("axis"));
+  default:
+    return kMixed;
+  }
 }
 
 /// Operators whose first axis is that of samples.
 RowKind BatchRows::samplewise(const Node &n) const {
-  bool isConv = n.op == &ops::conv || n.op == &ops::conv_grad_input; // the latter also the transposed one
-  bool isKnown = isConv || n.op == &ops::max_pool || n.op == &ops::avg_pool || n.op == &ops::cross_entropy ||
-                 n.op == &ops::attention || n.op == &ops::gather_nd;
   int64_t extent = 0;
-  for (unsigned i = 0; isKnown && i < n.numOperands(); ++i) {
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
     const Value *v = n.operand(i);
     bool isRows = v && of(v).kind == RowKind::Rows;
-    // What is the same for all samples: weights, masks.
-    bool mayBeSame = n.op == &ops::attention ? i == 3 : i > 0 && n.op != &ops::gather_nd;
-    bool mayBeRows = (!isConv || i == 0) && (n.op != &ops::cross_entropy || i < 2);
+    bool mayBeSame = n.op->sameOperands >> i & 1; // weights, masks
+    bool mayBeRows = n.op->rowOperands >> i & 1;
     if (!v || (!isRows && mayBeSame))
       continue;
     if (!isRows || !mayBeRows || axisOf(v) != 0u || (extent && extent != v->type.dims[0]))
       return kMixed;
     extent = v->type.dims[0];
   }
-  return isKnown ? RowKind{RowKind::Rows} : kMixed;
+  return {RowKind::Rows};
 }

@@ -47,6 +47,7 @@ private:
   RowKind kindOf(const Node &n) const;
   RowKind elementwise(const Node &n) const;
   RowKind ofSums(const Node &n) const;
+  bool scales(const Node &n, unsigned operand) const;
   RowKind total(const Node &n) const;
   RowKind atLeast(const Node &n) const;
   RowKind rowsAt(const Value *result, unsigned axis) const;

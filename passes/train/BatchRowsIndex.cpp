@@ -24,7 +24,7 @@ RowKind BatchRows::gather(const Node &n) const {
 bool BatchRows::counts(const Value *index, unsigned axis, int64_t component) const {
   auto dims = llvm::ArrayRef(index->type.dims);
   unsigned last = unsigned(dims.size()) - 1;
-  if (index->def && index->def->op == &ops::concat && index->def->attrs.i("axis") == int64_t(last)) {
+  if (index->def && index->def->is(ops::concat) && index->def->attrs.i("axis") == int64_t(last)) {
     for (const Value *part : index->def->operands()) {
       int64_t width = part->type.dims[last];
       if (component < width)

@@ -11,6 +11,7 @@
 //
 // and the module gains `state %w.grad : f32[4x2] = zero {of = "w"}`. Nodes are appended as the sweep meets them, each assign as
 // soon as its gradient is complete, so later passes use and free gradients in this order.
+#include "ir/Control.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/train/Sweep.h"
@@ -118,8 +119,10 @@ llvm::Error Differentiation::run() {
     if (!stored.count(p))
       ctx.remarks.push_back("parameter '" + p->name + "' does not influence the loss; it stays untouched");
   }
+  for (Node *n = forward.empty() ? fn.first() : forward.back()->next(); n; n = n->next())
+    n->phase = assigns(*n) ? Phase::Update : Phase::Backward; // gradients are stored for the update
   // What only gradients of passive operands needed.
-  dropDeadBehind(fn, forward.empty() ? nullptr : forward.back());
+  eraseDeadNodes(fn, forward.empty() ? nullptr : forward.back());
   return llvm::Error::success();
 }
 

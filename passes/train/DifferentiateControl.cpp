@@ -182,13 +182,13 @@ unsigned ScanGradient::row(Value *v) {
 
 bool ScanGradient::isProduct(const Value *v) const {
   const Node *n = v->def;
-  return n && n->op == &ops::matmul && !isForward.count(n) && v->type.ndim() == 2 && n->operand(0)->type.ndim() == 2 &&
+  return n && n->is(ops::matmul) && !isForward.count(n) && v->type.ndim() == 2 && n->operand(0)->type.ndim() == 2 &&
          n->operand(1)->type.ndim() == 2;
 }
 
 /// Operators that are linear in all their operands: they may follow the sum.
 static bool isLinear(const Node &n) {
-  bool padsZeros = n.op == &ops::pad && n.attrs.f("value") == 0 && n.attrs.s("mode", "constant") == "constant";
+  bool padsZeros = n.is(ops::pad) && n.attrs.f("value") == 0 && n.attrs.s("mode", "constant") == "constant";
   bool rounds = n.result()->type.elem != n.operand(0)->type.elem; // better before the sum
   return padsZeros || (n.op->linear == kAllOperands && !n.op->bilinear && !rounds);
 }
@@ -322,7 +322,7 @@ void ScanGradient::cut() {
   Function &f = *joint.fn;
   f.results = carryNext;
   f.results.insert(f.results.end(), rows.begin(), rows.end());
-  dropDeadBehind(f, joint.forward.empty() ? nullptr : joint.forward.back());
+  eraseDeadNodes(f, joint.forward.empty() ? nullptr : joint.forward.back());
   for (Node *n : nodesOf(f))
     for (unsigned i = 0; i < n->numOperands() && !isForward.count(n); ++i)
       if (n->operand(i))
@@ -350,7 +350,7 @@ Node *ScanGradient::makeBackward() {
   for (Value *v : rows)
     if (!slices.count(v))
       f.results.push_back(v);
-  dropDeadBehind(f, nullptr);
+  eraseDeadNodes(f, nullptr);
   auto isUsed = [&](Value *v) { return v->hasUses() || llvm::is_contained(f.results, v); };
   std::vector<Value *> args = carryArgs, operands = carryInit;
   int64_t scanned = 0;
@@ -457,7 +457,7 @@ static llvm::Expected<Gradients> gradientsOfCond(Node &n, Builder &b, ArrayRef<V
     Builder inside(*joints[k]->fn, nullptr, n.loc);
     for (unsigned i : given)
       joints[k]->fn->results.push_back(gradients[k][i] ? gradients[k][i] : inside.splat(0, operands[i]->type));
-    dropDeadBehind(*joints[k]->fn, nullptr);
+    eraseDeadNodes(*joints[k]->fn, nullptr);
   }
   if (given.empty())
     return out;
@@ -473,7 +473,7 @@ static llvm::Expected<Gradients> gradientsOfCond(Node &n, Builder &b, ArrayRef<V
 
 llvm::Expected<Gradients> zcc::gradientsThroughBodies(Node &n, Builder &b, ArrayRef<Value *> dy,
                                                       const llvm::DenseSet<Value *> &active) {
-  if (n.op == &ops::cond)
+  if (n.op->structural == Structural::Cond)
     return gradientsOfCond(n, b, dy, active);
   return ScanGradient(n, b, dy, active).run();
 }

@@ -31,7 +31,7 @@ static bool isAside(StringRef name) { return name.contains("mask") || name.conta
 static const Value *argumentOf(const Value *v) {
   while (v && v->def) {
     const OpDef *op = v->def->op;
-    if (op != &ops::reshape && op != &ops::cast && op != &ops::copy && op != &ops::broadcast)
+    if (!op->reshapes && !op->converts() && !op->isIdentity() && !v->def->is(ops::broadcast))
       return nullptr;
     v = v->def->operand(0);
   }
@@ -41,7 +41,7 @@ static const Value *argumentOf(const Value *v) {
 /// The integers that are looked up in a table of rows.
 static TokenModel tokensOf(const Function &f) {
   for (auto &n : f.nodes) {
-    if (n->op != &ops::gather || n->attrs.i("axis") != 0 || n->operand(0)->type.ndim() != 2)
+    if (!n->is(ops::gather) || n->attrs.i("axis") != 0 || n->operand(0)->type.ndim() != 2)
       continue;
     const Value *arg = argumentOf(n->operand(1));
     if (arg && isInteger(arg->type.elem) && arg->type.ndim() >= 1 && arg->type.ndim() <= 2 && !isAside(arg->name))
@@ -63,11 +63,11 @@ static bool isByToken(const Value *v, const TokenModel &m, const BatchRows &rows
 static Value *logitsOf(const Function &f, const TokenModel &m, const BatchRows &rows) {
   Value *found = nullptr;
   for (auto &n : f.nodes) {
-    if (n->op != &ops::cross_entropy)
+    if (!n->is(ops::cross_entropy))
       continue;
     Value *v = n->operand(0);
     auto movesOnly = [](const Node *d) {
-      return d->op == &ops::slice || d->op == &ops::reshape || d->op == &ops::cast || d->op == &ops::copy;
+      return d->op->reshapes || d->op->converts() || d->op->isIdentity() || d->is(ops::slice);
     };
     while (v && v->def && !isByToken(v, m, rows) && movesOnly(v->def))
       v = v->def->operand(0);

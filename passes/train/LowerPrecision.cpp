@@ -19,7 +19,7 @@
 // rounded. All parameters are 16 bit and have an f32 master, as in DeepSpeed's 16-bit engines.
 #include "ir/Builder.h"
 #include "ir/Control.h"
-#include "ir/Interpreter.h"
+#include "ir/Tensor.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/DenseMap.h"
@@ -61,7 +61,7 @@ private:
 static bool isWeight(const Value *v) {
   return llvm::any_of(v->uses, [](auto &u) {
     const Node &n = *u.node;
-    return n.op->view ? isWeight(n.result()) : n.op->precision == Precision::Compute || n.op == &ops::gather;
+    return n.op->view ? isWeight(n.result()) : n.op->precision == Precision::Compute || n.is(ops::gather);
   });
 }
 
@@ -100,7 +100,7 @@ void Lowering::lowerParams() {
 // ---- values
 
 bool Lowering::isExact(const Value *v) const {
-  if (!v->def || v->def->op != &ops::constant)
+  if (!isConstant(v))
     return false;
   return llvm::all_of(v->def->attrs.floats("value"), [&](double x) { return x != x || roundTo(low_, x) == x; });
 }
@@ -155,7 +155,7 @@ void Lowering::clampMasks(Node &n) {
   bool meetsLow = llvm::any_of(n.operands(), [&](Value *v) { return isLow(v); });
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     Value *v = n.operand(i);
-    if (!v || !isF32(v) || !v->def || v->def->op != &ops::constant)
+    if (!isF32(v) || !isConstant(v))
       continue;
     std::vector<double> values = v->def->attrs.floats("value");
     bool changed = false;
@@ -176,7 +176,7 @@ void Lowering::clampMasks(Node &n) {
 
 /// Sums keep their precision for what follows.
 static bool staysWide(const Node &n) {
-  return n.op->reduction || n.op == &ops::cross_entropy || llvm::all_of(n.results, [](auto &r) {
+  return n.op->staysWide || llvm::all_of(n.results, [](auto &r) {
            return llvm::all_of(r->uses, [](auto &u) { return u.node->op->precision == Precision::F32; });
          });
 }
@@ -184,7 +184,7 @@ static bool staysWide(const Node &n) {
 /// Bodies get their operands as they are now, but return what they did and carry f32, so that sums over many iterations
 /// lose nothing.
 llvm::Error Lowering::lowerBodies(Node &n) {
-  unsigned carried = n.op == &ops::scan ? ScanForm(n).carried : 0;
+  unsigned carried = n.op->structural == Structural::Scan ? ScanForm(n).carried : 0;
   for (unsigned i = 0; i < carried; ++i)
     if (isLow(n.operand(i)))
       n.setOperand(i, as(n.operand(i), n.result(i)->type.elem, n));
@@ -203,7 +203,7 @@ llvm::Error Lowering::lowerBodies(Node &n) {
 llvm::Error Lowering::lower(Node &n) {
   if (callsBodies(*n.op))
     return lowerBodies(n);
-  if (n.op == &ops::assign) {
+  if (assigns(n)) {
     n.setOperand(1, as(n.operand(1), n.operand(0)->type.elem, n));
     return llvm::Error::success();
   }
@@ -211,11 +211,10 @@ llvm::Error Lowering::lower(Node &n) {
   bool low = false, wide = false, inexact = false;
   for (Value *v : n.operands()) {
     low |= isLow(v);
-    bool isConstant = v && v->def && v->def->op == &ops::constant;
-    wide |= isF32(v) && !isConstant;
-    inexact |= isF32(v) && isConstant && !isExact(v);
+    wide |= isF32(v) && !isConstant(v);
+    inexact |= isF32(v) && isConstant(v) && !isExact(v);
   }
-  if ((!low && !wide && !inexact) || n.op == &ops::cast || n.op->leaf)
+  if ((!low && !wide && !inexact) || n.op->converts() || n.op->leaf)
     return llvm::Error::success();
   if (n.op->precision == Precision::Compute)
     return compute(n, low_);

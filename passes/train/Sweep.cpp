@@ -88,7 +88,7 @@ static Value *untransposed(Value *g) {
   if (!rules::swapsLastTwo(g->def))
     return g;
   Value *p = g->def->operand(0);
-  if (!p->def || p->def->op != &ops::matmul || p->uses.size() != 1)
+  if (!p->def || !p->def->is(ops::matmul) || p->uses.size() != 1)
     return g;
   Builder b(*g->def->parent(), /*before=*/p->def, g->def->loc);
   Value *left = rules::swapped(b, p->def->operand(1));
@@ -96,7 +96,7 @@ static Value *untransposed(Value *g) {
 }
 
 static bool isZero(const Value *v) {
-  return v->def && v->def->op == &ops::constant && llvm::all_of(v->def->attrs.floats("value"), [](double x) { return x == 0; });
+  return isConstant(v) && llvm::all_of(v->def->attrs.floats("value"), [](double x) { return x == 0; });
 }
 
 /// Notes a contribution to the gradient of `v`; `fresh`: nobody else can have got it.
@@ -104,7 +104,7 @@ llvm::Error Sweep::addTo(Value *v, Value *gradient, bool fresh) {
   Node *def = gradient->def;
   if (v->def && viewed.count(v))
     return backThrough(*v->def, {gradient});
-  if (def && def->op == &ops::pad)
+  if (def && def->is(ops::pad))
     pads[v].push_back(def);
   else
     add(v, untransposed(gradient), fresh);
@@ -116,7 +116,7 @@ void Sweep::add(Value *v, Value *gradient, bool fresh) {
   Node *def = gradient->def;
   if (!sum) {
     sum = gradient;
-  } else if (fresh && def->op == &ops::scatter_add && isZero(def->operand(0))) {
+  } else if (fresh && def->is(ops::scatter_add) && isZero(def->operand(0))) {
     def->setOperand(0, sum); // adds into the sum so far instead of into zeros
     sum = gradient;
   } else {
@@ -198,14 +198,4 @@ llvm::SmallVector<Node *, 0> zcc::nodesOf(const Function &f) {
   for (auto &n : f.nodes)
     out.push_back(n.get());
   return out;
-}
-
-void zcc::dropDeadBehind(Function &f, Node *last) {
-  for (Node *n = f.last(); n && n != last;) {
-    Node *before = n->prev();
-    bool isResult = llvm::any_of(n->results, [&](auto &r) { return llvm::is_contained(f.results, r.get()); });
-    if (n->op->isPure() && !n->hasUses() && !isResult)
-      n->erase();
-    n = before;
-  }
 }

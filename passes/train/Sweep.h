@@ -46,8 +46,6 @@ private:
 
 /// Nodes of a function, in its order.
 llvm::SmallVector<Node *, 0> nodesOf(const Function &f);
-/// Erases pure nodes behind `last` that nobody reads (all of them if null).
-void dropDeadBehind(Function &f, Node *last);
 
 /// The gradients of the operands of a node that names bodies: generates bodies, puts a call of them where `b` stands, and
 /// may append results to the node itself, for what the backward reads again.

@@ -70,6 +70,7 @@ static void merge(Function &f, const Bucket &b, Node *at) {
     loc = mergeLocs(loc, n->loc);
   }
   Node *all = Builder(f, at, loc).node(*b.members[0]->op, operands, b.members[0]->attrs);
+  all->phase = b.members[0]->phase;
   for (unsigned i = 0; i < b.members.size(); ++i) {
     std::swap(all->result(i)->name, b.members[i]->result()->name);
     b.members[i]->result()->replaceAllUsesWith(all->result(i));
@@ -80,7 +81,7 @@ static void merge(Function &f, const Bucket &b, Node *at) {
 /// Whether a global that a member reads is written between it and `to`.
 static bool isWrittenBetween(const Node &from, const Node &to, const Value *global) {
   for (const Node *n = from.next(); n && n != &to; n = n->next())
-    if (n->op == &ops::assign && n->operand(0) == global)
+    if (assigns(*n) && n->operand(0) == global)
       return true;
   return false;
 }

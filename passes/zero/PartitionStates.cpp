@@ -109,22 +109,22 @@ void Partitioner::pieceOperands(Node &n) {
 /// `v` has become a piece: so does what its user makes of it, or it is gathered for it.
 void Partitioner::follow(Value &v, const Value::Use &use) {
   Node &n = *use.node;
-  if (n.op == &ops::shard) {
+  if (n.op->structural == Structural::Shard) {
     n.result()->replaceAllUsesWith(&v);
     n.erase();
     work_.push_back(&v);
   } else if (n.op->isElementwise()) {
     pieceOperands(n);
-  } else if (n.op == &ops::assign && use.index == 0) {
+  } else if (assigns(n) && use.index == 0) {
     n.setOperand(1, pieceOf(n.operand(1), n));
-  } else if (n.op == &ops::assign) {
+  } else if (assigns(n)) {
     auto &to = *static_cast<GlobalValue *>(n.operand(0));
     bool isSplit = to.role == GlobalValue::State || llvm::is_contained(params_, &to);
     if (isSplit && !to.type.isPartitioned())
       split(to);
     if (!isSplit)
       n.setOperand(1, Builder(*n.parent(), &n, n.loc).make(ops::all_gather, {&v}, {}, v.name + ".whole"));
-  } else if (n.op != &ops::all_gather && !(n.op == &ops::reduce_sum && n.result()->type.isAddend())) {
+  } else if (n.op->collective != Collective::Gather && !(n.op->reduction == Reduction::Sum && n.result()->type.isAddend())) {
     ctx_.remarks.push_back("'" + std::string(n.op->name) + "' needs '%" + v.name + "' whole, so it is gathered for it");
     n.setOperand(use.index, Builder(*n.parent(), &n, n.loc).make(ops::all_gather, {&v}, {}, v.name + ".whole"));
   }
@@ -138,7 +138,7 @@ void Partitioner::scatter(Node &sum) {
 /// The state in which @micro accumulates what @update sums, or nullptr.
 static GlobalValue *accumulated(const Node &sum) {
   Value *v = sum.operand(0);
-  while (v->def && v->type.isAddend() && v->def->op != &ops::addend)
+  while (v->def && v->type.isAddend() && v->def->op->structural != Structural::Addend)
     v = v->def->operand(0);
   return v->isGlobal() ? static_cast<GlobalValue *>(v) : nullptr;
 }
@@ -147,7 +147,7 @@ static GlobalValue *accumulated(const Node &sum) {
 void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
   Function *micro = m_.function("micro");
   for (auto &u : std::list<Value::Use>(state->uses)) {
-    if (u.node->parent() != micro || u.node->op != &ops::assign || u.index != 0)
+    if (u.node->parent() != micro || !assigns(*u.node) || u.index != 0)
       continue;
     // Back to the addend of this micro-batch.
     llvm::SmallVector<Value *> back{u.node->operand(1)};
@@ -156,7 +156,7 @@ void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
       Value *v = back.pop_back_val();
       if (!v || !v->def || !v->type.isAddend() || !seen.insert(v->def).second)
         continue;
-      if (v->def->op != &ops::addend) {
+      if (v->def->op->structural != Structural::Addend) {
         back.append(v->def->operands().begin(), v->def->operands().end());
         continue;
       }
@@ -179,7 +179,7 @@ void Partitioner::gatherForReaders(GlobalValue &param) {
       continue;
     std::vector<Value::Use> uses;
     for (auto &u : param.uses) {
-      bool isUpdate = u.node->op == &ops::assign || (u.node->op->isElementwise() && u.node->result()->type.isPartitioned());
+      bool isUpdate = assigns(*u.node) || (u.node->op->isElementwise() && u.node->result()->type.isPartitioned());
       if (u.node->parent() == f.get() && !isUpdate)
         uses.push_back(u);
     }
@@ -188,6 +188,8 @@ void Partitioner::gatherForReaders(GlobalValue &param) {
       continue;
     Value *whole = Builder(*f, f->first(), uses.empty() ? param.loc : uses[0].node->loc)
                        .make(ops::all_gather, {&param}, {}, param.name + ".whole");
+    if (!uses.empty())
+      whole->def->phase = uses[0].node->phase;
     for (auto &u : uses)
       u.node->setOperand(u.index, whole);
     for (Value *&r : f->results)
@@ -202,7 +204,7 @@ bool Partitioner::run() {
   std::vector<Node *> sums;
   for (auto &f : m_.functions)
     for (auto &n : f->nodes)
-      if (n->op == &ops::sum_ranks && n->attrs.has("of") && !n->result()->type.isScalar())
+      if (n->op->structural == Structural::SumRanks && n->attrs.has("of") && !n->result()->type.isScalar())
         sums.push_back(n.get());
   for (Node *sum : sums) {
     if (GlobalValue *state = accumulated(*sum); state && o_.zero >= 2)
@@ -217,7 +219,7 @@ bool Partitioner::run() {
     for (bool again = true; again;) {
       again = false;
       for (const Value::Use &u : std::list<Value::Use>(v->uses)) {
-        bool isErased = u.node->op == &ops::shard;
+        bool isErased = u.node->op->structural == Structural::Shard;
         follow(*v, u);
         if (isErased) {
           again = true;
@@ -229,7 +231,7 @@ bool Partitioner::run() {
   for (GlobalValue *p : params_) {
     p->type.shards = m_.ranks;
     for (const Value::Use &u : std::list<Value::Use>(p->uses))
-      if (u.node->op == &ops::shard) {
+      if (u.node->op->structural == Structural::Shard) {
         u.node->result()->replaceAllUsesWith(p);
         u.node->erase();
       }

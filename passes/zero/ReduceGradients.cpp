@@ -15,13 +15,14 @@ using namespace zcc;
 static bool lower(Function &f) {
   std::vector<Node *> sums;
   for (auto &n : f.nodes)
-    if (n->op == &ops::sum_ranks)
+    if (n->op->structural == Structural::SumRanks)
       sums.push_back(n.get());
   for (Node *sum : sums) {
     Value *addend = sum->operand(0), *result = sum->result();
     const OpDef &op = sum->attrs.i("scatter") ? ops::reduce_scatter : ops::all_reduce;
     Node *behind = addend->def ? addend->def->next() : f.first();
     Value *total = Builder(f, behind, sum->loc).make(op, {addend}, {{"mean", sum->attrs.i("mean", 1)}});
+    total->def->phase = sum->phase;
     std::swap(total->name, result->name);
     result->replaceAllUsesWith(total);
     sum->erase();

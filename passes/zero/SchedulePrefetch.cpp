@@ -69,6 +69,7 @@ static Node *startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<co
   Attrs attrs = n.attrs;
   attrs.set("op", std::string(n.op->name));
   Node *start = Builder(f, before, n.loc).node(ops::start, n.operands(), attrs);
+  start->phase = n.phase;
   for (unsigned i = 0; i < n.results.size(); ++i) {
     Node *user = firstUser(*n.result(i), at);
     Value *whole = Builder(f, user ? user : &n, n.loc).make(ops::wait, {start->result(i)});
@@ -106,7 +107,7 @@ static void release(Function &f) {
     for (auto &r : n->results)
       if (!llvm::is_contained(f.results, r.get())) {
         Node *last = lastReader(*r, at);
-        Builder(f, (last ? last : n)->next(), n->loc).node(ops::release, {r.get()});
+        Builder(f, (last ? last : n)->next(), n->loc).node(ops::release, {r.get()})->phase = n->phase;
       }
 }
 
@@ -163,7 +164,7 @@ static void overlapUpdates(Function &f) {
   for (auto &n : f.nodes) {
     bool isUpdate = n->op->collective == Collective::Gather && !isForCompute(*n);
     for (auto &r : n->results)
-      isUpdate &= r->uses.size() == 1 && r->uses.front().node->op == &ops::assign;
+      isUpdate &= r->uses.size() == 1 && assigns(*r->uses.front().node);
     if (isUpdate)
       gathers.push_back(n.get());
   }

@@ -59,7 +59,7 @@ llvm::DenseMap<const Node *, int> zcc::positions(const Function &f) {
 llvm::SmallVector<Node *, 4> zcc::readersOf(const Value &v) {
   llvm::SmallVector<Node *, 4> out;
   for (auto &u : v.uses) {
-    if (u.node->op == &ops::release)
+    if (u.node->op->structural == Structural::Release)
       continue;
     if (!u.node->op->view) {
       out.push_back(u.node);

@@ -1,9 +1,10 @@
 // Every record of the operator table is consistent with itself, with the scalar language and with the runtime.
-#include "ir/Op.h"
+#include "ir/Notes.h"
 #include "ir/Scalar.h"
 #include "runtime/zccrt.h"
 #include "llvm/ADT/StringSet.h"
 #include <gtest/gtest.h>
+#include <set>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -59,6 +60,51 @@ TEST(OpTable, OperandsAndAttributesAreWellFormed) {
       EXPECT_TRUE(names.insert(a.name).second) << op->name << ": two attributes '" << a.name << "'";
     }
     EXPECT_TRUE(op->scalar || op->eval || op->structural) << op->name << ": cannot be interpreted";
+  }
+}
+
+/// What passes ask of a record follows from what the operator is.
+TEST(OpTable, ColumnsAgree) {
+  for (const OpDef *op : allOps()) {
+    EXPECT_TRUE(op->isPure() || op->structural) << op->name << ": what has side effects is emitted in the schedule's order";
+    EXPECT_TRUE(op->isPure() || op->noGrad) << op->name << ": side effects are added behind differentiation";
+    EXPECT_TRUE(!op->startable || op->collective != Collective::None || op->moves) << op->name << ": only transfers are started";
+    EXPECT_TRUE(op->collective == Collective::None || (op->startable && op->sends > 0 && op->ordered)) << op->name;
+    EXPECT_TRUE(!op->exact || op->isElementwise()) << op->name << ": exactness is asked of expressions";
+    EXPECT_TRUE(!op->cheap || op->isElementwise()) << op->name << ": only elementwise operators are computed again";
+    EXPECT_TRUE(!op->bilinear || op->linear) << op->name;
+    EXPECT_EQ(op->leaf != Leaf::None, op->numOperandDefs() == 0 && !op->random && !op->structural) << op->name;
+  }
+}
+
+/// Rules of rows read the attributes that they are named after.
+TEST(OpTable, RowsHaveTheirAttributes) {
+  auto has = [](const OpDef &op, StringRef name) {
+    return llvm::any_of(op.attrs, [&](const AttrDef &a) { return a.name && name == a.name; });
+  };
+  const std::pair<Rows::Kind, const char *> kNeeds[] = {
+      {Rows::Reduced, "axes"}, {Rows::Lookup, "axis"}, {Rows::ByTuples, "batch"}, {Rows::Permuted, "perm"},
+      {Rows::Sliced, "steps"}, {Rows::Padded, "lo"},   {Rows::Others, "axis"},    {Rows::Leading, "axis"}};
+  for (const OpDef *op : allOps()) {
+    for (auto [rows, attr] : kNeeds)
+      EXPECT_TRUE(op->rows != rows || has(*op, attr)) << op->name << " needs the attribute '" << attr << "'";
+    EXPECT_TRUE(op->rows != Rows::PerSample || (op->rowOperands & 1)) << op->name << ": the first operand has the samples";
+    EXPECT_TRUE(!op->isElementwise() || op->rows == Rows::Aligned) << op->name;
+    EXPECT_TRUE(!op->reshapes || op->rows == Rows::InOrder) << op->name;
+    EXPECT_TRUE(!op->structural || op->rows == Rows::Mixed) << op->name;
+  }
+}
+
+TEST(OpTable, NotesAreWellFormed) {
+  std::set<std::pair<int, std::string>> names;
+  for (const NoteDef &n : allNotes()) {
+    EXPECT_TRUE(names.insert({n.of, n.name}).second) << "two notes '" << n.name << "'";
+    EXPECT_FALSE(StringRef(n.summary).ends_with(".")) << n.name;
+    EXPECT_TRUE(*n.writer && *n.readers) << n.name << ": who writes and reads it?";
+    for (const OpDef *op : allOps())
+      for (const AttrDef &a : op->attrs)
+        EXPECT_FALSE(n.of == NoteDef::Node && op->structural && a.name && StringRef(n.name) == a.name)
+            << "'" << n.name << "' is an attribute of '" << op->name << "'";
   }
 }
 

@@ -65,7 +65,7 @@ TEST(Module, ClonesPrintTheSame) {
 
 /// Text with operators of many kinds, which the test below damages.
 constexpr const char *kText = R"(module @m ranks 2 properties [differentiated] {
-  attrs {note = "a\n", sizes = [1, 2]}
+  attrs {batch_why = "a\n", f_args = [1, 2]}
   param %w : f32[4x4] = uniform(-0.5, 0.5) {trained, onnx = "w"}
   state %g : f32[4x4]+2 = zero
   const %c : i8[2] = [1, -1]
@@ -79,7 +79,7 @@ constexpr const char *kText = R"(module @m ranks 2 properties [differentiated] {
     %s = slice %n {starts = [3, 0], ends = [-1, 4], steps = [-2, 2]} : f32[2x2]
     %t = gather %n, %i {axis = 0} : f32[2x4]
     %k = constant {dims = [2, 2], value = [0.5]} : f32[2x2]
-    %o = fused @k %n {!offset = 64} : f32[4x4]
+    %o = fused @k %n {!scratch = 64} : f32[4x4]
     %p = start all_reduce %g : future<f32[4x4]>
     %q = wait %p : f32[4x4]
     assign %w, %q
