@@ -1,6 +1,6 @@
 // Prints functions as C++, statement by statement, and the record that the runtime starts from.
 #include "codegen/EmitProgram.h"
-#include "codegen/EmitKernels.h"
+#include "codegen/CodePrinter.h"
 #include "codegen/EmitTables.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
@@ -19,7 +19,7 @@ namespace {
 class ProgramEmitter {
   const Module &m;
   const ProgramInfo &info;
-  KernelEmitter kernels;
+  std::unique_ptr<CodePrinter> printer;
   CallTable calls;
   EmittedProgram out;
   std::string functions;
@@ -32,7 +32,8 @@ class ProgramEmitter {
   llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
 
 public:
-  ProgramEmitter(const Module &mod, const ProgramInfo &i) : m(mod), info(i), kernels(mod, i.options->threads) {}
+  ProgramEmitter(const Module &mod, const ProgramInfo &i)
+      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -41,7 +42,6 @@ private:
   std::string scan(const Function &f, const Node &n) const;
   std::string cond(const Function &f, const Node &n) const;
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
-  llvm::Expected<std::string> fused(const Function &f, const Node &n);
   llvm::Expected<std::string> kernelCall(const Function &f, const Node &n);
   llvm::Expected<std::string> assign(const Function &f, const Node &n) const;
   llvm::Expected<std::string> wait(const Node &n);
@@ -52,15 +52,6 @@ private:
   unsigned takeSlot();
 };
 } // namespace
-
-/// "A + 4096": the address of element 0.
-static std::string address(int64_t offset) { return "A + " + std::to_string(offset); }
-/// In a body run for slice t, "A + 4096 + 64 * t".
-static std::string address(Place p) { return address(p.offset) + (p.step ? " + " + std::to_string(p.step) + " * t" : ""); }
-
-static std::string copyText(Place to, Place from, int64_t bytes) {
-  return "memcpy(" + address(to) + ", " + address(from) + ", " + std::to_string(bytes) + ");";
-}
 
 /// What a node means, for the reader: "%y = matmul %x, %w  /fc1/MatMul".
 static std::string comment(const Node &n) {
@@ -121,16 +112,8 @@ llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const 
   return text + ");";
 }
 
-llvm::Expected<std::string> ProgramEmitter::fused(const Function &f, const Node &n) {
-  auto pointer = [&](const Value *v) { return address(placeOf(f, const_cast<Value *>(v))); };
-  auto call = kernels.call(n, pointer);
-  if (!call)
-    return call.takeError();
-  return *call + ";";
-}
-
 llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const Node &n) {
-  auto call = KernelCall::make(f, n, info.options->threads);
+  auto call = KernelCall::make(f, n, *info.target);
   if (!call)
     return call.takeError();
   if ((*call)->workspace() > (*call)->call.scratch_bytes)
@@ -140,18 +123,18 @@ llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const 
   for (auto [tensor, step] : (*call)->moving)
     moves += formatv("tensors[{0}].offset = {1} + {2} * t; ", calls.firstTensor(number) + tensor, (*call)->tensors[tensor].offset,
                      step);
-  return moves + "cpu_" + n.op->kernel + "(A, calls + " + std::to_string(number) + ");";
+  return moves + printer->libraryCall(n.op->kernel, number);
 }
 
 llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node &n) const {
   Value *to = n.operand(0), *from = n.operand(1);
-  int64_t at = plannedOffset(f, to), source = plannedOffset(f, from);
+  Place at = placeOf(f, to), source = placeOf(f, from);
   auto s = storageOf(from);
   if (!s || s->strides != denseStrides(s->dims))
     return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
   if (at == source)
     return "";
-  return "memcpy(" + address(at) + ", " + address(source) + ", " + std::to_string(to->type.localBytes()) + ");";
+  return printer->copy(at, source, to->type.localBytes());
 }
 
 llvm::Expected<std::string> ProgramEmitter::wait(const Node &n) {
@@ -172,7 +155,7 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
   case Structural::Addend:
     return "";
   case Structural::Fused:
-    return fused(f, n);
+    return printer->kernelCall(n, [&](const Value *v) { return placeOf(f, const_cast<Value *>(v)); });
   case Structural::Scan:
     return scan(f, n);
   case Structural::Cond:
@@ -217,16 +200,14 @@ std::string ProgramEmitter::scan(const Function &f, const Node &n) const {
   for (unsigned i = 0; i < form.carried; ++i) {
     Place to = placeOf(f, n.result(i)), from = placeOf(f, n.operand(i));
     if (!(to == from))
-      text += copyText(to, from, n.operand(i)->type.localBytes()) + " ";
+      text += printer->copy(to, from, n.operand(i)->type.localBytes()) + " ";
   }
-  const char *loop = form.reverse ? "for (int64_t t = {0}; t-- > 0;) {1}(A, t);" : "for (int64_t t = 0; t < {0}; ++t) {1}(A, t);";
-  return text + formatv(loop, form.trips, symbols.lookup(bodiesOf(n)[0])).str();
+  return text + printer->repeat(symbols.lookup(bodiesOf(n)[0]), form.trips, form.reverse);
 }
 
 std::string ProgramEmitter::cond(const Function &f, const Node &n) const {
   auto bodies = bodiesOf(n);
-  return formatv("if (*(const bool *)({0})) {1}(A, 0); else {2}(A, 0);", address(placeOf(f, n.operand(0))),
-                 symbols.lookup(bodies[0]), symbols.lookup(bodies[1]));
+  return printer->choose(placeOf(f, n.operand(0)), symbols.lookup(bodies[0]), symbols.lookup(bodies[1]));
 }
 
 /// What a body does not make right where its caller wants it is copied there at its end.
@@ -236,7 +217,7 @@ void ProgramEmitter::emitResults(const Function &body, llvm::raw_ostream &os) co
     Value *v = body.results[r];
     Place to = resultPlace(caller, r), from = placeOf(body, v);
     if (!(to == from))
-      os << "  " << copyText(to, from, v->type.localBytes()) << " // return %" << v->name << '\n';
+      os << "  " << printer->copy(to, from, v->type.localBytes()) << " // return %" << v->name << '\n';
   }
 }
 
@@ -257,9 +238,8 @@ static std::string symbolOf(const Function &body, const llvm::StringMap<bool> &t
 llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   llvm::raw_string_ostream os(functions);
   if (f.isBody)
-    os << "// body @" << f.name << "\nstatic void " << symbols.lookup(&f) << "(char *A, [[maybe_unused]] int64_t t) {\n";
-  else
-    os << "static void " << f.name << "(char *A) {\n";
+    os << "// body @" << f.name << '\n';
+  os << printer->functionHead(f.isBody ? StringRef(symbols.find(&f)->second) : StringRef(f.name), f.isBody) << " {\n";
   std::string section;
   llvm::Error all = llvm::Error::success(); // what has no kernel is told at once
   for (auto &n : f.nodes) {
@@ -393,9 +373,10 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   llvm::raw_string_ostream os(text);
   os << "// " << m.name << ": " << info.compileLine << '\n'
      << "// A is the arena of " << m.attrs.i("arena_bytes") << " bytes; numbers behind it are offsets in bytes.\n"
-     << "#include \"runtime/zccrt.h\"\n#include <string.h>\n\n"
+     << "#include \"runtime/zccrt.h\"\n"
+     << printer->includes() << "\n"
      << "// ---- generated kernels\n\n"
-     << kernels.declarations() << '\n';
+     << printer->kernelDeclarations() << '\n';
   if (auto e = printGlobals(m, info, os, out))
     return e;
   if (auto e = printInputsAndOutputs(m, os))
@@ -427,7 +408,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   }
   os << "static const char planJson[] = " << quoted(info.planJson) << ";\n\n";
 
-  out.kernels = kernels.sources();
+  out.kernels = printer->kernelSources();
   uint64_t hash = zccrt::hashBytes(text.data(), text.size()) + 3 * zccrt::hashBytes(out.literals.data(), out.literals.size());
   for (const std::string &part : out.kernels)
     hash = 5 * hash + zccrt::hashBytes(part.data(), part.size());

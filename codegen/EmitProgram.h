@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ir/Graph.h"
-#include "passes/Pass.h"
+#include "passes/Target.h"
 
 namespace zcc {
 
@@ -26,8 +26,9 @@ struct ExportWeight {
 /// What a program needs to know besides its module.
 struct ProgramInfo {
   const Options *options = nullptr; ///< threads is resolved: above 0
-  std::string compileLine;          ///< the zcc command without --ranks
-  std::string isa;                  ///< features of the CPU that the code needs, separated by blanks
+  const Target *target = nullptr;
+  std::string compileLine; ///< the zcc command without --ranks
+  std::string isa;         ///< features of the CPU that the code needs, separated by blanks
   std::string planJson;
   int64_t libraryBytes = 0;
   std::string outputFolder; ///< weights files below it are named relative to it

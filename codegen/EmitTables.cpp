@@ -128,7 +128,7 @@ void CallTable::print(llvm::raw_ostream &os) const {
   table("zccrt_call", "calls", llvm::join(calls, ""));
   os << "static zccrt_kernel kernels[" << kernels.size() << "];\n";
   for (auto &[name, i] : kernels)
-    os << "static zccrt_kernel &cpu_" << name << " = kernels[" << i << "];\n";
+    os << "static zccrt_kernel &" << target << '_' << name << " = kernels[" << i << "];\n";
   os << '\n';
 }
 
@@ -141,10 +141,11 @@ void CallTable::printPrepare(llvm::raw_ostream &os) const {
     os << "};\n  static const unsigned char kernelOf[] = {" << listText(llvm::ArrayRef(kernelOf))
        << "};\n"
           "  for (unsigned i = 0; i < sizeof names / sizeof *names; ++i)\n"
-          "    for (int k = 0; k < zccrt_cpu_kernel_count; ++k)\n"
-          "      if (!strcmp(zccrt_cpu_kernels[k].name, names[i]))\n"
-          "        kernels[i] = zccrt_cpu_kernels[k].run;\n"
-          "  for (unsigned i = 0; i < sizeof kernelOf; ++i)\n"
+       << formatv("    for (int k = 0; k < zccrt_{0}_kernel_count; ++k)\n"
+                  "      if (!strcmp(zccrt_{0}_kernels[k].name, names[i]))\n"
+                  "        kernels[i] = zccrt_{0}_kernels[k].run;\n",
+                  target)
+       << "  for (unsigned i = 0; i < sizeof kernelOf; ++i)\n"
           "    kernels[kernelOf[i]](nullptr, calls + i);\n";
   }
   os << "}\n\n";

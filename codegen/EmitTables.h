@@ -16,17 +16,20 @@ std::string tensorText(const zccrt_tensor &t);
 /// The zccrt_call records, one a node, and the pools they point into.
 class CallTable {
 public:
+  /// `target`: what the kernels' functions and their table are named after.
+  explicit CallTable(llvm::StringRef target) : target(target) {}
   /// Adds a call and returns its number.
   unsigned add(const KernelCall &c);
   bool empty() const { return calls.empty(); }
   /// The number of a call's first tensor in `tensors`.
   unsigned firstTensor(unsigned call) const { return firstTensors[call]; }
-  /// The tables, and `cpu_NAME` for each kernel.
+  /// The tables, and `TARGET_NAME` for each kernel.
   void print(llvm::raw_ostream &os) const;
   /// `prepare`: finds the kernels and calls each once without an arena.
   void printPrepare(llvm::raw_ostream &os) const;
 
 private:
+  std::string target;
   std::string intPool, floatPool, attrPool, tensorPool;
   unsigned ints = 0, floats = 0, tensors = 0, attrs = 0;
   llvm::StringMap<unsigned> knownInts, knownAttrs; ///< texts in the pools: equal layers share them

@@ -1,19 +1,12 @@
 // Fills a zccrt_call from a node, and asks the kernel for its workspace.
 #include "codegen/KernelCall.h"
-#include "codegen/EmitKernels.h"
 #include "ir/Op.h"
+#include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include <cstring>
 
 using namespace zcc;
 using llvm::StringRef;
-
-const zccrt_kernel_def *zcc::findKernel(StringRef name) {
-  for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
-    if (name == zccrt_cpu_kernels[i].name)
-      return &zccrt_cpu_kernels[i];
-  return nullptr;
-}
 
 static zccrt_tensor tensorAt(Elem e, llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides, int64_t offset) {
   zccrt_tensor t{};
@@ -84,11 +77,11 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
   return llvm::Error::success();
 }
 
-llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n, int threads) {
+llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n, const Target &target) {
   auto c = std::make_unique<KernelCall>();
-  c->kernel = findKernel(n.op->kernel);
+  c->kernel = target.findKernel(n.op->kernel);
   if (!c->kernel)
-    return errorAt(n.loc, "operator '" + StringRef(n.op->name) + "' has no kernel for the CPU");
+    return errorAt(n.loc, "operator '" + StringRef(n.op->name) + "' has no kernel for target '" + target.name() + "'");
   for (Value *v : n.operands())
     if (auto e = c->addTensor(f, n, v))
       return e;
@@ -109,20 +102,8 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
   c->call.node = c->strings_.back().c_str();
   c->call.scratch = n.attrs.i("scratch", -1);
   c->call.scratch_bytes = n.attrs.i("scratch_bytes");
-  c->call.threads = threads;
+  c->call.threads = target.threads();
   return c;
 }
 
 int64_t KernelCall::workspace() const { return kernel->workspace ? kernel->workspace(&call) : 0; }
-
-int64_t zcc::workspaceBytes(const Node &n, int threads) {
-  if (n.op->structural == Structural::Fused)
-    return KernelEmitter::scratchBytes(n);
-  if (!n.op->kernel)
-    return 0;
-  auto call = KernelCall::make(*n.parent(), n, threads);
-  if (call)
-    return (*call)->workspace();
-  llvm::consumeError(call.takeError()); // the emitter reports it
-  return 0;
-}

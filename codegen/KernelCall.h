@@ -8,8 +8,7 @@
 
 namespace zcc {
 
-/// The record of a kernel, or nullptr.
-const zccrt_kernel_def *findKernel(llvm::StringRef name);
+class Target;
 
 /// One call and everything it points to. Offsets are those of a planned function, else 0 (-1:
 /// operand left out).
@@ -17,7 +16,7 @@ class KernelCall {
 public:
   /// Errors: the kernel does not exist on this target, more axes than the runtime has, an operand
   /// at strides that the kernel does not take.
-  static llvm::Expected<std::unique_ptr<KernelCall>> make(const Function &f, const Node &n, int threads);
+  static llvm::Expected<std::unique_ptr<KernelCall>> make(const Function &f, const Node &n, const Target &target);
 
   const zccrt_kernel_def *kernel = nullptr;
   zccrt_call call{};
@@ -35,9 +34,6 @@ private:
   void addAttr(const std::string &name, const Attr &a);
   llvm::Error addTensor(const Function &f, const Node &n, Value *v);
 };
-
-/// The bytes of workspace of a node's code on the CPU, be it a library's or generated.
-int64_t workspaceBytes(const Node &n, int threads);
 
 /// A dense tensor of a type at an offset.
 zccrt_tensor denseTensor(const Type &t, int64_t offset);

@@ -106,7 +106,7 @@ static void addLimits(Plan &p, const Module &m, const Options &o) {
   }
 }
 
-llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Machine &machine) {
+llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Target &target) {
   Plan p;
   p.model = m.name;
   p.ranks = m.ranks;
@@ -135,8 +135,8 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Mach
     addLimits(p, m, o);
   if (auto e = findPeak(p, m))
     return e;
-  p.libraryBytes = libraryBytes(m, o);
-  p.step = costOfStep(m, o, machine);
+  p.libraryBytes = target.libraryBytes(m);
+  p.step = costOfStep(m, o, target.machine());
   return p;
 }
 

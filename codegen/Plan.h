@@ -1,7 +1,7 @@
 // What zcc knows about a program before it runs: --plan, --plan=json, --print-memory.
 #pragma once
 
-#include "codegen/CostModel.h"
+#include "passes/Target.h"
 #include "passes/options/Config.h"
 
 namespace zcc {
@@ -34,7 +34,7 @@ struct Plan {
 };
 
 /// The plan of a module after plan-memory.
-llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Machine &machine);
+llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &target);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device {arena_bytes, model_state_bytes,
 /// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, bound_by, settings [{key,

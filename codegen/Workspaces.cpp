@@ -27,9 +27,7 @@ static std::string keyOf(const KernelCall &c) {
 }
 
 int64_t Workspaces::bytes(const Node &n) {
-  if (!n.op->kernel)
-    return workspaceBytes(n, threads_); // generated code, whose need is read off its loops
-  auto call = KernelCall::make(*n.parent(), n, threads_);
+  auto call = KernelCall::make(*n.parent(), n, target_);
   if (!call) {
     llvm::consumeError(call.takeError()); // the emitter reports it
     return 0;

@@ -1,23 +1,24 @@
 // Workspaces of kernels, asked for once per shape.
 #pragma once
 
-#include "ir/Graph.h"
+#include "passes/Target.h"
 #include "llvm/ADT/StringMap.h"
 #include <mutex>
 
 namespace zcc {
 
-/// Answers how many bytes of workspace the code of a node needs. A library may build a whole primitive to tell: each shape is
-/// asked for once. Several threads may ask at the same time.
+/// Answers how many bytes of workspace a target's library kernels need. A library may build a whole primitive to tell: each shape
+/// is asked for once. Several threads may ask at the same time.
 class Workspaces {
 public:
-  explicit Workspaces(int threads) : threads_(threads) {}
+  explicit Workspaces(const Target &t) : target_(t) {}
+  /// Of a node with a library kernel.
   int64_t bytes(const Node &n);
   /// How many questions kernels have answered.
   size_t asked() const { return known_.size(); }
 
 private:
-  const int threads_;
+  const Target &target_;
   std::mutex mutex_;
   llvm::StringMap<int64_t> known_; ///< by kernel, tensors and attributes
 };

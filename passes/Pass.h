@@ -2,9 +2,10 @@
 #pragma once
 
 #include "ir/Graph.h"
-#include <functional>
 
 namespace zcc {
+
+class Target; // passes/Target.h
 
 /// What the user asked for; set by zcc and zcc-opt from the options of the same names, which have the words on each field.
 struct Options {
@@ -28,9 +29,8 @@ struct Options {
 
 struct PassContext {
   const Options &options;
-  std::vector<std::string> remarks; ///< shown by --plan
-  /// Bytes of workspace that the code of a node needs (libraries, generated kernels); set by what knows the target.
-  std::function<int64_t(const Node &)> workspaceBytes;
+  const Target *target;                  ///< nullptr: none is known, and no workspaces are planned
+  std::vector<std::string> remarks = {}; ///< shown by --plan
 };
 
 /// Returns whether it changed the module.

@@ -25,7 +25,8 @@ struct DumpOptions {
 
 class PassManager {
 public:
-  PassManager(const Options &o, const DumpOptions &d) : context{o, {}, {}}, dump(d) {}
+  /// `target`: PassContext::target.
+  PassManager(const Options &o, const DumpOptions &d, const Target *target = nullptr) : context{o, target}, dump(d) {}
 
   /// Adds a pass of Passes.def.
   void add(llvm::StringRef name);
@@ -33,9 +34,6 @@ public:
   /// Runs all. Where a pass fails, other than by a refusal (passes/Refusal.h), the module as it was
   /// before it is in zcc-crash.zir, and the error says how to go on from there.
   llvm::Error run(Module &m);
-  /// How many bytes of workspace the code of a node needs (PassContext::workspaceBytes); without it
-  /// none are planned.
-  void setWorkspace(std::function<int64_t(const Node &)> bytes) { context.workspaceBytes = std::move(bytes); }
   /// What the passes found worth telling.
   llvm::ArrayRef<std::string> remarks() const { return context.remarks; }
 

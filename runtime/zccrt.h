@@ -74,7 +74,7 @@ typedef void (*zccrt_kernel)(char *arena, const zccrt_call *c);
 /* Bytes of scratch the call needs, called by the compiler (offsets are not set). */
 typedef int64_t (*zccrt_workspace)(const zccrt_call *c);
 /* One record per library kernel: CPU table in cpu/Kernels.def, looked up by OpDef::kernel. */
-typedef struct {
+typedef struct zccrt_kernel_def {
   const char *name;
   zccrt_kernel run;
   zccrt_workspace workspace; /* NULL: needs none */

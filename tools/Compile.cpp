@@ -1,8 +1,8 @@
 // Sequences what zcc does with a model: reads it, runs the passes, plans, emits, links.
 #include "tools/Compile.h"
+#include "codegen/CpuTarget.h"
 #include "codegen/Link.h"
 #include "codegen/Plan.h"
-#include "codegen/Workspaces.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
 #include "passes/memory/Liveness.h"
@@ -50,6 +50,7 @@ private:
   DumpOptions dump;
   bool isExe = false, isBundle = false;
   std::string isa;
+  std::unique_ptr<Target> target;
   std::optional<Config> config;
   ImportReport imported;
   std::unique_ptr<Module> module;
@@ -122,6 +123,7 @@ llvm::Error Compilation::checkOutput() {
   if (!known)
     return known.takeError();
   isa = std::move(*known);
+  target = cpuTarget(isa, options.threads);
   return llvm::Error::success();
 }
 
@@ -175,9 +177,7 @@ llvm::Error Compilation::runPasses() {
   if (module->has(Property::Planned))
     return verifyPlan(*module);
   dump.flags = flagsOf(options);
-  PassManager passes(options, dump);
-  Workspaces workspaces(options.threads);
-  passes.setWorkspace([&](const Node &n) { return workspaces.bytes(n); });
+  PassManager passes(options, dump, target.get());
   options.inference |= !module->function("micro");
   buildPipeline(passes, options);
   if (auto e = passes.run(*module))
@@ -229,7 +229,7 @@ static std::vector<std::string> decisionsOf(const ImportReport &imported, const 
 }
 
 llvm::Error Compilation::makePlan() {
-  auto made = zcc::makePlan(*module, options, machineFor(isa, options.threads));
+  auto made = zcc::makePlan(*module, options, *target);
   if (!made)
     return made.takeError();
   plan = std::move(*made);
@@ -258,6 +258,7 @@ llvm::Error Compilation::emit() {
   ProgramInfo info;
   info.isBundle = isBundle;
   info.options = &options;
+  info.target = target.get();
   info.compileLine = r.compileLine;
   info.isa = isa;
   info.planJson = toJson(plan);

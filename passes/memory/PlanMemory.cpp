@@ -12,7 +12,7 @@
 #include "ir/Control.h"
 #include "ir/Equal.h"
 #include "ir/Op.h"
-#include "passes/Pass.h"
+#include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/OccupiedMemory.h"
 #include "llvm/Support/MathExtras.h"
@@ -116,7 +116,7 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
       }
       p.bufferOf[v] = b;
     }
-    int64_t scratch = ctx.workspaceBytes ? ctx.workspaceBytes(n) : 0;
+    int64_t scratch = ctx.target ? ctx.target->workspaceBytes(n) : 0;
     for (const Function *body : bodiesOf(n))
       scratch = std::max(scratch, plans.find(body)->second.bytes);
     if (scratch > 0) {

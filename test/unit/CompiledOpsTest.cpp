@@ -2,8 +2,8 @@
 // emitter and the compiler, and what the executable writes is what the naive interpreter computes, in fp32 and, where an operator
 // may run in 16 bits, in those.
 #include "RuntimeTest.h"
+#include "codegen/CpuTarget.h"
 #include "codegen/EmitProgram.h"
-#include "codegen/KernelCall.h"
 #include "codegen/Link.h"
 #include "ir/Builder.h"
 #include "ir/Interpreter.h"
@@ -248,17 +248,18 @@ static void compile(Module &m, const std::string &program) {
   Options options;
   options.inference = true;
   options.threads = kThreads;
+  auto isa = isaOf("native");
+  ASSERT_TRUE(bool(isa)) << llvm::toString(isa.takeError());
+  auto target = cpuTarget(*isa, kThreads);
   DumpOptions dump;
-  PassManager passes(options, dump);
-  passes.setWorkspace([](const Node &n) { return workspaceBytes(n, kThreads); });
+  PassManager passes(options, dump, target.get());
   buildPipeline(passes, options);
   auto e = passes.run(m);
   ASSERT_FALSE(bool(e)) << llvm::toString(std::move(e));
   ProgramInfo info;
   info.options = &options;
+  info.target = target.get();
   info.planJson = "{}";
-  auto isa = isaOf("native");
-  ASSERT_TRUE(bool(isa)) << llvm::toString(isa.takeError());
   info.isa = *isa;
   auto emitted = emitProgram(m, info);
   ASSERT_TRUE(bool(emitted)) << llvm::toString(emitted.takeError());

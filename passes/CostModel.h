@@ -1,4 +1,4 @@
-// What a step costs: floating-point operations, bytes moved, a predicted time; and what libraries take besides the arena.
+// What a step costs: floating-point operations, bytes moved, a predicted time.
 #pragma once
 
 #include "ir/Graph.h"
@@ -12,8 +12,6 @@ struct Machine {
   double bytesPerSecond;     ///< between cores and memory
   double linkBytesPerSecond; ///< of collectives, for each byte that a rank sends
 };
-/// From measurements on AVX-512 and AVX2 cores; `isa` as isaOf gives it.
-Machine machineFor(llvm::StringRef isa, int threads);
 
 /// One node, once.
 struct NodeCost {
@@ -32,9 +30,5 @@ struct StepCost {
   std::string boundBy; ///< "compute", "memory" or "communication": what takes most of the time
 };
 StepCost costOfStep(const Module &m, const Options &o, const Machine &machine);
-
-/// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of
-/// matrix products.
-int64_t libraryBytes(const Module &m, const Options &o);
 
 } // namespace zcc

@@ -1,0 +1,30 @@
+// C++ for the CPU: the arena is the host's memory, kernels are functions.
+#pragma once
+
+#include "codegen/CodePrinter.h"
+#include "codegen/EmitKernels.h"
+#include "passes/Target.h"
+
+namespace zcc {
+
+class CpuPrinter : public CodePrinter {
+public:
+  CpuPrinter(const Module &m, const Target &t) : kernels(m, t.threads()), target(t) {}
+
+  llvm::Expected<std::string> kernelCall(const Node &fused, llvm::function_ref<Place(const Value *)> placeOf) override;
+  std::vector<std::string> kernelSources() const override { return kernels.sources(); }
+  std::string kernelDeclarations() const override { return kernels.declarations(); }
+
+  std::string includes() const override;
+  std::string functionHead(llvm::StringRef symbol, bool isBody) const override;
+  std::string copy(Place to, Place from, int64_t bytes) const override;
+  std::string libraryCall(llvm::StringRef kernel, unsigned call) const override;
+  std::string repeat(llvm::StringRef body, int64_t slices, bool reverse) const override;
+  std::string choose(Place condition, llvm::StringRef then, llvm::StringRef otherwise) const override;
+
+private:
+  KernelEmitter kernels;
+  const Target &target;
+};
+
+} // namespace zcc

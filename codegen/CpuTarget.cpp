@@ -1,0 +1,109 @@
+// The CPU: oneDNN, Open MPI, and kernels that the host's compiler makes.
+#include "codegen/CpuTarget.h"
+#include "codegen/CpuPrinter.h"
+#include "codegen/EmitKernels.h"
+#include "codegen/Workspaces.h"
+#include "ir/Op.h"
+#include "runtime/cpu/Wide.h"
+#include "runtime/zccrt.h"
+#include <algorithm>
+
+using namespace zcc;
+
+namespace {
+
+class CpuTarget : public Target {
+public:
+  CpuTarget(llvm::StringRef isa, int threads) : isa_(isa), threads_(threads) {}
+
+  llvm::StringRef name() const override { return "cpu"; }
+  int threads() const override { return threads_; }
+  Machine machine() const override;
+  const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
+  int64_t workspaceBytes(const Node &n) const override;
+  int64_t libraryBytes(const Module &m) const override;
+  std::unique_ptr<CodePrinter> printer(const Module &m) const override;
+
+private:
+  std::string isa_;
+  int threads_;
+  mutable Workspaces workspaces_{*this}; ///< it only remembers
+};
+
+} // namespace
+
+Machine CpuTarget::machine() const {
+  // One core of a Sapphire Rapids: dnnl_sgemm 185 GFLOP/s with AVX-512, 90 when held to AVX2, 25
+  // with SSE; streams 12 GB/s a thread until about eight of them fill the memory's channels;
+  // collectives in shared memory 5 GB/s.
+  double core = llvm::StringRef(isa_).contains("avx512f") ? 185e9 : llvm::StringRef(isa_).contains("avx2") ? 90e9 : 25e9;
+  return {core * threads_, 12e9 * std::min(threads_, 8), 5e9};
+}
+
+std::unique_ptr<CodePrinter> CpuTarget::printer(const Module &m) const { return std::make_unique<CpuPrinter>(m, *this); }
+
+std::unique_ptr<Target> zcc::cpuTarget(llvm::StringRef isa, int threads) { return std::make_unique<CpuTarget>(isa, threads); }
+
+const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {
+  for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
+    if (name == zccrt_cpu_kernels[i].name)
+      return &zccrt_cpu_kernels[i];
+  return nullptr;
+}
+
+// ---- memory
+
+int64_t CpuTarget::workspaceBytes(const Node &n) const {
+  if (n.op->structural == Structural::Fused)
+    return KernelEmitter::scratchBytes(n);
+  return n.op->kernel ? workspaces_.bytes(n) : 0;
+}
+
+/// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,
+/// 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768). Of 16-bit products by blocks of rows, which
+/// use the columns once, only rows are.
+static int64_t packingBytes(const Node &n) {
+  constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
+  const Type &y = n.result()->type;
+  int64_t k = n.operand(0)->type.dims.back(), rows = y.dims[y.ndim() - 2], columns = y.dims.back();
+  if (elemBytes(y.elem) == 2) {
+    if (zccrt::cpu::computesNatively(int32_t(y.elem)))
+      return 0;
+    if (int64_t block = y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0; block && block <= kRows)
+      columns = 0;
+  }
+  return (std::min(columns, kColumns) + std::min(rows, kRows)) * std::min(k, kDepth) * int64_t(sizeof(float));
+}
+
+int64_t CpuTarget::libraryBytes(const Module &m) const {
+  // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
+  constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
+  constexpr int64_t kProcess = 4 * kMiB;      // the program, libc, libstdc++, OpenMP
+  constexpr int64_t kThread = 128 * kKiB;     // stack and OpenMP state of a worker
+  constexpr int64_t kMpi = 6656 * kKiB;       // Open MPI after MPI_Init
+  constexpr int64_t kWindow = kMiB;           // a rank's buffers in shared memory, which all ranks map
+  constexpr int64_t kMostWindows = 64;        // ranks of one node
+  constexpr int64_t kOneDnn = 11 * kMiB;      // its code, and the kernels that it generates for products
+  constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
+  constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: a heap of large blocks grows by this
+  constexpr int64_t kLargePacking = 8 * kMiB;
+  constexpr int64_t kHugePage = 2 * kMiB; // the end of an arena of huge pages
+  constexpr int64_t kHugeArena = 16 * kMiB;
+  int64_t bytes = kProcess + threads_ * kThread, packing = 0;
+  bool usesOneDnn = false;
+  for (auto &f : m.functions)
+    for (auto &n : f->nodes) {
+      usesOneDnn |= n->op->library != Library::None;
+      if (n->op->library == Library::Convolution)
+        bytes += kConvolution;
+      if (n->op->library == Library::Product)
+        packing = std::max(packing, packingBytes(*n));
+    }
+  if (usesOneDnn)
+    bytes += kOneDnn + packing * threads_ + (packing * threads_ >= kLargePacking ? kFragments : 0);
+  if (m.ranks > 1)
+    bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
+  if (m.attrs.i("arena_bytes") >= kHugeArena)
+    bytes += kHugePage;
+  return bytes;
+}

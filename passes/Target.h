@@ -1,0 +1,36 @@
+// What differs between machines that a program may run on. Passes ask about memory and cost; what prints code for the machine
+// comes from it, too.
+#pragma once
+
+#include "passes/CostModel.h"
+#include <memory>
+
+struct zccrt_kernel_def; // runtime/zccrt.h
+
+namespace zcc {
+
+class CodePrinter; // codegen/CodePrinter.h
+
+/// One machine, with the threads that a rank has. Answers depend on the arguments and on what it was made with, alone, and may be
+/// asked for by several threads.
+class Target {
+public:
+  virtual ~Target() = default;
+
+  /// "cpu": what its kernels are called by.
+  virtual llvm::StringRef name() const = 0;
+  virtual int threads() const = 0;
+  virtual Machine machine() const = 0;
+
+  /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
+  virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;
+  /// Bytes of workspace that the code of a node needs, be it a library's or generated.
+  virtual int64_t workspaceBytes(const Node &n) const = 0;
+  /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
+  virtual int64_t libraryBytes(const Module &m) const = 0;
+
+  /// Prints a planned module's kernels and statements.
+  virtual std::unique_ptr<CodePrinter> printer(const Module &m) const = 0;
+};
+
+} // namespace zcc
