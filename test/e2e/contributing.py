@@ -1,11 +1,12 @@
-"""contributing.py BUILD SOURCE FOLDER: applies the worked changes of CONTRIBUTING.md to a copy of the tree, FOLDER/tree, and makes
-FOLDER/bin/zcc-unit and FOLDER/bin/zcc-opt of it.
+"""contributing.py BUILD SOURCE FOLDER: applies the worked changes of CONTRIBUTING.md to a copy of the tree, FOLDER/tree, and makes the
+tools of FOLDER/bin of it.
 
 A block names its file in its first line, `+++ PATH`; lines with a blank in front are found there, once and in a row, and lines with
 `+` come behind the ones before them. A block of `+` lines only is a new file. Each section's heading says how many files it touches.
 
 Only what has changed is compiled: files that were touched, and sources that include a list (.def) that was. What includes a list by way
-of a header gets further declarations from it, which change nothing. The rest comes from BUILD."""
+of a header gets further declarations from it, which change nothing; rows of options are fields of zcc's own records, so zcc is compiled.
+The rest comes from BUILD."""
 import json
 import os
 import re
@@ -74,7 +75,9 @@ sources = {t for t in touched if t.endswith(".cpp")}
 sources |= {p for p in commands if includes(os.path.join(source, p), lists)} | {"codegen/Link.cpp"}
 shutil.copytree(os.path.join(build, "lib"), os.path.join(out, "lib"))
 os.mkdir(os.path.join(out, "bin"))
-objects = {}  # of the unit tests: the old, the new
+objects = {}  # that are in no library: the old, the new
+if "passes/options/Options.def" in touched:
+    sources |= {p for p in commands if p.startswith("tools/")}
 for path in sorted(sources):
     like = commands.get(path) or next(c for p, c in sorted(commands.items()) if os.path.dirname(p) == os.path.dirname(path))
     words = shlex.split(like["command"])
@@ -86,11 +89,11 @@ for path in sorted(sources):
     words = [w.replace(os.path.join(build, "lib/"), os.path.join(out, "lib/")) for w in words]  # programs link the runtime
     words = ["-I" + folder if w.startswith("-I") and os.path.realpath(w[2:]) == source else "-O0" if w == "-O3" else w for w in words]
     run(words, like["directory"])
-    if target == "zcc-unit":
+    if f"lib{target}.a" not in os.listdir(os.path.join(out, "lib")):
         objects[os.path.relpath(os.path.join(like["directory"], old), build)] = new
     else:
         run(["ar", "r", os.path.join(out, "lib", f"lib{target}.a"), new], out)
-for tool in ("zcc-unit", "zcc-opt"):
+for tool in ("zcc-unit", "zcc-opt", "zcc"):
     words = shlex.split(run(["ninja", "-C", build, "-t", "commands", "bin/" + tool], out).splitlines()[-1])
     words = [objects.get(w, os.path.join(out, w) if w.startswith("lib/") else w) for w in words if w not in (":", "&&")]
     words[words.index("-o") + 1] = os.path.join(out, "bin", tool)
