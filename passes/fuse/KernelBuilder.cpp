@@ -165,7 +165,10 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
     m.addKernel(std::move(kernel));
   }
   auto call = std::make_unique<Node>(&ops::fused, loc);
-  call->phase = g.nodes.front()->phase;
+  // Of its first result: the forward may be computed again in the backward, which may hold updates.
+  call->phase = outputs.empty() ? g.nodes.front()->phase : Phase::Update;
+  for (const Value *v : outputs)
+    call->phase = std::min(call->phase, v->def->phase);
   call->attrs.set("kernel", name);
   if (!pairs.empty())
     call->attrs.set("inplace", pairs);
