@@ -13,7 +13,7 @@ public:
 
   // ---- generated kernels
 
-  /// The call for a fused node; `placeOf` says where an operand or result lies. What is called is printed when it is met first.
+  /// The call for a fused node; `placeOf` says where an operand or result lies.
   virtual llvm::Expected<std::string> kernelCall(const Node &fused, llvm::function_ref<Place(const Value *)> placeOf) = 0;
   /// Translation units with all of them, of about equal length, so that they compile side by side.
   virtual std::vector<std::string> kernelSources() const = 0;

@@ -11,28 +11,40 @@
 
 using namespace zcc;
 
-static std::string strideKey(llvm::ArrayRef<Dims> strides, const Function &kernel) {
-  std::string s;
-  for (unsigned i = 0; i < strides.size(); ++i) {
-    s += ';';
-    if (strides[i] == denseStrides(kernel.args[i]->type.localDims()))
-      continue;
-    for (int64_t x : strides[i])
-      s += std::to_string(x) + ",";
-  }
-  return s;
-}
-
-/// Strides of the operands of a fused node. Error: one is no view of memory.
-static llvm::Expected<std::vector<Dims>> operandStrides(const Node &fused) {
+namespace {
+/// What a fused node calls: a kernel over certain strides of its operands.
+struct Called {
+  const Function *kernel;
   std::vector<Dims> strides;
+
+  /// By which calls of the same are known.
+  std::string key() const {
+    std::string s = kernel->name;
+    for (unsigned i = 0; i < strides.size(); ++i) {
+      s += ';';
+      if (strides[i] == denseStrides(kernel->args[i]->type.localDims()))
+        continue;
+      for (int64_t x : strides[i])
+        s += std::to_string(x) + ",";
+    }
+    return s;
+  }
+};
+} // namespace
+
+/// Errors: there is no such kernel, an operand is no view of memory.
+static llvm::Expected<Called> calledBy(const Node &fused) {
+  std::string name = fused.attrs.s("kernel");
+  Called c{fused.parent()->module->function(name), {}};
+  if (!c.kernel)
+    return errorAt(fused.loc, "no kernel '" + name + "'");
   for (Value *v : fused.operands()) {
     auto view = viewOf(v);
     if (!view)
       return errorAt(fused.loc, "operand '" + v->name + "' of a kernel is no view of memory");
-    strides.push_back(view->strides);
+    c.strides.push_back(view->strides);
   }
-  return strides;
+  return c;
 }
 
 /// The operators of a kernel, for the reader.
@@ -70,22 +82,19 @@ static void printPointers(const Function &kernel, bool hasScratch, std::string &
 
 /// Makes the function of a fused node, or finds it. What is no kernel is left to call(), which says so.
 void KernelEmitter::add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm::StringMap<unsigned> &symbols) {
-  std::string name = fused.attrs.s("kernel");
-  const Function *k = module.function(name);
-  auto strides = operandStrides(fused);
-  if (!strides)
-    llvm::consumeError(strides.takeError());
-  if (!k || !strides)
-    return;
-  auto [variant, isNew] = variants.try_emplace(name + strideKey(*strides, *k));
+  auto called = calledBy(fused);
+  if (!called)
+    return llvm::consumeError(called.takeError());
+  const Function &k = *called->kernel;
+  auto [variant, isNew] = variants.try_emplace(called->key());
   if (!isNew)
     return;
-  LoopPlan plan = planLoops(*k, *strides, threads);
+  LoopPlan plan = planLoops(k, called->strides, threads);
   LoopEmitter emitter(plan);
   Variant &v = variant->second;
   v.hasScratch = plan.scratchBytes() > 0;
   std::string params, casts;
-  printPointers(*k, v.hasScratch, params, casts);
+  printPointers(k, v.hasScratch, params, casts);
   std::string text = casts + emitter.body(), types;
   v.numbers = emitter.openNumbers();
   for (const OpenNumber &n : v.numbers)
@@ -99,20 +108,16 @@ void KernelEmitter::add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm
     return;
   }
   // The same kernel over other strides gets a number of its own.
-  unsigned before = symbols[name]++;
-  std::string symbol = before ? name + "_" + std::to_string(before) : name;
-  bodies.push_back({symbol, what(*k), params, text, v.numbers, std::vector<bool>(v.numbers.size())});
+  unsigned before = symbols[k.name]++;
+  std::string symbol = before ? k.name + "_" + std::to_string(before) : k.name;
+  bodies.push_back({symbol, what(k), params, text, v.numbers, std::vector<bool>(v.numbers.size())});
 }
 
 llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) const {
-  std::string name = fused.attrs.s("kernel");
-  const Function *k = module.function(name);
-  if (!k)
-    return errorAt(fused.loc, "no kernel '" + name + "'");
-  auto strides = operandStrides(fused);
-  if (!strides)
-    return strides.takeError();
-  const Variant &variant = variants.find(name + strideKey(*strides, *k))->second;
+  auto called = calledBy(fused);
+  if (!called)
+    return called.takeError();
+  const Variant &variant = variants.find(called->key())->second;
   const Body &body = bodies[variant.body];
   std::vector<std::string> arguments;
   for (Value *v : fused.operands())
@@ -128,13 +133,11 @@ llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::functio
 }
 
 int64_t KernelEmitter::scratchBytes(const Node &fused) {
-  const Function *k = fused.parent()->module->function(fused.attrs.s("kernel"));
-  auto strides = operandStrides(fused);
-  if (!strides) { // call() says so
-    llvm::consumeError(strides.takeError());
-    return 0;
-  }
-  return k ? planLoops(*k, *strides, /*threads=*/1).scratchBytes() : 0;
+  auto called = calledBy(fused);
+  if (called)
+    return planLoops(*called->kernel, called->strides, /*threads=*/1).scratchBytes();
+  llvm::consumeError(called.takeError()); // call() says so
+  return 0;
 }
 
 std::string KernelEmitter::sourceHead() const {
