@@ -1,5 +1,6 @@
 // Maps the arena, in huge pages where it is large, and touches every page.
 #include "runtime/Arena.h"
+#include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include <algorithm>
 #include <sys/mman.h>
@@ -9,7 +10,13 @@ namespace zccrt {
 constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kPage = 4096;
 
-Arena::Arena(int64_t bytes) : size(bytes) {
+double Arena::floatAt(int64_t offset, int elem, int64_t i) const {
+  char value[8];
+  copyFrom(value, offset + i * elemBytes(elem), elemBytes(elem));
+  return zccrt::floatAt(value, elem, 0);
+}
+
+MappedArena::MappedArena(int64_t bytes) : HostArena(nullptr) {
   // A small arena takes no huge page: the plan's bytes are what is used.
   bool huge = bytes >= 8 * kHugePage;
   mappedBytes = (std::max<int64_t>(bytes, 1) + kPage - 1) / kPage * kPage + (huge ? kHugePage : 0);
@@ -28,6 +35,6 @@ Arena::Arena(int64_t bytes) : size(bytes) {
       *static_cast<volatile char *>(start + at) = 0;
 }
 
-Arena::~Arena() { munmap(mapping, mappedBytes); }
+MappedArena::~MappedArena() { munmap(mapping, mappedBytes); }
 
 } // namespace zccrt

@@ -286,19 +286,21 @@ void DataSet::copyRows(const Binding &b, int64_t sample, int64_t rows, char *to)
   }
 }
 
-void DataSet::load(char *arena, int64_t index) {
-  for (const Binding &b : bindings) {
-    char *to = arena + b.input->t.offset;
-    int64_t rowBytes = b.rowElements * elemBytes(b.input->t.elem);
-    bool isPadded = restRows && index == batchCount;
-    if (!b.samples || (!shuffle && !isPadded)) {
-      copyRows(b, b.samples ? index % b.batches * b.rows : 0, b.rows, to);
-    } else {
-      for (int64_t r = 0; r < b.rows; ++r)
-        copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
-    }
-    checkRange(b, to, index);
-  }
+void DataSet::copyBatch(const Binding &b, int64_t index, char *to) {
+  int64_t rowBytes = b.rowElements * elemBytes(b.input->t.elem);
+  bool isPadded = restRows && index == batchCount;
+  if (!b.samples || (!shuffle && !isPadded))
+    return copyRows(b, b.samples ? index % b.batches * b.rows : 0, b.rows, to);
+  for (int64_t r = 0; r < b.rows; ++r)
+    copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
+}
+
+void DataSet::load(Arena &arena, int64_t index) {
+  for (const Binding &b : bindings)
+    arena.write(b.input->t.offset, b.rows * b.rowElements * elemBytes(b.input->t.elem), aside, [&](char *to) {
+      copyBatch(b, index, to);
+      checkRange(b, to, index);
+    });
 }
 
 void DataSet::checkRange(const Binding &b, const char *data, int64_t index) const {

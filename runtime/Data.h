@@ -4,6 +4,7 @@
 // rest is dropped in training). An array with exactly the input's own shape is the same for every micro-batch.
 #pragma once
 
+#include "runtime/Arena.h"
 #include "runtime/Npy.h"
 #include "runtime/Options.h"
 #include "runtime/zccrt.h"
@@ -57,7 +58,7 @@ public:
 
   /// Fills the inputs with batch number `index` = (s*K + k)*N + r, or with the padded one behind the whole ones. Throws if a
   /// value is outside its input's range.
-  void load(char *arena, int64_t index);
+  void load(Arena &arena, int64_t index);
 
 private:
   struct Binding {
@@ -76,6 +77,7 @@ private:
   void settle(const zccrt_program &p);
   void settleRest(const zccrt_program &p, const Binding &first);
   void note(const std::string &text) { noteLines.push_back(text); }
+  void copyBatch(const Binding &b, int64_t index, char *to);
   void copyRows(const Binding &b, int64_t sample, int64_t rows, char *to);
   void checkRange(const Binding &b, const char *data, int64_t index) const;
   int64_t sampleOf(const Binding &b, int64_t position) const;
@@ -83,6 +85,7 @@ private:
   std::vector<Binding> bindings;
   std::vector<std::string> noteLines;
   std::vector<char> staging; ///< one piece of a conversion
+  std::vector<char> aside;   ///< an input on its way into an arena that the host cannot write
   int64_t batchCount = 0, rowsPerBatch = 1, restRows = 0, memory = 0;
   Rest rest;
   uint64_t sizes = 0, seed;

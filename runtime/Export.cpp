@@ -47,7 +47,7 @@ struct Pieces {
 
 class Writer {
 public:
-  Writer(const zccrt_program &p, const char *arena, Comm &comm, OutFile &file, const std::string &weightsDir)
+  Writer(const zccrt_program &p, const Arena &arena, Comm &comm, OutFile &file, const std::string &weightsDir)
       : program(p), arena(arena), comm(comm), file(file), weightsDir(weightsDir) {}
 
   void bytes(const char *data, int64_t n) {
@@ -60,7 +60,7 @@ public:
   void tensor(const zccrt_global &g, bool transposed) {
     if (isNarrowed(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
-    const char *data = arena + g.t.offset;
+    const char *data = arena.read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
     if (g.shards > 1) {
       gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(g), 1) : 0);
       comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
@@ -141,11 +141,11 @@ private:
   }
 
   const zccrt_program &program;
-  const char *arena;
+  const Arena &arena;
   Comm &comm;
   OutFile &file;
   const std::string &weightsDir;
-  std::vector<char> gathered, buffer;
+  std::vector<char> gathered, buffer, aside;
 };
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
@@ -204,7 +204,7 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
   return total;
 }
 
-void exportWeights(const zccrt_program &p, ExportForm form, const char *arena, Comm &comm, OutFile &file,
+void exportWeights(const zccrt_program &p, ExportForm form, const Arena &arena, Comm &comm, OutFile &file,
                    const std::string &weightsDir, const GraphPart *part) {
   Writer writer(p, arena, comm, file, weightsDir);
   if (isSafetensors(form)) {

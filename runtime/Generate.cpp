@@ -52,12 +52,14 @@ void Generator::readPrompt(const std::string &prompt) {
            static_cast<long long>(p.tokens->hi));
 }
 
-static void set(char *arena, const zccrt_tensor &t, int64_t i, double value) {
-  convert(&value, ZCCRT_F64, arena + t.offset + i * elemBytes(t.elem), t.elem, 1);
+static void set(Arena &arena, const zccrt_tensor &t, int64_t i, double value) {
+  char narrow[8];
+  convert(&value, ZCCRT_F64, narrow, t.elem, 1);
+  arena.copyTo(t.offset + i * elemBytes(t.elem), narrow, elemBytes(t.elem));
 }
 
 /// Inputs beside the tokens: masks let everything pass, positions count, types are 0. Others do not matter for the logits.
-void Generator::fillAside(char *arena) const {
+void Generator::fillAside(Arena &arena) const {
   for (int i = 0; i < p.ninputs; ++i) {
     const zccrt_io &in = p.inputs[i];
     bool isMask = strstr(in.name, "mask"), isPosition = strstr(in.name, "position");
@@ -70,18 +72,18 @@ void Generator::fillAside(char *arena) const {
 }
 
 /// The logits behind the last n tokens; the rest of the input is `filler`, which a model that looks back does not see.
-void Generator::evaluate(char *arena, int64_t n, int64_t filler) {
+void Generator::evaluate(Arena &arena, int64_t n, int64_t filler) {
   const int64_t *window = tokens.data() + tokens.size() - n;
   for (int64_t k = 0; k < elementCount(p.tokens->t); ++k)
     set(arena, p.tokens->t, k, k < n ? window[k] : filler);
-  p.eval(arena);
+  p.eval(arena.base());
   const zccrt_tensor &t = p.logits->t;
   logits.resize(t.dims[t.ndim - 1]);
   for (size_t c = 0; c < logits.size(); ++c)
-    logits[c] = floatAt(arena + t.offset, t.elem, (n - 1) * logits.size() + c);
+    logits[c] = arena.floatAt(t.offset, t.elem, (n - 1) * logits.size() + c);
 }
 
-void Generator::checkCausal(char *arena) {
+void Generator::checkCausal(Arena &arena) {
   int64_t n = std::min<int64_t>(tokens.size(), length() - 1);
   if (n == 0)
     return; // one token alone: none follows
@@ -117,7 +119,7 @@ int64_t Generator::draw(int64_t number) const {
   return likeliest - logits.begin();
 }
 
-void Generator::run(char *arena, const std::function<void(const std::string &)> &say) {
+void Generator::run(Arena &arena, const std::function<void(const std::string &)> &say) {
   fillAside(arena);
   checkCausal(arena);
   std::string text;

@@ -1,6 +1,7 @@
 // --generate: tokens drawn one after the other from a trained model's logits.
 #pragma once
 
+#include "runtime/Arena.h"
 #include "runtime/Options.h"
 #include "runtime/zccrt.h"
 #include <functional>
@@ -16,7 +17,7 @@ public:
   Generator(const zccrt_program &p, const Options &o);
 
   /// Calls `say` with pieces of text, or with numbers where tokens are no bytes. Throws a Failure if the model looks ahead.
-  void run(char *arena, const std::function<void(const std::string &)> &say);
+  void run(Arena &arena, const std::function<void(const std::string &)> &say);
 
 private:
   int64_t length() const { return p.tokens->t.dims[p.tokens->t.ndim - 1]; }
@@ -24,9 +25,9 @@ private:
   bool isText() const;
   std::string textOf(int64_t token) const;
   void readPrompt(const std::string &prompt);
-  void fillAside(char *arena) const;
-  void evaluate(char *arena, int64_t n, int64_t filler);
-  void checkCausal(char *arena);
+  void fillAside(Arena &arena) const;
+  void evaluate(Arena &arena, int64_t n, int64_t filler);
+  void checkCausal(Arena &arena);
   int64_t draw(int64_t number) const;
 
   const zccrt_program &p;

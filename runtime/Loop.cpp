@@ -5,7 +5,6 @@
 #include "runtime/Session.h"
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <ctime>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@ static double now() {
 
 template <typename T> void Session::setScalar(int64_t offset, T value) {
   if (offset >= 0)
-    std::memcpy(arena->base() + offset, &value, sizeof value);
+    arena->set(offset, value);
 }
 
 int Session::run() {
@@ -29,7 +28,7 @@ int Session::run() {
     train();
   // Before anything else can fail.
   if (!o.exportFile.empty())
-    exportWeights(p, exportForm(), arena->base(), comm, exportFile, o.weights, partToExport());
+    exportWeights(p, exportForm(), *arena, comm, exportFile, o.weights, partToExport());
   onSignals(OnSignal::EndAtOnce);
   if (data)
     agreeOnSignal();
@@ -83,7 +82,7 @@ void Session::generate() {
   if (comm.rank == 0)
     log->say(format("%lld tokens at temperature %g:", static_cast<long long>(o.generate), o.temperature));
   together([&] {
-    generator->run(arena->base(), [&](const std::string &text) {
+    generator->run(*arena, [&](const std::string &text) {
       if (comm.rank == 0)
         writeAll(STDOUT_FILENO, text.data(), text.size());
     });
@@ -122,12 +121,12 @@ StepReport Session::trainStep(int64_t s) {
     setScalar(p.beta1, static_cast<float>(schedule.beta1At(taken)));
   setScalar(p.step, s);
   if (p.loss_scale >= 0)
-    r.lossScale = floatAt(arena->base() + p.loss_scale, ZCCRT_F32, 0);
+    r.lossScale = arena->floatAt(p.loss_scale, ZCCRT_F32);
   for (int64_t k = 0; k < p.grad_accum; ++k) {
     setScalar(p.micro, k);
-    data->load(arena->base(), (s * p.grad_accum + k) * comm.ranks + comm.rank);
+    data->load(*arena, (s * p.grad_accum + k) * comm.ranks + comm.rank);
     p.micro_fn(arena->base());
-    sum += floatAt(arena->base() + p.loss, p.loss_elem, 0);
+    sum += arena->floatAt(p.loss, p.loss_elem);
   }
   if (p.update)
     p.update(arena->base());
@@ -139,7 +138,7 @@ StepReport Session::trainStep(int64_t s) {
     sum += end.loss;
   r.loss = sum / (double(p.grad_accum) * comm.ranks);
   if (p.grad_norm >= 0)
-    r.gradNorm = floatAt(arena->base() + p.grad_norm, ZCCRT_F32, 0);
+    r.gradNorm = arena->floatAt(p.grad_norm, ZCCRT_F32);
   if (p.overflow >= 0)
     r.skipped = integerAt(p.overflow) > 0;
   checkGradients(r);
@@ -150,17 +149,12 @@ StepReport Session::trainStep(int64_t s) {
   return r;
 }
 
-int64_t Session::integerAt(int64_t offset) const {
-  int64_t value = 0;
-  if (offset >= 0)
-    std::memcpy(&value, arena->base() + offset, sizeof value);
-  return value;
-}
+int64_t Session::integerAt(int64_t offset) const { return offset >= 0 ? arena->get<int64_t>(offset) : 0; }
 
 /// The model's name of the first parameter, in its order, whose gradient is not finite; nullptr: all are.
 const char *Session::firstNotFinite() const {
   for (int i = 0; p.grad_squares >= 0 && i < p.ngradients; ++i)
-    if (!std::isfinite(floatAt(arena->base() + p.grad_squares, ZCCRT_F32, i)))
+    if (!std::isfinite(arena->floatAt(p.grad_squares, ZCCRT_F32, i)))
       return p.gradients[i];
   return nullptr;
 }
@@ -184,11 +178,11 @@ double Session::divisorOf(double weight) const { return p.weight_floor > 0 ? std
 /// This rank's part of the loss over all samples, of a batch of which so many rows count.
 Weighted Session::lossOf(int64_t rows) const {
   const zccrt_tensor &t = p.outputs[0].t;
-  double loss = floatAt(arena->base() + t.offset, t.elem, 0);
+  double loss = arena->floatAt(t.offset, t.elem);
   if (!rows)
     return {};
   if (p.weight) {
-    double weight = floatAt(arena->base() + p.weight->t.offset, p.weight->t.elem, 0);
+    double weight = arena->floatAt(p.weight->t.offset, p.weight->t.elem);
     double divisor = divisorOf(weight);
     return divisor == 0 ? Weighted() : Weighted{loss * divisor, weight}; // nothing counts: 0 / 0
   }
@@ -211,13 +205,16 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
     int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
     if (p.batch)
       setScalar(p.rows, rows ? rows : batch);
-    set.load(arena->base(), (first + comm.rank) % set.rounds());
+    set.load(*arena, (first + comm.rank) % set.rounds());
     p.eval(arena->base());
     if (p.has_loss) {
       Weighted mine = lossOf(rows);
       if (double divisor = divisorOf(mine.weight); to && divisor != 0) {
         double mean = mine.sum / divisor; // of the rows that count
-        convert(&mean, ZCCRT_F64, arena->base() + p.outputs[0].t.offset, p.outputs[0].t.elem, 1);
+        const zccrt_tensor &t = p.outputs[0].t;
+        char narrow[8];
+        convert(&mean, ZCCRT_F64, narrow, t.elem, 1);
+        arena->copyTo(t.offset, narrow, elemBytes(t.elem));
       }
       comm.exchange(&mine, sizeof mine, gatheredLosses.data());
       for (const Weighted &w : gatheredLosses) {
@@ -227,7 +224,7 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
     }
     int64_t batches = std::min<int64_t>(comm.ranks, set.rounds() - first);
     if (to)
-      to->add(arena->base(), batches, set.rowsOf(first + batches - 1), batch);
+      to->add(*arena, batches, set.rowsOf(first + batches - 1), batch);
     for (int64_t r = 0; r < batches; ++r)
       samples += set.rowsOf(first + r);
   }

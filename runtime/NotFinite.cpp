@@ -8,12 +8,14 @@
 namespace zccrt {
 
 /// Whether this rank's piece of a parameter is.
-static bool isFinite(const zccrt_global &g, const char *arena, const Comm &comm) {
+static bool isFinite(const zccrt_global &g, const Arena &arena, const Comm &comm) {
   int64_t count = elementCount(g.t);
   if (g.shards > 1)
     count = comm.pieceLength(count, comm.rank, 0, count);
+  std::vector<char> aside;
+  const char *data = arena.read(g.t.offset, count * elemBytes(g.t.elem), aside);
   for (int64_t i = 0; i < count; ++i)
-    if (!std::isfinite(floatAt(arena + g.t.offset, g.t.elem, i)))
+    if (!std::isfinite(floatAt(data, g.t.elem, i)))
       return false;
   return true;
 }
@@ -23,7 +25,7 @@ static bool isFinite(const zccrt_global &g, const char *arena, const Comm &comm)
 const char *Session::firstParameterNotFinite() {
   double mine = INT_MAX;
   for (int i = p.nglobals; i--;)
-    if (p.globals[i].trained && isFloat(p.globals[i].t.elem) && !isFinite(p.globals[i], arena->base(), comm))
+    if (p.globals[i].trained && isFloat(p.globals[i].t.elem) && !isFinite(p.globals[i], *arena, comm))
       mine = i;
   comm.exchange(&mine, sizeof mine, gathered.data());
   double first = *std::min_element(gathered.begin(), gathered.end());

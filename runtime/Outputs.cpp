@@ -51,9 +51,9 @@ const char *Outputs::mixed(const zccrt_program &p) {
   return nullptr;
 }
 
-void Outputs::add(const char *arena, int64_t count, int64_t rows, int64_t batch) {
+void Outputs::add(const Arena &arena, int64_t count, int64_t rows, int64_t batch) {
   for (Member &m : members) {
-    comm.gather(arena + m.output->t.offset, gathered.data(), m.bytes * comm.ranks, ZCCRT_U8);
+    comm.gather(arena.read(m.output->t.offset, m.bytes, aside), gathered.data(), m.bytes * comm.ranks, ZCCRT_U8);
     int64_t bytes = count * m.bytes;
     if (rows < batch && m.output->by_rows)
       bytes -= m.bytes / batch * (batch - rows);

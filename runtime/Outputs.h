@@ -1,6 +1,7 @@
 // --outputs: the graph's outputs as an .npz, the batches of every rank joined along axis 0 in the order of the data.
 #pragma once
 
+#include "runtime/Arena.h"
 #include "runtime/OutFile.h"
 #include "runtime/comm/Comm.h"
 #include "runtime/zccrt.h"
@@ -21,7 +22,7 @@ public:
 
   /// Every rank calls it after its eval: adds the outputs of ranks 0 to batches - 1, of the last of these only the first
   /// `rows` of `batch` rows.
-  void add(const char *arena, int64_t batches, int64_t rows, int64_t batch);
+  void add(const Arena &arena, int64_t batches, int64_t rows, int64_t batch);
   /// The name of an output that cannot be cut into rows; nullptr if each can.
   static const char *mixed(const zccrt_program &p);
   /// Writes and commits the .npz.
@@ -42,7 +43,7 @@ private:
   std::string path;
   OutFile file; ///< of rank 0
   std::vector<Member> members;
-  std::vector<char> gathered;
+  std::vector<char> gathered, aside;
   int64_t batches = 0;
 };
 

@@ -51,8 +51,8 @@ void Session::start(uint64_t command) {
   expectSame(command);
   std::vector<uint64_t> hashes;
   together([&] {
-    arena = std::make_unique<Arena>(p.arena_bytes[0]);
-    hashes = loadWeights(p, arena->base(), comm, o.weights, o.seed);
+    arena = std::make_unique<MappedArena>(p.arena_bytes[0]);
+    hashes = loadWeights(p, *arena, comm, o.weights, o.seed);
   });
   together([&] {
     checkHashes(p, hashes, comm, o.weights);

@@ -50,7 +50,7 @@ namespace {
 
 class Loader {
 public:
-  Loader(const zccrt_program &p, char *arena, const Comm &comm, const std::string &dir, int64_t seed)
+  Loader(const zccrt_program &p, Arena &arena, const Comm &comm, const std::string &dir, int64_t seed)
       : program(p), arena(arena), comm(comm), dir(dir), seed(seed) {}
 
   void load() {
@@ -89,13 +89,15 @@ private:
   }
 
   void fill(const zccrt_global &g) {
-    char *to = arena + g.t.offset;
     Piece piece = pieceOf(g, comm.rank);
     // What a shard's buffer has beyond the tensor's end stays zero, as the whole arena is at the
     // start.
+    if (g.init != ZCCRT_INIT_ZERO)
+      arena.write(g.t.offset, piece.count * elemBytes(g.t.elem), aside, [&](char *to) { fillPiece(g, piece, to); });
+  }
+
+  void fillPiece(const zccrt_global &g, Piece piece, char *to) {
     switch (g.init) {
-    case ZCCRT_INIT_ZERO:
-      break;
     case ZCCRT_INIT_SPLAT:
       splat(g, to, piece.count);
       break;
@@ -106,6 +108,7 @@ private:
     case ZCCRT_INIT_NORMAL:
       drawRandom(g, seed, piece.begin, piece.count, to);
       break;
+    case ZCCRT_INIT_ZERO:
     case ZCCRT_INIT_COPY:
       break;
     }
@@ -202,16 +205,18 @@ private:
     int64_t count = pieceOf(g, comm.rank).count;
     if (count != pieceOf(from, comm.rank).count)
       fail("tensor '%s' copies '%s' of another size", label(g), label(from));
-    convert(arena + from.t.offset, from.t.elem, arena + g.t.offset, g.t.elem, count);
+    const char *data = arena.read(from.t.offset, count * elemBytes(from.t.elem), asideFrom);
+    arena.write(g.t.offset, count * elemBytes(g.t.elem), aside,
+                [&](char *to) { convert(data, from.t.elem, to, g.t.elem, count); });
   }
 
   const zccrt_program &program;
-  char *arena;
+  Arena &arena;
   const Comm &comm;
   std::string dir;
   int64_t seed;
   std::map<int, std::unique_ptr<File>> files;
-  std::vector<char> buffer, converted;
+  std::vector<char> buffer, converted, aside, asideFrom;
 };
 
 } // namespace
@@ -228,7 +233,7 @@ static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
     fail("cannot read the weights %s; put the files there, or all into one folder, and give --weights=DIR", missing.c_str());
 }
 
-std::vector<uint64_t> loadWeights(const zccrt_program &p, char *arena, const Comm &comm, const std::string &weightsDir,
+std::vector<uint64_t> loadWeights(const zccrt_program &p, Arena &arena, const Comm &comm, const std::string &weightsDir,
                                   int64_t seed) {
   expectFiles(p, weightsDir);
   Loader loader(p, arena, comm, weightsDir, seed);

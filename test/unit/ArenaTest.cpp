@@ -46,8 +46,15 @@ struct Model {
     program.compile_line = "zcc m.onnx -o m";
   }
   std::vector<uint64_t> load(const Comm &comm, const std::string &dir, int64_t seed = 0) {
-    arena.assign(1 << 16, 0);
-    return loadWeights(program, arena.data(), comm, dir, seed);
+    arena.resize(1 << 16);
+    std::vector<char> far(arena.size());
+    FarArena farArena(far.data());
+    loadWeights(program, farArena, comm, dir, seed);
+    arena.assign(arena.size(), 0);
+    HostArena hostArena(arena.data());
+    std::vector<uint64_t> hashes = loadWeights(program, hostArena, comm, dir, seed);
+    EXPECT_EQ(arena, far);
+    return hashes;
   }
   template <class T> const T *at(int i) const { return reinterpret_cast<const T *>(arena.data() + globals[i].t.offset); }
 
@@ -61,7 +68,7 @@ struct Model {
 
 TEST(Arena, ZeroAndAligned) {
   for (int64_t bytes : {0, 64, 100000, 40 << 20}) {
-    Arena a(bytes);
+    MappedArena a(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(a.base()) % 64, 0u);
     for (int64_t i = 0; i < bytes; i += 4093)
       ASSERT_EQ(a.base()[i], 0);
@@ -158,7 +165,8 @@ TEST(Weights, LargeTransposed) {
   m.globals[0].file_bytes = rows * cols * 4;
   m.globals[0].transposed = 1;
   m.arena.assign(rows * cols * 4, 0);
-  loadWeights(m.program, m.arena.data(), *singleRank(), f.path, 0);
+  HostArena arena(m.arena.data());
+  loadWeights(m.program, arena, *singleRank(), f.path, 0);
   for (int64_t i = 0; i < rows * cols; i += 101)
     ASSERT_EQ(m.at<float>(0)[i], file[i % cols * rows + i / cols]);
 }

@@ -61,6 +61,17 @@ struct Model {
   const int64_t *label() const { return reinterpret_cast<const int64_t *>(arena + 64); }
 };
 
+/// Loads a batch into an arena that the host cannot address, and finds there what one of the host gets.
+template <class T, size_t n> void load(DataSet &d, T (&arena)[n], int64_t i) {
+  T far[n];
+  std::copy_n(arena, n, far);
+  FarArena farArena(reinterpret_cast<char *>(far));
+  d.load(farArena, i);
+  HostArena hostArena(reinterpret_cast<char *>(arena));
+  d.load(hostArena, i);
+  EXPECT_TRUE(std::equal(arena, arena + n, far));
+}
+
 DataFiles npz(const std::string &path) {
   DataFiles f;
   f.npz.push_back(path);
@@ -179,7 +190,7 @@ TEST(Data, Sampling) {
   EXPECT_EQ(d.notes(), std::vector<std::string>{"the last 1 of 7 samples are left out: 2 make a batch"});
   // Row b of batch i is sample 2 i + b, modulo 6.
   for (int i = 0; i < 7; ++i) {
-    d.load(m.arena, i);
+    load(d, m.arena, i);
     for (int b = 0; b < 2; ++b) {
       int sample = (2 * i + b) % 6;
       EXPECT_EQ(m.x()[b * 3], sample * 3);
@@ -193,7 +204,7 @@ TEST(Data, OwnShapeIsTheSameEveryStep) {
   writeNpz(f / "d.npz", {{"x", iotaNpy({6, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {2}, {3, 1})}}, 0);
   Model m;
   DataSet d(m.program, npz(f / "d.npz"), Options());
-  d.load(m.arena, 2);
+  load(d, m.arena, 2);
   EXPECT_EQ(m.x()[0], 12);
   EXPECT_EQ(m.label()[0], 3);
 }
@@ -207,8 +218,8 @@ TEST(Data, ScalarsAndMatricesWithoutBatchAxis) {
   writeNpz(f / "d.npz", {{"adj", iotaNpy({6, 3})}, {"t", iotaNpy({2})}}, 0);
   DataSet d(p, npz(f / "d.npz"), Options());
   EXPECT_EQ(d.batches(), 2);
-  alignas(64) char arena[128];
-  d.load(arena, 1);
+  alignas(64) char arena[128] = {};
+  load(d, arena, 1);
   EXPECT_EQ(reinterpret_cast<float *>(arena)[0], 9);
   EXPECT_EQ(reinterpret_cast<float *>(arena)[16], 1);
 }
@@ -226,7 +237,7 @@ TEST(Data, ShufflesWholeEpochs) {
   for (int e = 0; e < 3; ++e) {
     std::vector<float> seen;
     for (int i = 0; i < n / 2; ++i) {
-      d.load(m.arena, e * n / 2 + i);
+      load(d, m.arena, e * n / 2 + i);
       seen.push_back(m.x()[0]);
       seen.push_back(m.x()[3]);
     }
@@ -255,7 +266,7 @@ TEST(Data, Conversions) {
   writeNpz(f / "d.npz",
            {{"x", npy<double>(ZCCRT_F64, {2, 3}, {1, 2, 3, 4, 5, 0.1})}, {"label", npy<int32_t>(ZCCRT_I32, {2}, {3, -100})}}, 8);
   DataSet d(m.program, npz(f / "d.npz"), Options());
-  d.load(m.arena, 0);
+  load(d, m.arena, 0);
   EXPECT_EQ(m.x()[5], 0.1f);
   EXPECT_EQ(m.label()[1], -100);
   ASSERT_EQ(d.notes().size(), 1u);
@@ -270,7 +281,8 @@ TEST(Data, BoolsAreZeroOrOne) {
   program.inputs = &input;
   program.ninputs = 1;
   alignas(64) char arena[64] = {};
-  DataSet(program, npz(d / "d.npz"), Options()).load(arena, 0);
+  DataSet data(program, npz(d / "d.npz"), Options());
+  load(data, arena, 0);
   EXPECT_EQ(std::string(arena, 6), std::string("\0\1\1\1\0\1", 6));
 }
 
@@ -321,7 +333,7 @@ TEST(Data, TheLastSamplesMakeAPaddedBatch) {
   EXPECT_EQ(d.rounds(), 3);
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(d.rowsOf(i), std::vector<int64_t>({2, 2, 1, 0})[i]);
-  d.load(m.arena, 2);
+  load(d, m.arena, 2);
   EXPECT_EQ(m.x()[0], 12); // sample 4, then the first
   EXPECT_EQ(m.x()[3], 0);
   EXPECT_EQ(m.label()[1], 0);
@@ -330,7 +342,7 @@ TEST(Data, TheLastSamplesMakeAPaddedBatch) {
   DataSet one(m.program, npz(f / "one.npz"), Options(), Rest::Pad);
   EXPECT_EQ(one.rounds(), 1);
   EXPECT_EQ(one.rowsOf(0), 1);
-  one.load(m.arena, 0);
+  load(one, m.arena, 0);
   EXPECT_EQ(m.label()[1], 3);
   DataSet whole(m.program, npz(f / "d.npz"), Options(), Rest::LeaveOut);
   EXPECT_EQ(whole.rounds(), 2);
@@ -342,8 +354,8 @@ TEST(Data, LabelsOutOfRange) {
   Model m;
   writeNpz(f / "d.npz", {{"x", iotaNpy({4, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {4}, {0, -100, 1, 4})}}, 0);
   DataSet d(m.program, npz(f / "d.npz"), Options());
-  d.load(m.arena, 0);
-  EXPECT_FAILURE(d.load(m.arena, 1), "input 'label', sample 3: value 4 is not in [0, 4) (or -100), which node '/node' needs");
+  load(d, m.arena, 0);
+  EXPECT_FAILURE(load(d, m.arena, 1), "input 'label', sample 3: value 4 is not in [0, 4) (or -100), which node '/node' needs");
 }
 
 TEST(Data, FileCutWhileRunning) {
@@ -355,7 +367,7 @@ TEST(Data, FileCutWhileRunning) {
   files.npy.push_back({"x", f / "x.npy"});
   DataSet d(m.program, files, Options());
   std::filesystem::resize_file(f / "x.npy", 140);
-  EXPECT_FAILURE(d.load(m.arena, 1), "changed while the program ran");
+  EXPECT_FAILURE(load(d, m.arena, 1), "changed while the program ran");
 }
 
 namespace {
@@ -372,7 +384,6 @@ struct LanguageModel {
   zccrt_io inputs[2];
   zccrt_program program = {};
   alignas(64) int64_t arena[16] = {};
-  void load(DataSet &d, int64_t i) { d.load(reinterpret_cast<char *>(arena), i); }
 };
 
 } // namespace
@@ -389,7 +400,7 @@ TEST(Tokens, InputsAndShiftedLabels) {
     files.tokens = f / "t.bin";
     DataSet d(m.program, files, Options());
     EXPECT_EQ(d.batches(), 2); // 4 samples of 3 tokens, and one token more for the last label
-    m.load(d, 1);
+    load(d, m.arena, 1);
     for (int i = 0; i < 6; ++i) {
       EXPECT_EQ(m.arena[i], 7 + i);
       EXPECT_EQ(m.arena[8 + i], 8 + i);
@@ -397,7 +408,7 @@ TEST(Tokens, InputsAndShiftedLabels) {
     Options same;
     same.tokenLabels = TokenLabels::Same;
     DataSet unshifted(m.program, files, same);
-    m.load(unshifted, 0);
+    load(unshifted, m.arena, 0);
     EXPECT_EQ(m.arena[8], 1);
   }
 }
@@ -410,7 +421,7 @@ TEST(Tokens, ATextIsItsOwnTokens) {
   DataFiles files;
   files.tokens = f / "t.txt";
   DataSet d(m.program, files, Options()); // of 16 bits they would be no tokens of 256
-  m.load(d, 0);
+  load(d, m.arena, 0);
   EXPECT_EQ(m.arena[2], 's');
   EXPECT_EQ(m.arena[10], 'm');
 }
@@ -426,8 +437,8 @@ TEST(Tokens, Refuses) {
   Options asked;
   asked.tokenType = TokenType::U16;
   DataSet d(m.program, files, asked);
-  EXPECT_FAILURE(m.load(d, 0), "value 60 is not in [0, 50), which node '/node' needs; '" + files.tokens +
-                                   "' is read as uint16 tokens, --tokens-dtype=uint16|uint32|uint8 says otherwise");
+  EXPECT_FAILURE(load(d, m.arena, 0), "value 60 is not in [0, 50), which node '/node' needs; '" + files.tokens +
+                                          "' is read as uint16 tokens, --tokens-dtype=uint16|uint32|uint8 says otherwise");
   EXPECT_FAILURE(DataSet(m.program, files, Options()),
                  "are no tokens of this model, whose input 'input_ids' takes 0 to 49; as uint16 there is 60 among them; as "
                  "uint32 there is 3932220 among them; as uint8 there is 60 among them; tokenize the text for this "

@@ -34,14 +34,15 @@ struct Model {
     weights[3] = {"buffer", 0, tensor(-1, ZCCRT_BOOL, {3}), {"\1\0\1", 3, -1, 0}};
     program.weights = weights;
     program.nweights = 4;
-    std::iota(reinterpret_cast<float *>(arena), reinterpret_cast<float *>(arena) + 6, 0.f);
-    *reinterpret_cast<int64_t *>(arena + 64) = 77;
+    std::iota(reinterpret_cast<float *>(bytes), reinterpret_cast<float *>(bytes) + 6, 0.f);
+    *reinterpret_cast<int64_t *>(bytes + 64) = 77;
   }
   zccrt_global globals[3];
   zccrt_piece pieces[3] = {{"head", 4, 0, 1}, {"mid", 3, 1, 0}, {"tail", 4, -1, 0}};
   zccrt_weight weights[4];
   zccrt_program program = {};
-  alignas(64) char arena[256] = {};
+  alignas(64) char bytes[256] = {};
+  FarArena arena{bytes};
 };
 
 const std::vector<float> kTransposed = {0, 3, 1, 4, 2, 5};
@@ -184,7 +185,7 @@ TEST(Export, GathersPieces) {
     ShmComm comm(r, ranks, window, 4096);
     Model m;
     m.globals[0].shards = ranks;
-    float *piece = reinterpret_cast<float *>(m.arena);
+    float *piece = reinterpret_cast<float *>(m.bytes);
     for (int i = 0; i < 2; ++i)
       piece[i] = r * 2 + i;
     OutFile file;
@@ -229,14 +230,15 @@ TEST(Outputs, JoinsBatches) {
   zccrt_program p = {};
   p.outputs = outputs;
   p.noutputs = 2;
-  alignas(64) char arena[128];
+  alignas(64) char bytes[128];
+  FarArena arena(bytes);
   for (int batches : {1, 3}) {
     auto comm = singleRank();
     Outputs out(p, f / "o.npz", *comm);
     for (int i = 0; i < batches; ++i) {
-      *reinterpret_cast<float *>(arena) = i;
+      *reinterpret_cast<float *>(bytes) = i;
       for (int k = 0; k < 4; ++k)
-        reinterpret_cast<int64_t *>(arena + 64)[k] = 4 * i + k;
+        reinterpret_cast<int64_t *>(bytes + 64)[k] = 4 * i + k;
       out.add(arena, 1, 2, 2);
     }
     out.finish();

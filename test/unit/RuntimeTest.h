@@ -1,6 +1,7 @@
 // For tests of the runtime: a folder of their own, a tiny program as the compiler would emit it, and running things in processes.
 #pragma once
 
+#include "runtime/Arena.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/zccrt.h"
@@ -55,6 +56,14 @@ inline zccrt_tensor tensor(int64_t offset, int elem, const std::vector<int64_t> 
   }
   return t;
 }
+
+/// An arena in these bytes, of which it gives the host no address.
+class FarArena : public zccrt::HostArena {
+public:
+  using HostArena::HostArena;
+  char *base() const override { return nullptr; }
+  char *onHost(int64_t) const override { return nullptr; }
+};
 
 inline zccrt_io io(const char *name, const zccrt_tensor &t) {
   zccrt_io i = {};
