@@ -43,8 +43,47 @@ void OccupiedMemory::add(unsigned segment, int from, int to, int first, int last
 }
 
 void OccupiedMemory::add(int first, int last, int64_t begin, int64_t end) {
-  if (begin < end)
-    add(1, 0, times_ - 1, first, last, begin, end);
+  if (begin >= end)
+    return;
+  add(1, 0, times_ - 1, first, last, begin, end);
+  fill(1, 0, times_ - 1, first, last, begin, end);
+}
+
+void OccupiedMemory::tellHalves(unsigned segment) {
+  Segment &a = segments_[2 * segment], &b = segments_[2 * segment + 1];
+  int64_t before = std::max(a.filled, b.filled), now = segments_[segment].filled;
+  for (Segment *half : {&a, &b})
+    if (half->filled == before)
+      half->filled = now;
+}
+
+/// The times that are filled up to `begin` or beyond are now to `end` at least.
+void OccupiedMemory::fill(unsigned segment, int from, int to, int first, int last, int64_t begin, int64_t end) {
+  Segment &s = segments_[segment];
+  if (last < from || to < first || s.filled < begin)
+    return;
+  ++steps;
+  if (first <= from && to <= last) {
+    s.filled = std::max(s.filled, end);
+    return;
+  }
+  tellHalves(segment);
+  int middle = from + (to - from) / 2;
+  fill(2 * segment, from, middle, first, last, begin, end);
+  fill(2 * segment + 1, middle + 1, to, first, last, begin, end);
+  s.filled = std::max(segments_[2 * segment].filled, segments_[2 * segment + 1].filled);
+}
+
+/// The lowest byte that can be free all the time.
+int64_t OccupiedMemory::filled(unsigned segment, int from, int to, int first, int last) {
+  if (last < from || to < first)
+    return 0;
+  ++steps;
+  if (first <= from && to <= last)
+    return segments_[segment].filled;
+  tellHalves(segment);
+  int middle = from + (to - from) / 2;
+  return std::max(filled(2 * segment, from, middle, first, last), filled(2 * segment + 1, middle + 1, to, first, last));
 }
 
 /// The sets that hold, together, what is taken at some time from `first` to `last`.
@@ -63,10 +102,10 @@ void OccupiedMemory::collect(unsigned segment, int from, int to, int first, int 
   collect(2 * segment + 1, middle + 1, to, first, last, out);
 }
 
-int64_t OccupiedMemory::lowestFree(int first, int last, int64_t bytes) const {
+int64_t OccupiedMemory::lowestFree(int first, int last, int64_t bytes) {
   std::vector<const Intervals *> sets;
   collect(1, 0, times_ - 1, first, last, sets);
-  int64_t at = 0;
+  int64_t at = filled(1, 0, times_ - 1, first, last);
   for (bool moved = true; moved;) {
     moved = false;
     for (const Intervals *set : sets)

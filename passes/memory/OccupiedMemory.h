@@ -8,7 +8,8 @@
 namespace zcc {
 
 /// A segment tree over time. A query looks at a logarithmic number of sets of disjoint, merged intervals, however much lies
-/// beside one another at a time.
+/// beside one another at a time, from where the bytes from 0 on are all taken at one of its times: what lives ever shorter, as
+/// what a forward keeps for a backward does, stands on that.
 class OccupiedMemory {
 public:
   /// Times are 0 .. times - 1.
@@ -16,7 +17,7 @@ public:
   /// Takes [begin, end) from time `first` to `last`, both included.
   void add(int first, int last, int64_t begin, int64_t end);
   /// The lowest offset at which `bytes` are free all the time from `first` to `last`.
-  int64_t lowestFree(int first, int last, int64_t bytes) const;
+  int64_t lowestFree(int first, int last, int64_t bytes);
 
 private:
   /// Disjoint intervals that do not touch: begin -> end.
@@ -24,6 +25,9 @@ private:
   struct Segment {
     Intervals always; ///< taken at all times of the segment
     Intervals ever;   ///< taken at some of them
+    /// At each time all bytes below some offset are taken: the greatest of these offsets. What raises it for a whole segment
+    /// raises all times that have it; the halves are told when they are looked at.
+    int64_t filled = 0;
   };
 
   int times_;
@@ -31,6 +35,9 @@ private:
 
   static void insert(Intervals &set, int64_t begin, int64_t end);
   void add(unsigned segment, int from, int to, int first, int last, int64_t begin, int64_t end);
+  void tellHalves(unsigned segment);
+  void fill(unsigned segment, int from, int to, int first, int last, int64_t begin, int64_t end);
+  int64_t filled(unsigned segment, int from, int to, int first, int last);
   void collect(unsigned segment, int from, int to, int first, int last, std::vector<const Intervals *> &out) const;
 };
 

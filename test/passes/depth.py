@@ -90,7 +90,7 @@ def steps(tool, text):
 
 def main():
     tool, wrong = sys.argv[1], 0
-    for graph, n in (blocks, 400), (chain, 1200), (wide, 400), (total, 800), (values, 800):
+    for graph, n in (blocks, 400), (chain, 1200), (wide, 400), (total, 800), (values, 1600):
         few, many = steps(tool, graph(n)), steps(tool, graph(4 * n))
         for name, count in many.items():
             if count > 6.5 * few[name] + 10 * n:
