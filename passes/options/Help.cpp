@@ -116,25 +116,36 @@ static void printOption(StringRef name, const cl::Option &o) {
   llvm::outs() << '\n';
 }
 
-static void printHelp() {
+bool zcc::printHelp() {
+  if (helpOverview.empty())
+    return false;
   StringRef tool = StringRef(helpOverview).split(':').first;
-  llvm::outs() << helpOverview << "\n\nusage: " << tool << " [options] FILE\n";
+  llvm::outs() << helpOverview << "\n\nusage: " << tool << " [options]";
+  for (const cl::Option *o : cl::SubCommand::getTopLevel().PositionalOpts)
+    llvm::outs() << ' ' << o->HelpStr;
+  llvm::outs() << '\n';
   std::vector<std::string> left = optionNames();
   llvm::sort(left);
   auto &all = cl::getRegisteredOptions();
+  const char *group = nullptr, *rest = "options"; // a group whose title is still to be printed; what the others are called
   for (auto [title, name] : kLines) {
     if (title)
-      llvm::outs() << '\n' << title << ":\n";
+      group = title;
     else if (auto at = llvm::find(left, name); at != left.end()) {
+      if (group)
+        llvm::outs() << '\n' << group << ":\n";
+      group = nullptr;
+      rest = "other";
       left.erase(at);
       printOption(name, *all.find(name)->second);
     }
   }
   llvm::erase_if(left, [](const std::string &name) { return findPass(name); }); // zcc-opt's
   if (!left.empty())
-    llvm::outs() << "\nother:\n";
+    llvm::outs() << '\n' << rest << ":\n";
   for (const std::string &name : left)
     printOption(name, *all.find(name)->second);
+  return true;
 }
 
 bool zcc::printTables(llvm::function_ref<void()> afterOps) {
@@ -142,13 +153,12 @@ bool zcc::printTables(llvm::function_ref<void()> afterOps) {
 #define ZCC_TABLE_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP) TYPE FIELD = !textsOf(NAME).empty();
 #include "passes/options/Options.def"
   } asked;
-  if (!helpOverview.empty())
-    printHelp();
+  const bool helped = printHelp();
   if (asked.ops) {
     printOps();
     afterOps();
   }
   if (asked.passes)
     printPasses();
-  return asked.ops || asked.passes || !helpOverview.empty();
+  return asked.ops || asked.passes || helped;
 }

@@ -16,8 +16,10 @@
 namespace zccrt {
 
 static std::string sizeText(uint64_t bytes) {
-  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
-  return bytes < kGiB ? format("%.1f MiB", bytes / kMiB) : format("%.1f GiB", bytes / kGiB);
+  constexpr double kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
+  return bytes < kMiB   ? format("%.1f KiB", bytes / kKiB)
+         : bytes < kGiB ? format("%.1f MiB", bytes / kMiB)
+                        : format("%.1f GiB", bytes / kGiB);
 }
 
 /// A Failure if the folder cannot hold a file; its device otherwise.

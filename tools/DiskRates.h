@@ -1,0 +1,21 @@
+// How fast the runtime's disk engine reads and writes in given folders: what zcc-nvme prints and what predictions rest on.
+#pragma once
+
+#include "runtime/nvme/Nvme.h"
+
+namespace zcc {
+
+/// Bytes per second over a whole file, in blocks as the options say. Mixed: reads and writes at the
+/// same time, the sum of both.
+struct DiskRates {
+  double read = 0, write = 0, mixed = 0;
+  /// Seconds from the start of a transfer of one page to its end, the median.
+  double readLatency = 0, writeLatency = 0;
+  bool isUring = false, isRegistered = false;
+  std::vector<std::string> notes; ///< the engine's
+};
+
+/// Makes a file of o.bytes for it. Throws a zccrt::Failure.
+DiskRates measureDisk(zccrt::NvmeOptions o);
+
+} // namespace zcc
