@@ -16,6 +16,29 @@ using llvm::formatv;
 using llvm::StringRef;
 
 namespace {
+/// Numbers for what is under way, used again when it is waited for.
+class Slots {
+public:
+  unsigned take() {
+    auto free = llvm::find(taken_, false);
+    unsigned slot = free - taken_.begin();
+    taken_.resize(std::max<size_t>(taken_.size(), slot + 1));
+    taken_[slot] = true;
+    return slot;
+  }
+  void free(unsigned slot) { taken_[slot] = false; }
+  size_t most() const { return taken_.size(); }
+
+private:
+  std::vector<bool> taken_;
+};
+
+/// What of its kind a function waits for: "zccrt_wait".
+struct Engine {
+  const char *wait;
+  Slots slots;
+};
+
 class ProgramEmitter {
   const Module &m;
   const ProgramInfo &info;
@@ -23,17 +46,20 @@ class ProgramEmitter {
   CallTable calls;
   EmittedProgram out;
   std::string functions;
-  size_t gradients = 0;        ///< parameters with one
-  std::vector<bool> slotTaken; ///< collectives under way at the node being printed
-  llvm::DenseMap<const Node *, unsigned> slotOf;
+  size_t gradients = 0; ///< parameters with one
+  Engine collectives{"zccrt_wait", {}}, transfers{"zccrt_transfer_wait", {}};
+  llvm::DenseMap<const Node *, unsigned> slotOf; ///< of what is under way at the node being printed
   llvm::DenseMap<const Node *, unsigned> waited; ///< results of a start that are waited for already
   std::string partTable;                         ///< what collectives read and write
   unsigned partCount = 0, mostParts = 0;
+  std::string moveTable; ///< what transfers read and write
+  unsigned moveCount = 0, mostMoves = 0;
+  Extents extents;
   llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
 
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
-      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()) {}
+      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()), extents(mod) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -46,10 +72,12 @@ private:
   llvm::Expected<std::string> assign(const Function &f, const Node &n) const;
   llvm::Expected<std::string> wait(const Node &n);
   llvm::Expected<std::string> collective(const Function &f, const Node &n, unsigned slot);
+  llvm::Expected<std::string> transfer(const Function &f, const Node &n, unsigned slot);
+  Engine &engineOf(const Node &n);
+  llvm::Expected<std::string> start(const Function &f, const Node &n, unsigned slot);
   void printGradients(llvm::raw_ostream &os);
   llvm::Expected<std::string> parts(const Function &f, const Node &n);
   std::string record() const;
-  unsigned takeSlot();
 };
 } // namespace
 
@@ -73,16 +101,6 @@ static std::string comment(const Node &n) {
 
 // ---- statements
 
-unsigned ProgramEmitter::takeSlot() {
-  auto free = llvm::find(slotTaken, false);
-  unsigned slot = free - slotTaken.begin();
-  if (free == slotTaken.end())
-    slotTaken.push_back(true);
-  else
-    *free = true;
-  return slot;
-}
-
 /// "parts + 3", behind which the node's operands and results are listed.
 llvm::Expected<std::string> ProgramEmitter::parts(const Function &f, const Node &n) {
   unsigned first = partCount;
@@ -100,8 +118,6 @@ llvm::Expected<std::string> ProgramEmitter::parts(const Function &f, const Node 
 
 llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const Node &n, unsigned slot) {
   const OpDef *op = performed(n);
-  if (op->collective == Collective::None)
-    return errorAt(n.loc, "'" + StringRef(op->name) + "' cannot be started");
   auto list = parts(f, n);
   if (!list)
     return list.takeError();
@@ -110,6 +126,37 @@ llvm::Expected<std::string> ProgramEmitter::collective(const Function &f, const 
   if (op->isReduction())
     text += n.attrs.i("mean", 1) ? ", 1" : ", 0";
   return text + ");";
+}
+
+llvm::Expected<std::string> ProgramEmitter::transfer(const Function &f, const Node &n, unsigned slot) {
+  unsigned first = moveCount;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    auto s = storageOf(n.operand(i));
+    if (!s || s->strides != denseStrides(s->dims))
+      return errorAt(n.loc, "a transfer reads the strided view '%" + n.operand(i)->name + "'");
+    Place from = placeOf(f, n.operand(i)), to = placeOf(f, n.result(i));
+    bool isPaged = from.space == Space::Nvme || to.space == Space::Nvme;
+    int64_t bytes = isPaged ? extents.bytes(*n.result(i)) : n.result(i)->type.localBytes();
+    moveTable += formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}},\n", int(from.space), int(to.space), from.offset, to.offset, bytes,
+                         quoted(n.operand(i)->name));
+    ++moveCount;
+  }
+  mostMoves = std::max(mostMoves, n.numOperands());
+  return formatv("zccrt_transfer_start({0}, moves + {1}, {2});", slot, first, n.numOperands()).str();
+}
+
+/// What runs a node that is started.
+Engine &ProgramEmitter::engineOf(const Node &n) {
+  return performed(n)->structural == Structural::Transfer ? transfers : collectives;
+}
+
+llvm::Expected<std::string> ProgramEmitter::start(const Function &f, const Node &n, unsigned slot) {
+  const OpDef *op = performed(n);
+  if (op->structural == Structural::Transfer)
+    return transfer(f, n, slot);
+  if (op->collective == Collective::None)
+    return errorAt(n.loc, "'" + StringRef(op->name) + "' cannot be started");
+  return collective(f, n, slot);
 }
 
 llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const Node &n) {
@@ -134,6 +181,8 @@ llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node
     return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
   if (at == source)
     return "";
+  if (at.space != Space::Device)
+    return errorAt(n.loc, "'%" + to->name + "' is not made where it is to lie, in @" + spaceName(at.space));
   return printer->copy(at, source, to->type.localBytes());
 }
 
@@ -142,9 +191,10 @@ llvm::Expected<std::string> ProgramEmitter::wait(const Node &n) {
   if (!started || !slotOf.count(started))
     return errorAt(n.loc, "'%" + n.operand(0)->name + "' was not started here");
   unsigned slot = slotOf.lookup(started);
+  Engine &engine = engineOf(*started);
   if (++waited[started] == started->results.size())
-    slotTaken[slot] = false;
-  return "zccrt_wait(" + std::to_string(slot) + ");";
+    engine.slots.free(slot);
+  return engine.wait + ("(" + std::to_string(slot) + ");");
 }
 
 /// The C++ of one node; empty where nothing is to be done.
@@ -169,16 +219,18 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
     return "zccrt_shard(A, " + *list + ", ZCCRT_" + elemName(n.result()->type.elem).upper() + ");";
   }
   case Structural::Start:
-    return collective(f, n, slotOf[&n] = takeSlot());
+    return start(f, n, slotOf[&n] = engineOf(n).slots.take());
   case Structural::Wait:
     return wait(n);
-  case Structural::Collective: {
-    unsigned slot = takeSlot();
-    slotTaken[slot] = false;
-    auto text = collective(f, n, slot);
+  case Structural::Collective:
+  case Structural::Transfer: {
+    Engine &engine = engineOf(n);
+    unsigned slot = engine.slots.take();
+    engine.slots.free(slot);
+    auto text = start(f, n, slot);
     if (!text)
       return text.takeError();
-    return *text + " zccrt_wait(" + std::to_string(slot) + ");";
+    return *text + " " + engine.wait + "(" + std::to_string(slot) + ");";
   }
   case Structural::SumRanks: // reduce-gradients makes collectives of them
   case Structural::None:
@@ -296,7 +348,8 @@ std::string ProgramEmitter::record() const {
   number("threads", o.threads);
   number("grad_accum", o.gradAccum);
   number("zero", o.zero);
-  field("arena_bytes", "{" + std::to_string(m.attrs.i("arena_bytes")) + ", 0, 0}");
+  field("arena_bytes",
+        formatv("{{{0}, {1}, {2}}", arenaBytes(m, Space::Device), arenaBytes(m, Space::Host), arenaBytes(m, Space::Nvme)).str());
   number("library_bytes", info.libraryBytes);
   table("globals", "nglobals", "nglobals");
   table("files", "nfiles", "nfiles");
@@ -340,8 +393,10 @@ std::string ProgramEmitter::record() const {
   function("update", "update");
   function("eval", "eval");
   field("plan_json", "planJson");
-  number("slots", slotTaken.size());
+  number("slots", collectives.slots.most());
   number("most_parts", mostParts);
+  number("transfer_slots", transfers.slots.most());
+  number("most_moves", mostMoves);
   return s + "};\n";
 }
 
@@ -372,7 +427,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   std::string text;
   llvm::raw_string_ostream os(text);
   os << "// " << m.name << ": " << info.compileLine << '\n'
-     << "// A is the arena of " << m.attrs.i("arena_bytes") << " bytes; numbers behind it are offsets in bytes.\n"
+     << "// A is the arena of " << arenaBytes(m, Space::Device) << " bytes; numbers behind it are offsets in bytes.\n"
      << "#include \"runtime/zccrt.h\"\n"
      << printer->includes() << "\n"
      << "// ---- generated kernels\n\n"
@@ -398,6 +453,10 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     os << "// ---- what collectives read and write: offsets, elements of the whole tensor\n\n"
        << "static const zccrt_part parts[] = {\n"
        << partTable << "};\n\n";
+  if (moveCount)
+    os << "// ---- what transfers move: spaces, offsets, bytes\n\n"
+       << "static const zccrt_move moves[] = {\n"
+       << moveTable << "};\n\n";
   os << functions;
   calls.printPrepare(os);
   if (!info.scheduleParams.empty()) {

@@ -68,6 +68,24 @@ static int64_t mostGathered(const Function &f, const Liveness &l) {
   return most;
 }
 
+static const Node *nodeAt(const Function &f, size_t at) {
+  const Node *n = f.first();
+  for (size_t i = 0; i < at && n->next(); ++i)
+    n = n->next();
+  return n;
+}
+
+static void findPeakElsewhere(Plan &p, const Function &f, const Liveness &l) {
+  for (auto &[space, s] : p.elsewhere) {
+    std::vector<int64_t> live = liveBytes(f, l, space);
+    size_t at = std::max_element(live.begin(), live.end()) - live.begin();
+    if (live[at] > s.peakBytes) {
+      s.peakBytes = live[at];
+      s.peakAt = nodeText(f, *nodeAt(f, at));
+    }
+  }
+}
+
 static llvm::Error findPeak(Plan &p, const Module &m) {
   for (auto &f : m.functions) {
     if (!f->isEntry() || f->nodes.empty())
@@ -76,15 +94,13 @@ static llvm::Error findPeak(Plan &p, const Module &m) {
     if (!l)
       return l.takeError();
     p.gatheredBytes = std::max(p.gatheredBytes, mostGathered(*f, *l));
+    findPeakElsewhere(p, *f, *l);
     std::vector<int64_t> live = liveBytes(*f, *l);
     size_t at = std::max_element(live.begin(), live.end()) - live.begin();
     if (live[at] < p.peakBytes || (live[at] == p.peakBytes && !p.peakAt.empty()))
       continue;
     p.peakBytes = live[at];
-    const Node *n = f->first();
-    for (size_t i = 0; i < at && n->next(); ++i)
-      n = n->next();
-    p.peakAt = nodeText(*f, *n);
+    p.peakAt = nodeText(*f, *nodeAt(*f, at));
     addLive(p, *f, *l, int(at));
   }
   return llvm::Error::success();
@@ -112,6 +128,9 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   p.ranks = m.ranks;
   p.zero = o.zero;
   p.threads = o.threads;
+  for (Space space : {Space::Host, Space::Nvme})
+    if (int64_t bytes = arenaBytes(m, space))
+      p.elsewhere[space].arenaBytes = bytes;
   for (auto &g : m.globals) {
     if (g->role == GlobalValue::Const) {
       p.constantBytes += g->type.localBytes();
@@ -123,7 +142,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
       p.persistingBytes += bytes - shard;
       bytes = shard;
     }
-    p.modelStateBytes += bytes;
+    (g->type.space == Space::Device ? p.modelStateBytes : p.elsewhere[g->type.space].modelStateBytes) += bytes;
     if (g->role != GlobalValue::Param)
       continue;
     p.parameters += g->type.count();
@@ -151,6 +170,10 @@ std::string zcc::toJson(const Plan &p) {
                             {"persisting_bytes", p.persistingBytes},
                             {"gathered_bytes", p.gatheredBytes},
                             {"peak_at", p.peakAt}};
+  llvm::json::Object spaces{{"device", std::move(device)}};
+  for (auto &[space, s] : p.elsewhere)
+    spaces[spaceName(space)] =
+        llvm::json::Object{{"arena_bytes", s.arenaBytes}, {"model_state_bytes", s.modelStateBytes}, {"peak_at", s.peakAt}};
   llvm::json::Array settings;
   for (const Setting &s : p.settings)
     settings.push_back(llvm::json::Object{{"key", s.key}, {"value", s.value}, {"reason", s.reason}});
@@ -159,7 +182,7 @@ std::string zcc::toJson(const Plan &p) {
                        {"trained", llvm::json::Array(p.trained)},
                        {"frozen", llvm::json::Array(p.frozen)},
                        {"parameters", p.parameters},
-                       {"spaces", llvm::json::Object{{"device", std::move(device)}}},
+                       {"spaces", std::move(spaces)},
                        {"library_bytes", p.libraryBytes},
                        {"traffic_bytes_per_rank", std::move(traffic)},
                        {"flops", p.step.flops},
@@ -223,10 +246,17 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
     os << formatv("    of the values, gathered parameters alive at once: {0}\n", size(p.gatheredBytes));
   if (p.arenaBytes > total)
     os << formatv("    gaps          {0}\n", size(p.arenaBytes - total));
+  for (auto &[space, s] : p.elsewhere) {
+    os << formatv("  memory of a rank, {0}: {1} ({2} bytes)\n", spaceName(space), size(s.arenaBytes), s.arenaBytes);
+    os << formatv("    model state   {0}\n", size(s.modelStateBytes));
+    if (s.peakBytes)
+      os << formatv("    values        {0}, most at {1}\n", size(s.peakBytes), s.peakAt);
+  }
   os << formatv("  libraries, besides: {0}\n", size(p.libraryBytes));
   os << formatv("\n  a step\n    floating-point operations  {0:e3}\n", p.step.flops);
   for (auto &[name, bytes] : p.step.sent)
-    os << formatv("    {0,-26} {1} sent by a rank\n", name, size(int64_t(bytes)));
+    os << formatv("    {0,-26} {1} {2} by a rank\n", name, size(int64_t(bytes)),
+                  llvm::StringRef(name).contains(' ') ? "moved" : "sent");
   bool isShort = p.step.seconds < 0.1;
   os << formatv("    predicted                  {0:f3} {1}, bound by {2}\n", p.step.seconds * (isShort ? 1e3 : 1),
                 isShort ? "ms" : "s", p.step.boundBy);

@@ -13,6 +13,14 @@ struct LiveItem {
   int64_t bytes = 0;
 };
 
+/// What lies in a memory space other than the device's.
+struct SpacePlan {
+  int64_t arenaBytes = 0;
+  int64_t modelStateBytes = 0;
+  int64_t peakBytes = 0; ///< values live at the peak
+  std::string peakAt;
+};
+
 struct Plan {
   std::string model;
   int ranks = 1, zero = 0, threads = 1;
@@ -23,9 +31,10 @@ struct Plan {
   /// Stage 3: what parameters that stay whole take beyond a shard; what of the gathered ones is live at once.
   int64_t persistingBytes = 0, gatheredBytes = 0;
   int64_t constantBytes = 0, inputBytes = 0;
-  int64_t peakBytes = 0;      ///< values live at the peak
-  std::string peakAt;         ///< "@micro %y = matmul (node '/fc1/MatMul')"
-  std::vector<LiveItem> live; ///< at the peak, the largest first
+  int64_t peakBytes = 0;                ///< values live at the peak
+  std::string peakAt;                   ///< "@micro %y = matmul (node '/fc1/MatMul')"
+  std::vector<LiveItem> live;           ///< at the peak, the largest first
+  std::map<Space, SpacePlan> elsewhere; ///< spaces that are used, besides the device's
   int64_t libraryBytes = 0;
   StepCost step;
   std::vector<Setting> settings;      ///< what flags and configuration say, and what is derived
@@ -36,7 +45,7 @@ struct Plan {
 /// The plan of a module after plan-memory.
 llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &target);
 
-/// Keys: ranks, zero, trained, frozen, parameters, spaces {device {arena_bytes, model_state_bytes,
+/// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
 /// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, bound_by, settings [{key,
 /// value, reason}].
 std::string toJson(const Plan &p);

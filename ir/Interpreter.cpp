@@ -355,6 +355,7 @@ llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
   case Structural::Shard:
   case Structural::SumRanks:
   case Structural::Collective:
+  case Structural::Transfer:
     return evalNode(n, in, compute);
   }
   llvm_unreachable("a structural operator without a rule");

@@ -103,7 +103,7 @@ std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
 std::string zcc::checkForm(const Node &n) {
   const OpDef *op = performed(n);
   if (n.op->structural == Structural::Start && !(op && op->startable))
-    return "[V1] 'start' needs a collective or 'copy', not '" + n.attrs.s("op") + "'";
+    return "[V1] 'start' needs a collective, 'transfer' or 'copy', not '" + n.attrs.s("op") + "'";
   unsigned defs = op->numOperandDefs(), size = n.numOperands();
   bool variadic = defs && (op->operands[defs - 1].flags & OperandDef::Variadic);
   if (size > defs && !variadic)

@@ -17,12 +17,19 @@ constexpr ElemInfo kElems[] = {
     {Elem::I32, "i32", 4}, {Elem::I16, "i16", 2}, {Elem::I8, "i8", 1},     {Elem::U64, "u64", 8},   {Elem::U32, "u32", 4},
     {Elem::U16, "u16", 2}, {Elem::U8, "u8", 1},   {Elem::Bool, "bool", 1},
 };
-constexpr const char *kSpaces[] = {"device", "host", "nvme"};
+constexpr const char *kSpaceNames[kSpaces] = {"device", "host", "nvme"};
 } // namespace
 
 int64_t zcc::elemBytes(Elem e) { return kElems[int(e)].bytes; }
 StringRef zcc::elemName(Elem e) { return kElems[int(e)].name; }
-StringRef zcc::spaceName(Space s) { return kSpaces[int(s)]; }
+StringRef zcc::spaceName(Space s) { return kSpaceNames[int(s)]; }
+
+std::optional<Space> zcc::spaceFromName(StringRef name) {
+  for (int i = 0; i < kSpaces; ++i)
+    if (name == kSpaceNames[i])
+      return Space(i);
+  return std::nullopt;
+}
 
 std::optional<Elem> zcc::elemFromName(StringRef name) {
   for (const ElemInfo &i : kElems)

@@ -29,6 +29,8 @@ bool isInteger(Elem e);
 
 enum class Space : uint8_t { Device, Host, Nvme };
 llvm::StringRef spaceName(Space s);
+std::optional<Space> spaceFromName(llvm::StringRef name);
+constexpr int kSpaces = 3;
 
 using Dims = llvm::SmallVector<int64_t, 5>;
 
@@ -72,6 +74,11 @@ struct Type {
   Type withDims(llvm::ArrayRef<int64_t> d) const {
     Type t = *this;
     t.dims.assign(d.begin(), d.end());
+    return t;
+  }
+  Type withSpace(Space s) const {
+    Type t = *this;
+    t.space = s;
     return t;
   }
   std::string str() const;

@@ -245,8 +245,7 @@ static unsigned reductionsOf(const Value *addend) {
       else if (assigns(*u.node))
         follow(u.node->operand(0));
       for (auto &res : u.node->results)
-        if (!res->type.isFuture)
-          follow(res.get());
+        follow(res.get());
     }
   }
   return found.size();

@@ -27,14 +27,25 @@ static double sentBy(const Node &n, int ranks) {
   return performed(n)->sends * (bytes * (ranks - 1) / ranks);
 }
 
+/// Whether the transfer of operand i is between memory and a disk.
+static bool usesDisk(const Node &n, unsigned i) {
+  return n.operand(i)->type.space == Space::Nvme || n.result(i)->type.space == Space::Nvme;
+}
+
 double NodeCost::seconds(const Machine &m) const {
-  return std::max({flops / m.flopsPerSecond, bytes / m.bytesPerSecond, sent / m.linkBytesPerSecond});
+  return std::max({flops / m.flopsPerSecond, bytes / m.bytesPerSecond, sent / m.linkBytesPerSecond, disk / m.diskBytesPerSecond,
+                   host / m.hostBytesPerSecond});
 }
 
 NodeCost zcc::costOf(const Node &n, int ranks) {
   NodeCost c;
   if (movesBetweenRanks(n)) {
     c.sent = sentBy(n, ranks);
+    return c;
+  }
+  if (performed(n)->structural == Structural::Transfer) {
+    for (unsigned i = 0; i < n.numOperands(); ++i)
+      (usesDisk(n, i) ? c.disk : c.host) += double(n.result(i)->type.localBytes());
     return c;
   }
   if (!ownsMemory(n))
@@ -76,7 +87,7 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
 
 StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machine) {
   StepCost step;
-  double compute = 0, memory = 0, communication = 0;
+  double compute = 0, memory = 0, communication = 0, disk = 0, host = 0;
   bool trains = m.function("micro");
   for (auto &f : m.functions) {
     if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
@@ -86,7 +97,13 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
       NodeCost c = costOf(*n, m.ranks);
       step.flops += times * c.flops;
       double t = times * c.seconds(machine);
-      if (c.sent > 0) {
+      if (c.disk > 0 || c.host > 0) { // beside compute
+        for (unsigned i = 0; i < n->numOperands(); ++i)
+          step.sent[(spaceName(n->operand(i)->type.space) + " to " + spaceName(n->result(i)->type.space)).str()] +=
+              times * double(n->result(i)->type.localBytes());
+        disk += times * c.disk / machine.diskBytesPerSecond;
+        host += times * c.host / machine.hostBytesPerSecond;
+      } else if (c.sent > 0) {
         step.sent[performed(*n)->name] += times * c.sent;
         communication += t;
       } else if (c.flops / machine.flopsPerSecond > c.bytes / machine.bytesPerSecond) {
@@ -96,7 +113,12 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
       }
     }
   }
-  step.seconds = compute + memory + communication;
-  step.boundBy = communication > std::max(compute, memory) ? "communication" : memory > compute ? "memory" : "compute";
+  step.seconds = std::max({compute + memory + communication, disk, host});
+  if (disk == step.seconds && disk > 0)
+    step.boundBy = "disk";
+  else if (host == step.seconds && host > 0)
+    step.boundBy = "host copies";
+  else
+    step.boundBy = communication > std::max(compute, memory) ? "communication" : memory > compute ? "memory" : "compute";
   return step;
 }

@@ -25,6 +25,8 @@ struct Options {
 
   bool inference = false; ///< --loss=none
   bool isLow() const { return dtype != Elem::F32; }
+  /// Whether anything lives elsewhere than on the device. Host memory is the CPU's own, unless it is told to keep them apart.
+  bool offloads() const { return offloadOptimizer == Space::Nvme || (offloadOptimizer == Space::Host && separateHost); }
 };
 
 struct PassContext {

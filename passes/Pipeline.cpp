@@ -30,6 +30,8 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
       pm.add("reduce-gradients");
       pm.add("bucket-collectives");
     }
+    if (o.offloadOptimizer != Space::Device)
+      pm.add("offload-states");
     pm.add("eliminate-dead");
   }
   pm.add("expand-composites");
@@ -39,5 +41,7 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   pm.add("fuse");
   if (o.ranks > 1)
     pm.add("schedule-prefetch");
+  if (o.offloads())
+    pm.add("schedule-transfers");
   pm.add("plan-memory"); // last: it gives every value that is left its place
 }

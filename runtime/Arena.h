@@ -51,6 +51,15 @@ protected:
   Arena() = default;
 };
 
+/// The numbers of zccrt_global::space.
+enum Space { kDevice, kHost, kNvme };
+
+/// A rank's arenas by memory space; nullptr of a space that the program does not use.
+struct Arenas {
+  Arena *of[3] = {};
+  Arena &operator[](int space) const { return *of[space]; }
+};
+
 /// Memory of the host, which belongs to somebody else.
 class HostArena : public Arena {
 public:

@@ -47,8 +47,8 @@ struct Pieces {
 
 class Writer {
 public:
-  Writer(const zccrt_program &p, const Arena &arena, Comm &comm, OutFile &file, const std::string &weightsDir)
-      : program(p), arena(arena), comm(comm), file(file), weightsDir(weightsDir) {}
+  Writer(const zccrt_program &p, const Arenas &arenas, Comm &comm, OutFile &file, const std::string &weightsDir)
+      : program(p), arenas(arenas), comm(comm), file(file), weightsDir(weightsDir) {}
 
   void bytes(const char *data, int64_t n) {
     if (comm.rank == 0)
@@ -60,7 +60,7 @@ public:
   void tensor(const zccrt_global &g, bool transposed) {
     if (isNarrowed(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
-    const char *data = arena.read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
+    const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
     if (g.shards > 1) {
       gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(g), 1) : 0);
       comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
@@ -141,7 +141,7 @@ private:
   }
 
   const zccrt_program &program;
-  const Arena &arena;
+  const Arenas &arenas;
   Comm &comm;
   OutFile &file;
   const std::string &weightsDir;
@@ -204,9 +204,9 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
   return total;
 }
 
-void exportWeights(const zccrt_program &p, ExportForm form, const Arena &arena, Comm &comm, OutFile &file,
+void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file,
                    const std::string &weightsDir, const GraphPart *part) {
-  Writer writer(p, arena, comm, file, weightsDir);
+  Writer writer(p, arenas, comm, file, weightsDir);
   if (isSafetensors(form)) {
     std::string header = safetensorsHeader(p, form);
     writer.bytes(header.data(), header.size());

@@ -19,7 +19,7 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
 /// Writes the file on rank 0 and commits it; every rank calls it, to hand over its pieces of
 /// partitioned tensors. What is computed in 16 bits and frozen is copied from its file, found as when it was loaded.
 /// `file` is open on rank 0 only. Throws a Failure if the disk is full.
-void exportWeights(const zccrt_program &p, ExportForm form, const Arena &arena, Comm &comm, OutFile &file,
+void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file,
                    const std::string &weightsDir = {}, const GraphPart *part = nullptr);
 
 /// The header of a safetensors file, with its length in front: names, types, shapes as in the

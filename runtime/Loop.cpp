@@ -28,7 +28,7 @@ int Session::run() {
     train();
   // Before anything else can fail.
   if (!o.exportFile.empty())
-    exportWeights(p, exportForm(), *arena, comm, exportFile, o.weights, partToExport());
+    exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, o.weights, partToExport());
   onSignals(OnSignal::EndAtOnce);
   if (data)
     agreeOnSignal();

@@ -25,7 +25,8 @@ static bool isFinite(const zccrt_global &g, const Arena &arena, const Comm &comm
 const char *Session::firstParameterNotFinite() {
   double mine = INT_MAX;
   for (int i = p.nglobals; i--;)
-    if (p.globals[i].trained && isFloat(p.globals[i].t.elem) && !isFinite(p.globals[i], *arena, comm))
+    if (p.globals[i].trained && isFloat(p.globals[i].t.elem) &&
+        !isFinite(p.globals[i], spaces->arenas()[p.globals[i].space], comm))
       mine = i;
   comm.exchange(&mine, sizeof mine, gathered.data());
   double first = *std::min_element(gathered.begin(), gathered.end());

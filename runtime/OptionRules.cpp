@@ -9,6 +9,19 @@
 
 namespace zccrt {
 
+void CommaTexts::read(const char *name, const char *, const char *text, std::vector<std::string> &to) const {
+  for (std::string rest = text;;) {
+    size_t comma = rest.find(',');
+    std::string part = rest.substr(0, comma);
+    if (part.empty())
+      fail("--%s=%s names nothing between two commas", name, text);
+    to.push_back(part);
+    if (comma == std::string::npos)
+      return;
+    rest.erase(0, comma + 1);
+  }
+}
+
 void NotEmpty::read(const char *name, const char *, const char *text, std::string &to) const {
   if (!*text)
     fail("--%s=: expected %s", name, what);

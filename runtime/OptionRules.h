@@ -14,6 +14,11 @@ struct Text {
   void read(const char *, const char *, const char *text, std::string &to) const { to = text; }
 };
 
+/// Not empty ones, with commas between; a repeated option adds to them.
+struct CommaTexts {
+  void read(const char *name, const char *, const char *text, std::vector<std::string> &to) const;
+};
+
 struct NotEmpty {
   const char *what;
   void read(const char *name, const char *, const char *text, std::string &to) const;

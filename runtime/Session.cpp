@@ -29,6 +29,8 @@ void Session::together(const std::function<void()> &phase) {
   comm.agree(error);
 }
 
+static SpaceOptions spaceOptions(const Options &o) { return {o.nvmePaths, o.nvmeChecksum}; }
+
 void Session::start(uint64_t command) {
   together([&] {
     if (p.abi != ZCCRT_ABI)
@@ -38,12 +40,10 @@ void Session::start(uint64_t command) {
            "for %d:\n  %s --ranks=%d",
            p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line, comm.ranks);
     checkCpu(p.isa);
-    if (p.arena_bytes[1] || p.arena_bytes[2])
-      fail("this runtime has no host or nvme arena; compile without offload");
     openData();
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory(p.arena_bytes[0] + p.library_bytes + inflated, launch.ranksOnNode);
+    checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(o)) + p.library_bytes + inflated, launch.ranksOnNode);
     openOutputs();
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
@@ -51,8 +51,10 @@ void Session::start(uint64_t command) {
   expectSame(command);
   std::vector<uint64_t> hashes;
   together([&] {
-    arena = std::make_unique<MappedArena>(p.arena_bytes[0]);
-    hashes = loadWeights(p, *arena, comm, o.weights, o.seed);
+    spaces = std::make_unique<Spaces>(p, spaceOptions(o));
+    useSpaces(spaces.get());
+    arena = &spaces->arenas()[kDevice];
+    hashes = loadWeights(p, spaces->arenas(), comm, o.weights, o.seed);
   });
   together([&] {
     checkHashes(p, hashes, comm, o.weights);
@@ -166,6 +168,8 @@ void Session::announce() {
         log->say("note: " + note);
   if (evalData && evalData->leftOut())
     explainRest();
+  for (const std::string &note : spaces->notes())
+    log->say("note: " + note);
   int threads = threadsPerRank(p, launch);
   std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(), p.ranks,
                             p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", p.arena_bytes[0] / 1048576.0);

@@ -1,13 +1,13 @@
 // One run of a program: what it holds between start-up and the end, and the step loop.
 #pragma once
 
-#include "runtime/Arena.h"
 #include "runtime/Data.h"
 #include "runtime/Export.h"
 #include "runtime/Generate.h"
 #include "runtime/Log.h"
 #include "runtime/Options.h"
 #include "runtime/Outputs.h"
+#include "runtime/Spaces.h"
 #include "runtime/comm/Comm.h"
 #include <functional>
 #include <memory>
@@ -72,7 +72,8 @@ private:
   const Launch &launch;
   Comm &comm;
   std::unique_ptr<DataSet> data, evalData;
-  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Spaces> spaces;
+  Arena *arena = nullptr;   // the device's
   std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
   std::unique_ptr<Generator> generator;

@@ -50,8 +50,8 @@ namespace {
 
 class Loader {
 public:
-  Loader(const zccrt_program &p, Arena &arena, const Comm &comm, const std::string &dir, int64_t seed)
-      : program(p), arena(arena), comm(comm), dir(dir), seed(seed) {}
+  Loader(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &dir, int64_t seed)
+      : program(p), arenas(arenas), comm(comm), dir(dir), seed(seed) {}
 
   void load() {
     for (int i = 0; i < program.nglobals; ++i)
@@ -93,7 +93,17 @@ private:
     // What a shard's buffer has beyond the tensor's end stays zero, as the whole arena is at the
     // start.
     if (g.init != ZCCRT_INIT_ZERO)
-      arena.write(g.t.offset, piece.count * elemBytes(g.t.elem), aside, [&](char *to) { fillPiece(g, piece, to); });
+      inParts(g, piece, [&](Piece part, int64_t offset) {
+        arenas[g.space].write(offset, part.count * elemBytes(g.t.elem), aside, [&](char *to) { fillPiece(g, part, to); });
+      });
+  }
+
+  /// All of a piece where the host writes it in place, else as much at a time as a chunk holds, with its offset in the arena.
+  template <class Fn> void inParts(const zccrt_global &g, Piece piece, Fn fn) {
+    const int64_t size = elemBytes(g.t.elem);
+    int64_t most = arenas[g.space].onHost(g.t.offset) ? piece.count : kChunkBytes / size;
+    for (int64_t at = 0; at < piece.count; at += most)
+      fn(Piece{piece.begin + at, std::min(most, piece.count - at)}, g.t.offset + at * size);
   }
 
   void fillPiece(const zccrt_global &g, Piece piece, char *to) {
@@ -198,20 +208,25 @@ private:
 
   void copy(const zccrt_global &g) {
     const zccrt_global &from = program.globals[g.copy_of];
-    if (from.t.offset == g.t.offset)
+    if (from.space == g.space && from.t.offset == g.t.offset)
       return;
     if (from.init == ZCCRT_INIT_COPY && &from > &g)
       fail("tensor '%s' copies '%s', which is not yet filled", label(g), label(from));
     int64_t count = pieceOf(g, comm.rank).count;
     if (count != pieceOf(from, comm.rank).count)
       fail("tensor '%s' copies '%s' of another size", label(g), label(from));
-    const char *data = arena.read(from.t.offset, count * elemBytes(from.t.elem), asideFrom);
-    arena.write(g.t.offset, count * elemBytes(g.t.elem), aside,
-                [&](char *to) { convert(data, from.t.elem, to, g.t.elem, count); });
+    const int64_t size = elemBytes(g.t.elem), fromSize = elemBytes(from.t.elem);
+    inParts(g, {0, count}, [&](Piece all, int64_t) {
+      inParts(from, all, [&](Piece part, int64_t) {
+        const char *data = arenas[from.space].read(from.t.offset + part.begin * fromSize, part.count * fromSize, asideFrom);
+        arenas[g.space].write(g.t.offset + part.begin * size, part.count * size, aside,
+                              [&](char *to) { convert(data, from.t.elem, to, g.t.elem, part.count); });
+      });
+    });
   }
 
   const zccrt_program &program;
-  Arena &arena;
+  const Arenas &arenas;
   const Comm &comm;
   std::string dir;
   int64_t seed;
@@ -233,10 +248,10 @@ static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
     fail("cannot read the weights %s; put the files there, or all into one folder, and give --weights=DIR", missing.c_str());
 }
 
-std::vector<uint64_t> loadWeights(const zccrt_program &p, Arena &arena, const Comm &comm, const std::string &weightsDir,
+std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &weightsDir,
                                   int64_t seed) {
   expectFiles(p, weightsDir);
-  Loader loader(p, arena, comm, weightsDir, seed);
+  Loader loader(p, arenas, comm, weightsDir, seed);
   loader.load();
   return loader.hash();
 }

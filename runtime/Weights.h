@@ -14,7 +14,7 @@ namespace zccrt {
 /// in the whole tensor, so that every partitioning draws the same. Throws a Failure if a file is
 /// missing or cut short. Returns, for each global, this rank's part of the sum of its file's block
 /// hashes.
-std::vector<uint64_t> loadWeights(const zccrt_program &p, Arena &arena, const Comm &comm, const std::string &weightsDir,
+std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &weightsDir,
                                   int64_t seed);
 
 /// Adds up the ranks' hashes and throws a Failure, on every rank, if a file has changed since the

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 3 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 4 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -108,6 +108,18 @@ void zccrt_reduce_scatter_start(char *arena, int slot, const zccrt_part *parts, 
 void zccrt_wait(int slot);
 /* out[piece] = this rank's piece of in[count], zero beyond its end. */
 void zccrt_shard(char *arena, const zccrt_part *part, int elem);
+
+/* ---- transfers between memory spaces: started and waited like collectives; each engine (copies to and from the host, the disk)
+ * takes them in the order of their starts. To or from @nvme, offsets and bytes are whole blocks of 4096. No buffer is touched
+ * between start and wait. 0 <= slot < zccrt_program.transfer_slots. */
+typedef struct {
+  int32_t from_space, to_space; /* 0 device, 1 host, 2 nvme */
+  int64_t from, to;             /* offsets in their arenas, bytes */
+  int64_t bytes;
+  const char *name; /* of what is moved, for messages */
+} zccrt_move;
+void zccrt_transfer_start(int slot, const zccrt_move *moves, int n);
+void zccrt_transfer_wait(int slot);
 
 /* ---- the program record */
 
@@ -239,9 +251,11 @@ typedef struct {
   void (*micro_fn)(char *arena); /* forward and backward; NULL: inference only */
   void (*update)(char *arena);   /* NULL: part of micro_fn */
   void (*eval)(char *arena);
-  const char *plan_json; /* what zcc --plan=json printed */
-  int32_t slots;         /* collectives that may be under way at once */
-  int32_t most_parts;    /* tensors of the largest bucket */
+  const char *plan_json;  /* what zcc --plan=json printed */
+  int32_t slots;          /* collectives that may be under way at once */
+  int32_t most_parts;     /* tensors of the largest bucket */
+  int32_t transfer_slots; /* transfers that may be under way at once */
+  int32_t most_moves;     /* tensors of the largest of them */
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

@@ -1,4 +1,5 @@
-// What the emitter knows by itself: writes to globals, started operators, fused kernels. The interpreter knows them too.
+// What the emitter knows by itself: writes to globals, transfers between spaces, started operators, fused kernels. The
+// interpreter knows them too.
 #include "ir/ops/Rules.h"
 
 using namespace zcc;
@@ -25,6 +26,42 @@ constexpr OpDef ops::assign = defineOp({
     .flops = noFlops,
 });
 
+static TypesOr inferTransfer(Operands t, const Attrs &a) {
+  auto to = spaceFromName(a.s("to"));
+  if (!to)
+    return error("there is no space '" + a.s("to") + "'; there are device, host, nvme");
+  Types types;
+  for (const Type *x : t) {
+    if (x->space == *to)
+      return error(x->str() + " is in @" + spaceName(*to) + " already");
+    types.push_back(x->withSpace(*to));
+  }
+  return types;
+}
+
+static llvm::Error evalTransfer(Node &, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    out[i]->f = in[i]->f;
+    out[i]->i = in[i]->i;
+  }
+  return llvm::Error::success();
+}
+
+constexpr OpDef ops::transfer = defineOp({
+    .name = "transfer",
+    .summary = "the same values in another memory space: a result for each operand",
+    .operands = {{{"x", OperandDef::Variadic}}},
+    .attrs = {{{"to", AttrKind::Str, nullptr}}},
+    .results = -1,
+    .infer = inferTransfer,
+    .structural = Structural::Transfer,
+    .noGrad = "it is inserted after differentiation",
+    .eval = evalTransfer,
+    .moves = true,
+    .startable = true,
+    .flops = noFlops,
+});
+
 static TypesOr inferStart(Operands t, const Attrs &a) {
   std::string name = a.s("op");
   const OpDef *op = findOp(name);
@@ -40,7 +77,7 @@ static TypesOr inferStart(Operands t, const Attrs &a) {
 
 constexpr OpDef ops::start = defineOp({
     .name = "start",
-    .summary = "begins a collective or copy, whose result `wait` gives",
+    .summary = "begins a collective, transfer or copy, whose result `wait` gives",
     .operands = {{{"x", OperandDef::Variadic}}},
     .attrs = {{{"op", AttrKind::Str, nullptr}}},
     .infer = inferStart,

@@ -3,6 +3,7 @@
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "ir/Steps.h"
+#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <map>
 
@@ -40,6 +41,37 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
   return pairs;
 }
 
+// ---- how much they take
+
+constexpr int64_t kLine = 64;        // one cache line, one AVX-512 register
+constexpr int64_t kDiskBlock = 4096; // what O_DIRECT asks for at most
+
+Extents::Extents(const Module &m) {
+  for (auto &f : m.functions)
+    for (auto &n : f->nodes) {
+      const OpDef *op = performed(*n);
+      for (unsigned i = 0; op && op->structural == Structural::Transfer && i < n->numOperands(); ++i) {
+        if (n->operand(i)->type.space != Space::Nvme && n->result(i)->type.space != Space::Nvme)
+          continue;
+        transferred_.insert(n->result(i));
+        if (auto s = storageOf(n->operand(i)))
+          transferred_.insert(s->base);
+      }
+    }
+}
+
+int64_t Extents::alignment(const Value &v) const {
+  return v.type.space == Space::Nvme || transferred_.contains(&v) ? kDiskBlock : kLine;
+}
+
+int64_t Extents::bytes(const Value &v) const { return llvm::alignTo(std::max<int64_t>(v.type.localBytes(), 1), alignment(v)); }
+
+static std::string ofSpace(Space s, const char *what) { return (s == Space::Device ? "" : spaceName(s).str() + "_") + what; }
+std::string zcc::arenaBytesAttr(Space s) { return ofSpace(s, "arena_bytes"); }
+std::string zcc::persistentBytesAttr(Space s) { return ofSpace(s, "persistent_bytes"); }
+int64_t zcc::arenaBytes(const Module &m, Space s) { return m.attrs.i(arenaBytesAttr(s)); }
+int64_t zcc::persistentBytes(const Module &m, Space s) { return m.attrs.i(persistentBytesAttr(s)); }
+
 std::string zcc::argOffsetsAttr(const Function &f) { return f.name + "_args"; }
 std::string zcc::argStepsAttr(const Function &f) { return f.name + "_steps"; }
 
@@ -49,6 +81,7 @@ Place zcc::placeOf(const Function &f, Value *v) {
     return {};
   Place p;
   Value *b = s->base;
+  p.space = b->type.space;
   auto take = [&](const std::vector<int64_t> &offsets, const std::vector<int64_t> &steps) {
     if (b->index < offsets.size())
       p.offset = offsets[b->index];
@@ -149,7 +182,7 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
   return l;
 }
 
-std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l) {
+std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l, Space space) {
   // Values written over one another share bytes, so what counts is the union of ranges at each
   // node.
   struct Range {
@@ -157,15 +190,17 @@ std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l) {
     Lifetime life;
   };
   std::vector<Range> ranges;
-  int64_t below = f.module->attrs.i("persistent_bytes");
+  int64_t below = persistentBytes(*f.module, space);
+  Extents extents(*f.module);
   auto add = [&](int64_t offset, int64_t bytes, Lifetime life) {
     if (offset >= below)
       ranges.push_back({offset, offset + bytes, life});
   };
   for (auto &[v, life] : l.values)
-    add(plannedOffset(f, v), v->type.localBytes(), life);
+    if (v->type.space == space)
+      add(plannedOffset(f, v), extents.bytes(*v), life);
   for (auto &n : f.nodes)
-    if (n->attrs.has("scratch")) {
+    if (space == Space::Device && n->attrs.has("scratch")) {
       int at = l.number.lookup(n.get());
       add(n->attrs.i("scratch"), n->attrs.i("scratch_bytes"), {at, at});
     }
@@ -239,12 +274,15 @@ static llvm::Error checkInGlobal(const Liveness &l, const Placed &p, const Place
 
 /// What lies in a function's memory: values and workspaces. Of a body, what it makes where results are left is told
 /// apart.
-static llvm::Error collectPlaced(const Function &f, const Liveness &l, std::vector<Placed> &values) {
+static llvm::Error collectPlaced(const Function &f, const Liveness &l, const Extents &extents, Space space,
+                                 std::vector<Placed> &values) {
   std::vector<Node *> callers = f.isBody ? callersOf(f) : std::vector<Node *>();
   if (f.isBody && callers.size() != 1)
     return error("[V7] body '@" + f.name + "' is named by " + llvm::Twine(callers.size()) + " nodes, not by one");
   auto inPlace = f.isBody ? producedInPlace(f, *callers[0], l) : llvm::MapVector<Value *, unsigned>();
   for (auto &[v, life] : l.values) {
+    if (v->type.space != space)
+      continue;
     Place p = placeOf(f, v);
     std::string what = "[V7] '%" + v->name + "' of @" + f.name;
     if (p.offset < 0)
@@ -259,10 +297,14 @@ static llvm::Error collectPlaced(const Function &f, const Liveness &l, std::vect
       continue;
     if (p.step != 0)
       return error(what + " moves and is no slice or row");
-    values.push_back({v, v->def, p.offset, p.offset + v->type.localBytes(), life});
+    if (p.offset % extents.alignment(*v))
+      return error(what + " is not aligned to " + llvm::Twine(extents.alignment(*v)) + " bytes");
+    // What a disk reads and writes is its own up to the end of the last block.
+    bool isPaged = extents.alignment(*v) > kLine;
+    values.push_back({v, v->def, p.offset, p.offset + (isPaged ? extents.bytes(*v) : v->type.localBytes()), life});
   }
   for (auto &n : f.nodes)
-    if (n->attrs.has("scratch")) {
+    if (space == Space::Device && n->attrs.has("scratch")) {
       int at = l.number.lookup(n.get());
       int64_t o = n->attrs.i("scratch");
       values.push_back({nullptr, n.get(), o, o + n->attrs.i("scratch_bytes"), {at, at}});
@@ -308,19 +350,18 @@ static llvm::Error checkOverlaps(const Liveness &l, llvm::ArrayRef<Placed> value
   return llvm::Error::success();
 }
 
-static llvm::Error verifyFunction(const Module &m, const Function &f) {
-  auto liveness = computeLiveness(f);
-  if (!liveness)
-    return liveness.takeError();
-  const Liveness &l = *liveness;
+static llvm::Error verifySpace(const Function &f, const Liveness &l, const Extents &extents, Space space) {
+  const Module &m = *f.module;
   std::vector<Placed> globals, values;
   for (auto &g : m.globals) {
+    if (g->type.space != space)
+      continue;
     int64_t o = g->attrs.i("offset", -1);
     if (o < 0)
       return errorAt(g->loc, "[V7] global '%" + g->name + "' has no offset");
     globals.push_back({g.get(), nullptr, o, o + g->type.localBytes(), {}});
   }
-  if (auto e = collectPlaced(f, l, values))
+  if (auto e = collectPlaced(f, l, extents, space, values))
     return e;
 
   auto byBegin = [](const Placed &a, const Placed &b) { return a.begin < b.begin; };
@@ -330,8 +371,8 @@ static llvm::Error verifyFunction(const Module &m, const Function &f) {
     if (globals[i].end > globals[i + 1].begin)
       return error("[V7] globals " + globals[i].name() + " and " + globals[i + 1].name() + " overlap");
   // A body has the workspace of the node that names it.
-  int64_t begin = 0, end = m.attrs.i("arena_bytes");
-  if (f.isBody) {
+  int64_t begin = 0, end = arenaBytes(m, space);
+  if (f.isBody && space == Space::Device) {
     const Node *caller = callersOf(f)[0];
     begin = caller->attrs.i("scratch");
     end = begin + caller->attrs.i("scratch_bytes");
@@ -348,9 +389,16 @@ static llvm::Error verifyFunction(const Module &m, const Function &f) {
 }
 
 llvm::Error zcc::verifyPlan(const Module &m) {
-  for (auto &f : m.functions)
-    if (!f->isKernel)
-      if (auto e = verifyFunction(m, *f))
+  Extents extents(m);
+  for (auto &f : m.functions) {
+    if (f->isKernel)
+      continue;
+    auto l = computeLiveness(*f);
+    if (!l)
+      return l.takeError();
+    for (int s = 0; s < kSpaces; ++s)
+      if (auto e = verifySpace(*f, *l, extents, Space(s)))
         return e;
+  }
   return llvm::Error::success();
 }

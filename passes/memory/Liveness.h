@@ -4,6 +4,7 @@
 #include "ir/Graph.h"
 #include "ir/View.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace zcc {
@@ -25,6 +26,24 @@ struct Lifetime {
   bool overlaps(const Lifetime &o) const { return first <= o.last && o.first <= last; }
 };
 
+/// What values take in their space's arena: whole cache lines; whole disk blocks in @nvme, and in memory where a disk reads or
+/// writes them (O_DIRECT).
+class Extents {
+public:
+  explicit Extents(const Module &m);
+  int64_t alignment(const Value &v) const;
+  int64_t bytes(const Value &v) const; ///< a multiple of alignment(), not 0
+
+private:
+  llvm::DenseSet<const Value *> transferred_; ///< to or from a disk
+};
+
+/// Bytes of a space's arena, and of the part at its head that lives over the functions: notes of plan-memory.
+int64_t arenaBytes(const Module &m, Space s);
+int64_t persistentBytes(const Module &m, Space s);
+std::string arenaBytesAttr(Space s);
+std::string persistentBytesAttr(Space s);
+
 struct Liveness {
   llvm::DenseMap<const Node *, int> number;
   llvm::MapVector<Value *, Lifetime> values; ///< arguments, and results of nodes that own memory
@@ -45,14 +64,15 @@ bool isLastReader(const Liveness &l, const Value *v, const Node &n);
 /// element.
 bool readsInPlaceOnly(const Node &n, unsigned result, const Value *v);
 
-/// Bytes live at each node of a planned function: values, workspaces; globals and arguments are not
+/// Bytes of a space live at each node of a planned function: values, workspaces; globals and arguments are not
 /// counted.
-std::vector<int64_t> liveBytes(const Function &f, const Liveness &l);
+std::vector<int64_t> liveBytes(const Function &f, const Liveness &l, Space s = Space::Device);
 
-/// Where element 0 of a value lies in the arena, in bytes: in the iteration at slice t of a scan, at offset + t * step.
+/// Where element 0 of a value lies in its space's arena, in bytes: in the iteration at slice t of a scan, at offset + t * step.
 struct Place {
   int64_t offset = -1, step = 0;
-  bool operator==(const Place &o) const { return offset == o.offset && step == o.step; }
+  Space space = Space::Device;
+  bool operator==(const Place &o) const { return offset == o.offset && step == o.step && space == o.space; }
 };
 /// Of a value that a planned function uses, through views; offset -1 if it has none.
 Place placeOf(const Function &f, Value *v);

@@ -1,11 +1,11 @@
-// Gives every value an offset in the arena, in bytes.
+// Gives every value an offset in its space's arena, in bytes.
 //
 //   param %w : f32[64] ...                      param %w : f32[64] ... {offset = 0}
 //   %h = fused %x {kernel = "k0"}      ->       %h = fused %x {kernel = "k0", offsets = [256]}
 //   %y = matmul %h, %w                          %y = matmul %h, %w {offsets = [512],
 //                                                     scratch = 768, scratch_bytes = 64}
 //
-// The arena is [globals | inputs and results of @micro | values]: the last part is shared by the functions, which never run at
+// An arena is [globals | inputs and results of @micro | values]: the last part is shared by the functions, which never run at
 // once. The values of a body are the workspace of the node that names it; its arguments and results lie in that node's operands
 // and results, slices and rows at a step of their size. A result is written over an operand that dies there, or into the memory
 // of the global that it is assigned to, where the node's record or `inplace` attribute allows it.
@@ -17,17 +17,21 @@
 #include "passes/memory/OccupiedMemory.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>
+#include <array>
 #include <map>
 
 using namespace zcc;
 
 namespace {
-constexpr int64_t kAlign = 64; // one cache line, one AVX-512 register
+/// Bytes of each space.
+using PerSpace = std::array<int64_t, kSpaces>;
 
 /// Memory for one value, or for several written over one another, or for a node's workspace.
 struct Buffer {
-  int64_t bytes = 0;
+  int64_t bytes = 0; ///< a multiple of align
   Lifetime life;
+  int64_t align = 0;
+  Space space = Space::Device;
   int64_t offset = -1;
 };
 
@@ -40,26 +44,28 @@ struct FunctionPlan {
   llvm::DenseMap<const Value *, unsigned> bufferOf;
   llvm::DenseMap<const Value *, GlobalValue *> inGlobal;
   llvm::MapVector<Value *, unsigned> inResult; ///< of a body: made where results are left
-  int64_t bytes = 0;                           ///< what the buffers take
+  PerSpace bytes = {};                         ///< what the buffers take
   llvm::DenseMap<const Node *, unsigned> scratchOf;
 };
 /// The plans of bodies, before those of what names them.
 using Plans = std::map<const Function *, FunctionPlan>;
 } // namespace
 
-static int64_t roundUp(int64_t bytes) { return llvm::alignTo(std::max<int64_t>(bytes, 1), kAlign); }
+constexpr int64_t kLine = 64;
 
 // ---- what shares memory
 
 /// The value that may be written right into the memory of the global that `assign` writes, or
 /// nullptr.
-static Value *producedInGlobal(const FunctionPlan &p, const Node &assign) {
+static Value *producedInGlobal(const FunctionPlan &p, const Node &assign, const Extents &extents) {
   auto *g = static_cast<GlobalValue *>(assign.operand(0));
   auto source = storageOf(assign.operand(1));
   if (!source || !source->isDense() || !source->base->def || !ownsMemory(*source->base->def))
     return nullptr;
   Value *v = source->base;
   const Node &def = *v->def;
+  if (v->type.space != g->type.space || extents.alignment(*v) > extents.alignment(*g))
+    return nullptr;
   if (v->type.localBytes() != g->type.localBytes() || p.live.writes.lookup(g).size() != 1 || p.inGlobal.count(v) ||
       !readsInPlaceOnly(def, v->index, g))
     return nullptr;
@@ -75,13 +81,17 @@ static Value *producedInGlobal(const FunctionPlan &p, const Node &assign) {
 }
 
 /// The buffer of a dying operand that result `r` of `n` may be written over, or -1.
-static int dyingOperand(const FunctionPlan &p, const Node &n, unsigned r, llvm::ArrayRef<unsigned> taken) {
+static int dyingOperand(const FunctionPlan &p, const Node &n, unsigned r, llvm::ArrayRef<unsigned> taken,
+                        const Extents &extents) {
+  const Value &to = *n.result(r);
   for (auto [result, operand] : inplacePairs(n)) {
     auto s = result == r && n.operand(operand) ? storageOf(n.operand(operand)) : std::nullopt;
     if (!s || !s->isDense() || !p.bufferOf.count(s->base) || s->base->kind != Value::Result ||
-        s->base->type.localBytes() != n.result(r)->type.localBytes())
+        s->base->type.localBytes() != to.type.localBytes())
       continue;
     unsigned b = p.bufferOf.lookup(s->base);
+    if (p.buffers[b].space != to.type.space || p.buffers[b].align < extents.alignment(to))
+      continue;
     if (!llvm::is_contained(taken, b) && isLastReader(p.live, s->base, n) && readsInPlaceOnly(n, r, s->base))
       return b;
   }
@@ -90,10 +100,10 @@ static int dyingOperand(const FunctionPlan &p, const Node &n, unsigned r, llvm::
 
 /// `kept`: values that get memory of their own outside the shared part.
 static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::DenseMap<const Value *, int64_t> &kept,
-                        const Plans &plans) {
+                        const Plans &plans, const Extents &extents) {
   for (auto &[g, nodes] : p.live.writes)
     for (const Node *n : nodes)
-      if (Value *v = producedInGlobal(p, *n))
+      if (Value *v = producedInGlobal(p, *n, extents))
         if (!kept.count(v))
           p.inGlobal[v] = static_cast<GlobalValue *>(n->operand(0));
 
@@ -106,10 +116,10 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
       if (kept.count(v) || p.inGlobal.count(v) || p.inResult.count(v))
         continue;
       Lifetime life = p.live.values.lookup(v);
-      int b = dyingOperand(p, n, r, taken);
+      int b = dyingOperand(p, n, r, taken, extents);
       if (b < 0) {
         b = p.buffers.size();
-        p.buffers.push_back({roundUp(v->type.localBytes()), life, -1});
+        p.buffers.push_back({extents.bytes(*v), life, extents.alignment(*v), v->type.space});
       } else {
         p.buffers[b].life.last = std::max(p.buffers[b].life.last, life.last);
         taken.push_back(b);
@@ -118,10 +128,10 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
     }
     int64_t scratch = ctx.target ? ctx.target->workspaceBytes(n) : 0;
     for (const Function *body : bodiesOf(n))
-      scratch = std::max(scratch, plans.find(body)->second.bytes);
+      scratch = std::max(scratch, plans.find(body)->second.bytes[int(Space::Device)]);
     if (scratch > 0) {
       p.scratchOf[&n] = p.buffers.size();
-      p.buffers.push_back({roundUp(scratch), {at, at}, -1});
+      p.buffers.push_back({int64_t(llvm::alignTo(scratch, kLine)), {at, at}, kLine});
     }
   }
 }
@@ -138,7 +148,8 @@ static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigne
   OccupiedMemory occupied(last + 1);
   for (unsigned i : order) {
     Buffer &b = buffers[i];
-    b.offset = occupied.lowestFree(b.life.first, b.life.last, b.bytes);
+    int64_t least = occupied.lowestFree(b.life.first, b.life.last, b.bytes + b.align - kLine);
+    b.offset = llvm::alignTo(least, b.align);
     occupied.add(b.life.first, b.life.last, b.offset, b.offset + b.bytes);
     end = std::max(end, b.offset + b.bytes);
     if (end >= most)
@@ -147,9 +158,9 @@ static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigne
   return end;
 }
 
-/// Largest first is within a few percent of the live peak on most graphs, but not on all: the best
+/// Places the buffers of a space. Largest first is within a few percent of the live peak on most graphs, but not on all: the best
 /// of three orders is taken.
-static int64_t place(std::vector<Buffer> &buffers) {
+static int64_t place(std::vector<Buffer> &buffers, Space space) {
   auto size = [](const Buffer &b) { return double(b.bytes); };
   auto area = [](const Buffer &b) { return double(b.bytes) * (b.life.last - b.life.first + 1); };
   auto start = [](const Buffer &b) { return -double(b.life.first); };
@@ -157,9 +168,10 @@ static int64_t place(std::vector<Buffer> &buffers) {
   std::vector<Buffer> best;
   int64_t least = INT64_MAX;
   for (auto key : keys) {
-    std::vector<unsigned> order(buffers.size());
-    for (unsigned i = 0; i < order.size(); ++i)
-      order[i] = i;
+    std::vector<unsigned> order;
+    for (unsigned i = 0; i < buffers.size(); ++i)
+      if (buffers[i].space == space)
+        order.push_back(i);
     llvm::stable_sort(order, [&](unsigned a, unsigned b) { return key(buffers[a]) > key(buffers[b]); });
     std::vector<Buffer> trial = buffers;
     int64_t end = placeInOrder(trial, order, least);
@@ -172,13 +184,14 @@ static int64_t place(std::vector<Buffer> &buffers) {
 
 static void writeBody(Node &caller, Function &body, Plans &plans, const llvm::DenseMap<const Value *, int64_t> &kept);
 
-static void writeOffsets(FunctionPlan &p, int64_t base, Plans &plans, const llvm::DenseMap<const Value *, int64_t> &kept) {
+static void writeOffsets(FunctionPlan &p, const PerSpace &base, Plans &plans,
+                         const llvm::DenseMap<const Value *, int64_t> &kept) {
   const Node *caller = p.fn.isBody ? callersOf(p.fn)[0] : nullptr;
   for (auto &n : p.fn.nodes) {
     auto scratch = p.scratchOf.find(n.get());
     if (scratch != p.scratchOf.end()) {
       const Buffer &b = p.buffers[scratch->second];
-      n->attrs.set("scratch", base + b.offset);
+      n->attrs.set("scratch", base[int(b.space)] + b.offset);
       n->attrs.set("scratch_bytes", b.bytes);
     }
     if (!ownsMemory(*n))
@@ -195,7 +208,8 @@ static void writeOffsets(FunctionPlan &p, int64_t base, Plans &plans, const llvm
       } else if (GlobalValue *g = p.inGlobal.lookup(r.get())) {
         offsets.push_back(g->attrs.i("offset"));
       } else {
-        offsets.push_back(base + p.buffers[p.bufferOf.lookup(r.get())].offset);
+        const Buffer &b = p.buffers[p.bufferOf.lookup(r.get())];
+        offsets.push_back(base[int(b.space)] + b.offset);
       }
     }
     n->attrs.set("offsets", std::move(offsets));
@@ -218,14 +232,22 @@ static void writeBody(Node &caller, Function &body, Plans &plans, const llvm::De
   m.attrs.set(argOffsetsAttr(body), std::move(offsets));
   if (llvm::any_of(steps, [](int64_t s) { return s != 0; }))
     m.attrs.set(argStepsAttr(body), std::move(steps));
-  writeOffsets(plans.find(&body)->second, caller.attrs.i("scratch"), plans, kept);
+  writeOffsets(plans.find(&body)->second, {caller.attrs.i("scratch")}, plans, kept);
 }
 
 // ---- the pass
 
+static int64_t largestAlignment(const Plans &plans, Space space) {
+  int64_t most = kLine;
+  for (auto &[f, p] : plans)
+    for (const Buffer &b : p.buffers)
+      most = b.space == space ? std::max(most, b.align) : most;
+  return most;
+}
+
 /// Inputs have one place by name in all functions, so that the data loader need not know which
 /// function runs next.
-static int64_t placeArguments(Module &m, int64_t at) {
+static int64_t placeArguments(Module &m, int64_t at, const Extents &extents) {
   llvm::StringMap<std::pair<int64_t, int64_t>> byName; // offset, bytes
   for (auto &f : m.functions) {
     if (!f->isEntry())
@@ -237,7 +259,7 @@ static int64_t placeArguments(Module &m, int64_t at) {
       if (!isNew && i->second.second != bytes)
         i->second = {at, bytes}, isNew = true;
       if (isNew)
-        at += roundUp(bytes);
+        at += extents.bytes(*a);
       offsets.push_back(i->second.first);
     }
     if (!offsets.empty())
@@ -249,23 +271,28 @@ static int64_t placeArguments(Module &m, int64_t at) {
 llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
   std::unique_ptr<Module> before = m.has(Property::Planned) ? m.clone() : nullptr; // the same plan again changes nothing
   unshareBodies(m);                                                                // a body lies at one place
-  int64_t at = 0;
-  for (auto &g : m.globals) {
-    g->attrs.set("offset", at);
-    at += roundUp(g->type.localBytes());
-  }
-  at = placeArguments(m, at);
+  Extents extents(m);
+  PerSpace at = {};
+  // Takes what the value needs behind what its space has so far.
+  auto take = [&](const Value &v) {
+    int64_t &end = at[int(v.type.space)];
+    int64_t offset = llvm::alignTo(end, extents.alignment(v));
+    end = offset + extents.bytes(v);
+    return offset;
+  };
+  for (auto &g : m.globals)
+    g->attrs.set("offset", take(*g));
+  int64_t &device = at[int(Space::Device)];
+  device = placeArguments(m, device, extents);
 
   // What @micro returns is read after other functions may have run.
   llvm::DenseMap<const Value *, int64_t> kept;
   if (Function *micro = m.function("micro"))
     for (Value *v : micro->results)
-      if (auto s = storageOf(v); s && s->base->def && !kept.count(s->base)) {
-        kept[s->base] = at;
-        at += roundUp(s->base->type.localBytes());
-      }
+      if (auto s = storageOf(v); s && s->base->def && !kept.count(s->base))
+        kept[s->base] = take(*s->base);
 
-  int64_t end = 0;
+  PerSpace end = {};
   Plans plans;
   for (Function *f : calleesFirst(m)) {
     if (f->isKernel)
@@ -277,14 +304,21 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
     std::vector<Node *> callers = f->isBody ? callersOf(*f) : std::vector<Node *>();
     if (!callers.empty())
       p.inResult = producedInPlace(*f, *callers[0], p.live);
-    makeBuffers(p, ctx, kept, plans);
-    p.bytes = place(p.buffers);
-    end = std::max(end, f->isBody ? 0 : p.bytes);
+    makeBuffers(p, ctx, kept, plans, extents);
+    for (int s = 0; s < kSpaces; ++s) {
+      p.bytes[s] = place(p.buffers, Space(s));
+      end[s] = std::max(end[s], f->isBody ? 0 : p.bytes[s]);
+    }
   }
+  for (int s = 0; s < kSpaces; ++s) // offsets behind it stay aligned
+    at[s] = end[s] ? llvm::alignTo(at[s], largestAlignment(plans, Space(s))) : at[s];
   for (auto &[f, p] : plans)
     if (f->isEntry())
       writeOffsets(p, at, plans, kept);
-  m.attrs.set("persistent_bytes", at);
-  m.attrs.set("arena_bytes", at + end);
+  for (int s = 0; s < kSpaces; ++s)
+    if (at[s] + end[s] || Space(s) == Space::Device) {
+      m.attrs.set(persistentBytesAttr(Space(s)), at[s]);
+      m.attrs.set(arenaBytesAttr(Space(s)), at[s] + end[s]);
+    }
   return !before || !areEqual(*before, m);
 }

@@ -49,35 +49,12 @@ static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const No
   return first;
 }
 
-/// The first and last node that use a value, views included.
-static Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
-  llvm::SmallVector<Node *, 4> users;
-  for (auto &u : v.uses)
-    users.push_back(u.node);
-  return firstOf(users, at);
-}
 static Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
   Node *last = nullptr;
   for (Node *n : readersOf(v))
     if (!last || at.lookup(n) > at.lookup(last))
       last = n;
   return last;
-}
-
-/// The node becomes a start before `before`; each result is waited for before its first user. Returns the start.
-static Node *startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<const Node *, int> &at) {
-  Attrs attrs = n.attrs;
-  attrs.set("op", std::string(n.op->name));
-  Node *start = Builder(f, before, n.loc).node(ops::start, n.operands(), attrs);
-  start->phase = n.phase;
-  for (unsigned i = 0; i < n.results.size(); ++i) {
-    Node *user = firstUser(*n.result(i), at);
-    Value *whole = Builder(f, user ? user : &n, n.loc).make(ops::wait, {start->result(i)});
-    std::swap(whole->name, n.result(i)->name);
-    n.result(i)->replaceAllUsesWith(whole);
-  }
-  n.erase();
-  return start;
 }
 
 static std::vector<Node *> gathersForCompute(Function &f) {

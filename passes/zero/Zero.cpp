@@ -1,6 +1,6 @@
 // Derives the limits that no option sets, and finds where values are read.
 #include "passes/zero/Zero.h"
-#include "ir/Op.h"
+#include "ir/Builder.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -54,6 +54,29 @@ llvm::DenseMap<const Node *, int> zcc::positions(const Function &f) {
   for (auto &n : f.nodes)
     at.insert({n.get(), int(at.size())});
   return at;
+}
+
+Node *zcc::firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
+  Node *first = nullptr;
+  for (auto &u : v.uses)
+    if (!first || at.lookup(u.node) < at.lookup(first))
+      first = u.node;
+  return first;
+}
+
+Node *zcc::startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<const Node *, int> &at) {
+  Attrs attrs = n.attrs;
+  attrs.set("op", std::string(n.op->name));
+  Node *start = Builder(f, before, n.loc).node(ops::start, n.operands(), attrs);
+  start->phase = n.phase;
+  for (unsigned i = 0; i < n.results.size(); ++i) {
+    Node *user = firstUser(*n.result(i), at);
+    Value *whole = Builder(f, user ? user : &n, n.loc).make(ops::wait, {start->result(i)});
+    std::swap(whole->name, n.result(i)->name);
+    n.result(i)->replaceAllUsesWith(whole);
+  }
+  n.erase();
+  return start;
 }
 
 llvm::SmallVector<Node *, 4> zcc::readersOf(const Value &v) {

@@ -24,6 +24,12 @@ bool isSplittable(const GlobalValue &g);
 /// Positions of the nodes of a function.
 llvm::DenseMap<const Node *, int> positions(const Function &f);
 
+/// The node becomes a start before `before`; each result is waited for before its first user, by the positions. Returns the
+/// start.
+Node *startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<const Node *, int> &at);
+/// The first node that uses a value, views included.
+Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
+
 /// The nodes that read `v`, also through views; not the views, not releases.
 llvm::SmallVector<Node *, 4> readersOf(const Value &v);
 

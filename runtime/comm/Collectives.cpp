@@ -1,11 +1,9 @@
 // zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own or at once.
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/JobQueue.h"
 #include "runtime/comm/Comm.h"
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 namespace zccrt {
@@ -19,54 +17,35 @@ struct Job {
   bool mean = false;
 };
 
-/// Collectives under way. Everything is allocated when it is made: a step only moves numbers.
+/// Collectives under way.
 class Queue {
 public:
-  Queue(Comm &comm, int slots, int mostParts, bool ownThread) : comm(comm), ring(slots), turnOf(slots, 0) {
-    for (Job &j : ring)
-      j.parts.reserve(mostParts);
-    if (ownThread)
-      worker = std::thread([this] { work(); });
-  }
-
-  ~Queue() {
-    if (!worker.joinable())
-      return;
-    {
-      std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    wake.notify_all();
-    worker.join();
-  }
+  Queue(Comm &comm, int slots, int mostParts, bool ownThread)
+      : comm(comm), turnOf(slots, 0), jobs(
+                                          slots, ownThread,
+                                          [mostParts] {
+                                            Job j;
+                                            j.parts.reserve(mostParts);
+                                            return j;
+                                          },
+                                          [this](const Job &j) { run(j); }) {}
 
   void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem, bool mean) {
-    if (slot < 0 || slot >= static_cast<int>(ring.size()))
-      endJob(format("collective slot %d of %zu", slot, ring.size()));
-    // No more are under way than there are slots, so this place of the ring is free.
-    Job &job = ring[started % ring.size()];
-    job.kind = kind;
-    job.elem = elem;
-    job.mean = mean;
-    job.parts.clear();
-    for (int i = 0; i < n; ++i)
-      job.parts.push_back({arena + parts[i].in, arena + parts[i].out, parts[i].count});
-    count(job);
-    if (!worker.joinable())
-      return run(job);
-    {
-      std::lock_guard lock(mutex);
-      turnOf[slot] = ++started;
-    }
-    wake.notify_one();
+    if (slot < 0 || slot >= static_cast<int>(turnOf.size()))
+      endJob(format("collective slot %d of %zu", slot, turnOf.size()));
+    // No more are under way than there are slots, so the job's place is free.
+    turnOf[slot] = jobs.start([&](Job &job) {
+      job.kind = kind;
+      job.elem = elem;
+      job.mean = mean;
+      job.parts.clear();
+      for (int i = 0; i < n; ++i)
+        job.parts.push_back({arena + parts[i].in, arena + parts[i].out, parts[i].count});
+      count(job);
+    });
   }
 
-  void wait(int slot) {
-    if (!worker.joinable())
-      return;
-    std::unique_lock lock(mutex);
-    progress.wait(lock, [&] { return finished >= turnOf[slot]; });
-  }
+  void wait(int slot) { jobs.wait(turnOf[slot]); }
 
   const Comm &ranks() const { return comm; }
 
@@ -108,31 +87,9 @@ private:
     }
   }
 
-  void work() {
-    // mpirun binds a rank to the cores it computes on.
-    useAllCores();
-    std::unique_lock lock(mutex);
-    while (true) {
-      wake.wait(lock, [&] { return stopping || finished < started; });
-      if (finished == started)
-        return;
-      const Job &job = ring[finished % ring.size()];
-      lock.unlock();
-      run(job);
-      lock.lock();
-      ++finished;
-      progress.notify_all();
-    }
-  }
-
   Comm &comm;
-  std::vector<Job> ring;        ///< as many as can be under way
-  std::vector<uint64_t> turnOf; ///< by slot: the how-manieth start it was
-  uint64_t started = 0, finished = 0;
-  bool stopping = false;
-  std::mutex mutex;
-  std::condition_variable wake, progress;
-  std::thread worker; ///< last: it uses all of the above
+  std::vector<uint64_t> turnOf; ///< by slot: what to wait for
+  JobQueue<Job> jobs;
 };
 
 std::unique_ptr<Queue> queue;

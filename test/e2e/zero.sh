@@ -1,4 +1,5 @@
-# zero.sh ZCC MODEL RANKS NAME COMMON... -- FLAGS... -- FLAGS...: trains the model once for each set of flags and compares.
+# [PROGRAM_FLAGS=FLAGS] zero.sh ZCC MODEL RANKS NAME COMMON... -- FLAGS... -- FLAGS...: trains the model once for each set of flags
+# of zcc and compares.
 set -eu
 zcc=$1 model=$2 ranks=$3 name=$4
 shift 4
@@ -12,7 +13,7 @@ while [ $# -gt 0 ]; do
   # shellcheck disable=SC2086
   "$zcc" "$model/noopt.onnx" -o "$name.$i" --ranks="$ranks" --threads=1 $common $flags
   mpirun -n "$ranks" "./$name.$i" --data="$model/data.npz" --steps=6 --log="$name.$i.jsonl" \
-    --export="$name.$i.safetensors" --quiet
+    --export="$name.$i.safetensors" --quiet ${PROGRAM_FLAGS:-}
   sed 's/"time_s.*//' "$name.$i.jsonl" > "$name.$i.losses"
   cmp "$name.0.losses" "$name.$i.losses" || { echo "other losses with$flags"; exit 1; }
   cmp "$name.0.safetensors" "$name.$i.safetensors" || { echo "other weights with$flags"; exit 1; }

@@ -49,10 +49,10 @@ struct Model {
     arena.resize(1 << 16);
     std::vector<char> far(arena.size());
     FarArena farArena(far.data());
-    loadWeights(program, farArena, comm, dir, seed);
+    loadWeights(program, {{&farArena}}, comm, dir, seed);
     arena.assign(arena.size(), 0);
     HostArena hostArena(arena.data());
-    std::vector<uint64_t> hashes = loadWeights(program, hostArena, comm, dir, seed);
+    std::vector<uint64_t> hashes = loadWeights(program, {{&hostArena}}, comm, dir, seed);
     EXPECT_EQ(arena, far);
     return hashes;
   }
@@ -166,7 +166,7 @@ TEST(Weights, LargeTransposed) {
   m.globals[0].transposed = 1;
   m.arena.assign(rows * cols * 4, 0);
   HostArena arena(m.arena.data());
-  loadWeights(m.program, arena, *singleRank(), f.path, 0);
+  loadWeights(m.program, {{&arena}}, *singleRank(), f.path, 0);
   for (int64_t i = 0; i < rows * cols; i += 101)
     ASSERT_EQ(m.at<float>(0)[i], file[i % cols * rows + i / cols]);
 }

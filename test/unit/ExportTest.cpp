@@ -42,7 +42,7 @@ struct Model {
   zccrt_weight weights[4];
   zccrt_program program = {};
   alignas(64) char bytes[256] = {};
-  FarArena arena{bytes};
+  mutable FarArena arena{bytes};
 };
 
 const std::vector<float> kTransposed = {0, 3, 1, 4, 2, 5};
@@ -50,7 +50,7 @@ const std::vector<float> kTransposed = {0, 3, 1, 4, 2, 5};
 std::string exported(const Model &m, ExportForm form) {
   Folder f;
   OutFile file(f / "out");
-  exportWeights(m.program, form, m.arena, *singleRank(), file);
+  exportWeights(m.program, form, {{&m.arena}}, *singleRank(), file);
   std::string bytes = readFile(f / "out");
   EXPECT_EQ(int64_t(bytes.size()), exportBytes(m.program, form));
   if (form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst)
@@ -164,7 +164,7 @@ TEST(Export, PartOfAGraph) {
     EXPECT_EQ(part.value, "y");
     Folder f;
     OutFile file(f / "out");
-    exportWeights(m.program, ExportForm::Onnx, m.arena, *singleRank(), file, "", &part);
+    exportWeights(m.program, ExportForm::Onnx, {{&m.arena}}, *singleRank(), file, "", &part);
     std::string bytes = readFile(f / "out");
     EXPECT_EQ(bytes, "h\x3a\x26"
                      "ad" +
@@ -191,7 +191,7 @@ TEST(Export, GathersPieces) {
     OutFile file;
     if (r == 0)
       file = OutFile(f / "out");
-    exportWeights(m.program, ExportForm::Onnx, m.arena, comm, file);
+    exportWeights(m.program, ExportForm::Onnx, {{&m.arena}}, comm, file);
   });
   munmap(window, bytes);
   EXPECT_EQ(readFile(f / "out").substr(0, 28), "head" + bytesOf(kTransposed));

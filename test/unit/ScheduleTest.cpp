@@ -100,7 +100,7 @@ TEST(Options, Refuses) {
   EXPECT_FAILURE(parse({"--save=d"}), "--save is not supported yet");
   EXPECT_FAILURE(parse({"--resume=d"}), "--resume is not supported yet");
   EXPECT_FAILURE(parse({"--trace=t"}), "--trace is not supported yet");
-  EXPECT_FAILURE(parse({"--nvme-path=d"}), "--nvme-path is not supported yet");
+  EXPECT_FAILURE(parse({"--nvme-path=d,,e"}), "names nothing between two commas");
 }
 
 TEST(Options, HelpListsInputs) {

@@ -1,0 +1,175 @@
+// Starts each transfer on the engine for its two spaces, and waits for all that a slot has started.
+#include "runtime/Spaces.h"
+#include "runtime/Fail.h"
+#include "runtime/JobQueue.h"
+#include "runtime/nvme/Nvme.h"
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+namespace zccrt {
+
+namespace {
+
+struct Copy {
+  char *to = nullptr;
+  const char *from = nullptr;
+  int64_t bytes = 0;
+};
+
+/// What one slot has started.
+struct Slot {
+  std::vector<NvmeTicket> tickets;
+  uint64_t down = 0, up = 0;
+};
+
+/// The swap file, for what reads and writes it outside the step: by way of a buffer of whole pages.
+class DiskArena : public Arena {
+public:
+  explicit DiskArena(Nvme &disk) : disk(disk), buffer(static_cast<char *>(std::aligned_alloc(kNvmePage, kBytes))) {}
+
+  char *base() const override { return nullptr; }
+  char *onHost(int64_t) const override { return nullptr; }
+
+  void copyTo(int64_t offset, const void *from, int64_t bytes) override {
+    inPages(offset, bytes, [&](int64_t page, int64_t length, int64_t skip, int64_t n) {
+      if (n < length) // what else is in the first and the last page stays
+        disk.wait(disk.read(page, buffer.get(), length));
+      std::memcpy(buffer.get() + skip, from, n);
+      from = static_cast<const char *>(from) + n;
+      disk.wait(disk.write(page, buffer.get(), length));
+    });
+  }
+
+  void copyFrom(void *to, int64_t offset, int64_t bytes) const override {
+    inPages(offset, bytes, [&](int64_t page, int64_t length, int64_t skip, int64_t n) {
+      disk.wait(disk.read(page, buffer.get(), length));
+      std::memcpy(to, buffer.get() + skip, n);
+      to = static_cast<char *>(to) + n;
+    });
+  }
+
+private:
+  static constexpr int64_t kBytes = 1 << 20;
+  struct Free {
+    void operator()(char *p) const { std::free(p); }
+  };
+
+  /// Calls fn with whole pages that the buffer has room for, and which of their bytes are meant.
+  template <class Fn> static void inPages(int64_t offset, int64_t bytes, Fn fn) {
+    constexpr int64_t kPage = kNvmePage;
+    for (int64_t end = offset + bytes; offset < end;) {
+      int64_t page = offset / kPage * kPage, skip = offset - page, n = std::min(end - offset, kBytes - skip);
+      fn(page, (skip + n + kPage - 1) / kPage * kPage, skip, n);
+      offset += n;
+    }
+  }
+
+  Nvme &disk;
+  std::unique_ptr<char, Free> buffer;
+};
+
+void run(const Copy &c) { std::memcpy(c.to, c.from, c.bytes); }
+
+} // namespace
+
+struct Spaces::Engines {
+  Engines(const zccrt_program &p, bool copies)
+      : down(
+            p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run),
+        up(p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run), slots(p.transfer_slots) {
+    for (Slot &s : slots)
+      s.tickets.reserve(p.most_moves);
+  }
+
+  JobQueue<Copy> down, up; ///< to the host, from it
+  std::vector<Slot> slots;
+};
+
+static std::span<char> whole(const Arena *a, int64_t bytes) { return a ? std::span(a->base(), bytes) : std::span<char>(); }
+
+static std::unique_ptr<Nvme> openDisk(const zccrt_program &p, const SpaceOptions &o, std::vector<std::span<char>> memory) {
+  if (p.arena_bytes[kNvme] == 0)
+    return nullptr;
+  if (o.nvmePaths.empty())
+    fail("%.3f GiB of each rank lie on a disk: give a folder there with --nvme-path=DIR", p.arena_bytes[kNvme] / 0x1p30);
+  NvmeOptions n;
+  n.paths = o.nvmePaths;
+  n.bytes = p.arena_bytes[kNvme];
+  n.checksum = o.checksum;
+  n.transfers = p.transfer_slots * p.most_moves + 1; // and one outside the step
+  n.memory = std::move(memory);
+  return std::make_unique<Nvme>(n);
+}
+
+Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(std::make_unique<MappedArena>(p.arena_bytes[kDevice])) {
+  if (p.arena_bytes[kHost])
+    host = std::make_unique<MappedArena>(p.arena_bytes[kHost]);
+  nvme = openDisk(p, o, {whole(device.get(), p.arena_bytes[kDevice]), whole(host.get(), p.arena_bytes[kHost])});
+  if (nvme)
+    disk = std::make_unique<DiskArena>(*nvme);
+  all = {{device.get(), host.get(), disk.get()}};
+  if (p.transfer_slots)
+    engines = std::make_unique<Engines>(p, host != nullptr);
+}
+
+Spaces::~Spaces() = default;
+
+std::vector<std::string> Spaces::notes() const { return nvme ? nvme->notes() : std::vector<std::string>(); }
+
+void Spaces::start(int slot, const zccrt_move *moves, int n) {
+  Slot &s = engines->slots[slot];
+  s.tickets.clear();
+  for (int i = 0; i < n; ++i) {
+    const zccrt_move &m = moves[i];
+    if (m.to_space == kNvme) {
+      s.tickets.push_back(nvme->write(m.to, all[m.from_space].base() + m.from, m.bytes, m.name));
+    } else if (m.from_space == kNvme) {
+      s.tickets.push_back(nvme->read(m.from, all[m.to_space].base() + m.to, m.bytes, m.name));
+    } else {
+      auto fill = [&](Copy &c) { c = {all[m.to_space].base() + m.to, all[m.from_space].base() + m.from, m.bytes}; };
+      if (m.to_space == kHost)
+        s.down = engines->down.start(fill);
+      else
+        s.up = engines->up.start(fill);
+    }
+  }
+}
+
+void Spaces::wait(int slot) {
+  Slot &s = engines->slots[slot];
+  engines->down.wait(s.down);
+  engines->up.wait(s.up);
+  for (NvmeTicket t : s.tickets)
+    nvme->wait(t);
+  s.tickets.clear();
+}
+
+int64_t bytesOfSpaces(const zccrt_program &p, const SpaceOptions &o) {
+  return p.arena_bytes[kHost] + (o.checksum ? Nvme::checksumBytes(p.arena_bytes[kNvme]) : 0);
+}
+
+// ---- what the program calls
+
+static Spaces *current;
+
+void useSpaces(Spaces *s) { current = s; }
+
+} // namespace zccrt
+
+void zccrt_transfer_start(int slot, const zccrt_move *moves, int n) {
+  try {
+    zccrt::current->start(slot, moves, n);
+  } catch (const std::exception &e) {
+    zccrt::endJob(e.what());
+  }
+}
+
+void zccrt_transfer_wait(int slot) {
+  try {
+    zccrt::current->wait(slot);
+  } catch (const std::exception &e) {
+    zccrt::endJob(e.what());
+  }
+}

@@ -1,0 +1,48 @@
+// The memory spaces of a rank and the engines between them: copies to the host's arena and back, each on a thread, and the disk.
+#pragma once
+
+#include "runtime/Arena.h"
+#include "runtime/zccrt.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace zccrt {
+
+class Nvme;
+
+struct SpaceOptions {
+  std::vector<std::string> nvmePaths; ///< folders for what lies on the disk
+  bool checksum = true;               ///< of what is read back from there
+};
+
+class Spaces {
+public:
+  /// Maps the arenas, and makes the file of @nvme. Throws a Failure where there is no room.
+  Spaces(const zccrt_program &p, const SpaceOptions &o);
+  ~Spaces();
+
+  const Arenas &arenas() const { return all; }
+  /// What the user should know.
+  std::vector<std::string> notes() const;
+
+  /// zccrt_transfer_start and zccrt_transfer_wait.
+  void start(int slot, const zccrt_move *moves, int n);
+  void wait(int slot);
+
+private:
+  struct Engines;
+
+  std::unique_ptr<Nvme> nvme; ///< before the arenas: one is its
+  std::unique_ptr<Arena> device, host, disk;
+  Arenas all;
+  std::unique_ptr<Engines> engines;
+};
+
+/// What the process needs in memory for the spaces, beside what the program plans on the device: the host's arena, checksums.
+int64_t bytesOfSpaces(const zccrt_program &p, const SpaceOptions &o);
+
+/// Whose transfers zccrt_transfer_start starts; nullptr at the end.
+void useSpaces(Spaces *s);
+
+} // namespace zccrt
