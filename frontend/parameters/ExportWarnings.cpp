@@ -59,8 +59,9 @@ void Decision::findParts() {
     bool mayBePart = f.isOpen || (f.isAnonymous && f.source->count() > 1 && isCalledMoved(f.source->name));
     if (!mayBePart || f.role != Parameter::Constant)
       continue;
+    Part part(file_, *f.source);
     auto whole = llvm::find_if(facts_, [&](const Fact &g) {
-      return g.role == Parameter::Trained && !g.isAnonymous && !arrangementsOf(file_, *f.source, *g.source).empty();
+      return g.role == Parameter::Trained && !g.isAnonymous && !part.arrangementsIn(*g.source).empty();
     });
     if (whole == facts_.end())
       continue;

@@ -24,17 +24,13 @@ static Dims withoutOnes(Dims d) {
   return d;
 }
 
-/// The bytes of both; false if they cannot be had.
-static bool readBoth(const OnnxFile &file, const Initializer &a, const Initializer &b, std::string &x, std::string &y) {
-  for (auto [t, to] : {std::pair(&a, &x), std::pair(&b, &y)}) {
-    auto bytes = file.read(*t);
-    if (!bytes) {
-      llvm::consumeError(bytes.takeError());
-      return false;
-    }
-    *to = std::move(*bytes);
-  }
-  return true;
+/// Nothing if they cannot be had.
+static std::optional<std::string> bytesOf(const OnnxFile &file, const Initializer &t) {
+  auto bytes = file.read(t);
+  if (bytes)
+    return std::move(*bytes);
+  llvm::consumeError(bytes.takeError());
+  return std::nullopt;
 }
 
 /// The axis along which a slice of `whole` can be `part`, axes of 1 aside, and its extent there; calls `visit` with each.
@@ -74,16 +70,20 @@ static bool couldBeTransposed(const Initializer &part, const Initializer &whole)
   return withoutOnes(d) == withoutOnes(part.dims);
 }
 
-std::vector<Arrangement> zcc::arrangementsOf(const OnnxFile &file, const Initializer &part, const Initializer &whole) {
+std::vector<Arrangement> Part::arrangementsIn(const Initializer &whole) {
+  const Initializer &part = part_;
   std::vector<Arrangement> found;
   if (part.elem != whole.elem || !part.count() || part.count() > whole.count() || part.bytes > kMostBytes ||
       whole.bytes > kMostBytes || part.place == Initializer::Missing || whole.place == Initializer::Missing)
     return found;
   bool isSlice = part.count() < whole.count(), fits = !isSlice;
   forEachSliceAxis(part, whole, [&](size_t, int64_t) { fits = true; });
-  std::string p, w;
-  if (!fits || !readBoth(file, part, whole, p, w))
+  if (fits && !bytes_)
+    bytes_ = bytesOf(file_, part);
+  auto read = fits && bytes_ ? bytesOf(file_, whole) : std::nullopt;
+  if (!read)
     return found;
+  const std::string &p = *bytes_, &w = *read;
   if (isSlice)
     findSlices(part, whole, p, w, found);
   else if (p == w)
@@ -229,10 +229,11 @@ std::vector<std::string> Unfolding::run(llvm::StringSet<> &replaced) {
       continue;
     const Initializer *of = nullptr;
     std::vector<Arrangement> found;
+    Part part(file_, t);
     for (const Initializer &whole : file_.initializers) {
       if (found.size() > 1 || !isOriginal(whole))
         continue;
-      for (const Arrangement &a : arrangementsOf(file_, t, whole)) {
+      for (const Arrangement &a : part.arrangementsIn(whole)) {
         found.push_back(a);
         of = &whole;
       }

@@ -13,8 +13,18 @@ struct Arrangement {
   int64_t first = 0, taken = 0;
 };
 
-/// The ways in which `whole` holds what `part` holds, bit for bit. At most two: more than one does not say which.
-std::vector<Arrangement> arrangementsOf(const OnnxFile &file, const Initializer &part, const Initializer &whole);
+/// A tensor that is looked for in others. Its bytes are read once, when one has a shape that fits.
+class Part {
+public:
+  Part(const OnnxFile &file, const Initializer &part) : file_(file), part_(part) {}
+  /// The ways in which `whole` holds what it holds, bit for bit. At most two: more than one does not say which.
+  std::vector<Arrangement> arrangementsIn(const Initializer &whole);
+
+private:
+  const OnnxFile &file_;
+  const Initializer &part_;
+  std::optional<std::string> bytes_;
+};
 
 /// Whether the exporter calls this value by an operator that only moves or selects elements: "slice_1", "unsqueeze".
 bool isCalledMoved(llvm::StringRef initializer);
