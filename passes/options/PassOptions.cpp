@@ -8,6 +8,24 @@ using llvm::StringRef;
 
 using Strings = DumpOptions::Strings;
 
+// zcc-opt has an option of the name of each pass, too.
+static constexpr std::string_view kNames[] = {
+#define ZCC_PASS(NAME, ...) NAME,
+#include "passes/Passes.def"
+#undef ZCC_PASS
+#define ZCC_OPTION(NAME, ...) NAME,
+#define ZCC_LATER_OPTION(NAME, KEYS) NAME,
+#include "passes/options/Options.def"
+};
+static consteval bool areDistinct() {
+  for (const std::string_view &name : kNames)
+    for (const std::string_view *other = kNames; other != &name; ++other)
+      if (*other == name)
+        return false;
+  return true;
+}
+static_assert(areDistinct(), "two options, or an option of Options.def and a pass of Passes.def, have one name");
+
 std::vector<OptionRow> zcc::sharedOptions() {
   const Options options;
   const DumpOptions dump;
