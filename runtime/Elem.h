@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <string>
+#include <type_traits>
 
 namespace zccrt {
 
@@ -64,6 +65,9 @@ struct Bf16 {
   }
 };
 using F16 = _Float16;
+
+/// What elements of T are added up in: 16-bit floats in float.
+template <class T> using Sum = std::conditional_t<sizeof(T) == 2 && !std::is_integral_v<T>, float, T>;
 
 /// Calls fn with a value of the C++ type of elem.
 template <class Fn> void withType(int elem, Fn fn) {

@@ -1,6 +1,7 @@
 // Reads and writes .npz archives with minizip.
 #include "tools/Npz.h"
 #include "ir/Diag.h"
+#include "runtime/Elem.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/CheckedArithmetic.h"
 #include "llvm/Support/Endian.h"
@@ -11,11 +12,6 @@
 using namespace zcc;
 using llvm::StringRef;
 using llvm::Twine;
-
-static constexpr std::pair<const char *, Elem> kDescr[] = {
-    {"<f4", Elem::F32}, {"<f8", Elem::F64}, {"<f2", Elem::F16}, {"<i8", Elem::I64}, {"<i4", Elem::I32}, {"<i2", Elem::I16},
-    {"|i1", Elem::I8},  {"<u8", Elem::U64}, {"<u4", Elem::U32}, {"<u2", Elem::U16}, {"|u1", Elem::U8},  {"|b1", Elem::Bool},
-};
 
 // ---- .npy
 
@@ -36,14 +32,11 @@ static llvm::Expected<Array> parseNpy(StringRef data) {
   StringRef header = data.substr(start, length);
   StringRef descr = field(header, "descr"), shape = field(header, "shape");
   Array a;
-  bool known = false;
-  for (auto [text, elem] : kDescr)
-    if (descr.drop_front(descr.starts_with("'")).starts_with(text)) {
-      a.type.elem = elem;
-      known = true;
-    }
-  if (!known)
-    return error("has the type " + descr.split(',').first + ", which is not supported");
+  StringRef type = descr.split(',').first;
+  auto *elem = llvm::find_if(zccrt::kElems, [&](const zccrt::ElemDef &e) { return type.trim('\'') == e.descr; });
+  if (elem == std::end(zccrt::kElems))
+    return error("has the type " + type + ", which is not supported");
+  a.type.elem = Elem(elem - zccrt::kElems);
   if (!field(header, "fortran_order").starts_with("False"))
     return error("is not in C order");
   if (!shape.consume_front("("))
@@ -64,11 +57,7 @@ static llvm::Expected<Array> parseNpy(StringRef data) {
 }
 
 static std::string npyText(const Array &a) {
-  const char *descr = "";
-  for (auto [text, elem] : kDescr)
-    if (elem == a.type.elem)
-      descr = text;
-  std::string dict = "{'descr': '" + std::string(descr) + "', 'fortran_order': False, 'shape': (";
+  std::string dict = "{'descr': '" + std::string(zccrt::kElems[int(a.type.elem)].descr) + "', 'fortran_order': False, 'shape': (";
   for (int64_t d : a.type.dims)
     dict += std::to_string(d) + ",";
   dict += "), }";

@@ -9,24 +9,16 @@ namespace zccrt {
 // The running sums of a block stay in the first-level cache.
 constexpr int64_t kBlock = 1024;
 
-template <class T> struct Accumulator {
-  using type = T;
+/// Wrapping is defined for unsigned numbers only.
+template <class T, bool isWhole = std::is_integral_v<T>> struct Wrapping {
+  using type = Sum<T>;
 };
-template <> struct Accumulator<Bf16> {
-  using type = float;
+template <class T> struct Wrapping<T, true> {
+  using type = std::make_unsigned_t<T>;
 };
-template <> struct Accumulator<F16> {
-  using type = float;
-};
-// Wrapping is defined for unsigned numbers only.
-template <> struct Accumulator<int64_t> {
-  using type = uint64_t;
-};
-template <> struct Accumulator<int32_t> {
-  using type = uint32_t;
-};
+template <class T> using Accumulator = typename Wrapping<T>::type;
 
-template <class T> static T finish(typename Accumulator<T>::type sum, int n, bool mean) {
+template <class T> static T finish(Accumulator<T> sum, int n, bool mean) {
   if constexpr (std::is_integral_v<T>)
     return mean ? static_cast<T>(static_cast<T>(sum) / static_cast<T>(n)) : static_cast<T>(sum);
   else
@@ -34,7 +26,7 @@ template <class T> static T finish(typename Accumulator<T>::type sum, int n, boo
 }
 
 template <class T> static void sumTyped(T *out, const void *const *parts, int n, int64_t count, bool mean) {
-  using A = typename Accumulator<T>::type;
+  using A = Accumulator<T>;
   A sums[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {
     int64_t length = std::min(kBlock, count - at);

@@ -1,6 +1,7 @@
 // Element types as C++ types, for kernels that calculate.
 #pragma once
 
+#include "runtime/Elem.h"
 #include "runtime/cpu/KernelMath.h"
 #include "runtime/zccrt.h"
 #include <cstdint>
@@ -22,18 +23,6 @@ struct F16 {
   F16(float f) : bits(z_to_f16(f)) {}
   operator float() const { return z_f16(bits); }
 };
-
-/// What elements of T are summed in.
-template <typename T> struct SumOf {
-  using type = T;
-};
-template <> struct SumOf<Bf16> {
-  using type = float;
-};
-template <> struct SumOf<F16> {
-  using type = float;
-};
-template <typename T> using Sum = typename SumOf<T>::type;
 
 /// Calls f with a null pointer to the C++ type of an element (bool: uint8_t).
 template <typename F> void withNumber(int32_t elem, F f) {
