@@ -3,7 +3,6 @@
 #include "frontend/ops/Activation.h"
 
 using namespace zcc;
-using llvm::StringRef;
 
 namespace {
 

@@ -2,7 +2,6 @@
 #include "frontend/ops/Activation.h"
 
 using namespace zcc;
-using llvm::StringRef;
 
 namespace {
 

@@ -1,5 +1,6 @@
 // Reductions. Axes are an input (the upgrade table makes them one); none means all, unless the node says otherwise.
 #include "frontend/Importer.h"
+#include "ir/View.h"
 
 using namespace zcc;
 
@@ -60,12 +61,10 @@ void l2(NodeImport &n) {
 }
 
 /// Whether a value sums up x * x, as the older exporter begins a norm.
-bool isSumOfSquares(const Value *v) {
-  if (v && v->def && v->def->op == &ops::reshape)
-    v = v->def->operand(0);
-  const Node *sum = v ? v->def : nullptr;
-  const Node *square = sum && sum->op == &ops::reduce_sum ? sum->operand(0)->def : nullptr;
-  return square && square->op == &ops::mul && square->operand(0) == square->operand(1);
+bool isSumOfSquares(Value *v) {
+  const Node *sum = v ? behindReshapes(v)->def : nullptr;
+  const Node *square = sum && sum->op->reduction == zcc::Reduction::Sum ? sum->operand(0)->def : nullptr;
+  return square && square->op->bilinear && square->operand(0) == square->operand(1);
 }
 
 void squareRoot(NodeImport &n) {
