@@ -138,7 +138,7 @@ llvm::Expected<std::string> ProgramEmitter::transfer(const Function &f, const No
     bool isPaged = from.space == Space::Nvme || to.space == Space::Nvme;
     int64_t bytes = isPaged ? extents.bytes(*n.result(i)) : n.result(i)->type.localBytes();
     moveTable += formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}},\n", int(from.space), int(to.space), from.offset, to.offset, bytes,
-                         quoted(n.operand(i)->name));
+                         cString(n.operand(i)->name));
     ++moveCount;
   }
   mostMoves = std::max(mostMoves, n.numOperands());
@@ -340,10 +340,10 @@ std::string ProgramEmitter::record() const {
   };
   auto function = [&](StringRef name, StringRef of) { field(name, m.function(of) ? of : "nullptr"); };
   field("abi", "ZCCRT_ABI");
-  field("model", quoted(m.name));
-  field("compile_line", quoted(info.compileLine));
+  field("model", cString(m.name));
+  field("compile_line", cString(info.compileLine));
   field("hash", "programHash");
-  field("isa", quoted(info.isa));
+  field("isa", cString(info.isa));
   number("ranks", m.ranks);
   number("threads", o.threads);
   number("grad_accum", o.gradAccum);
@@ -360,13 +360,13 @@ std::string ProgramEmitter::record() const {
   number("batch", m.attrs.i("batch"));
   number("rows", globalOffset(m, "eval_rows"));
   if (m.attrs.has("batch_why"))
-    field("batch_why", quoted(m.attrs.s("batch_why")));
+    field("batch_why", cString(m.attrs.s("batch_why")));
   if (m.attrs.has("logits_result")) {
     field("tokens", "inputs + tokensInput");
     field("logits", "outputs + " + llvm::Twine(m.attrs.i("logits_result")));
   }
   if (m.attrs.has("generate_why"))
-    field("generate_why", quoted(m.attrs.s("generate_why")));
+    field("generate_why", cString(m.attrs.s("generate_why")));
   if (m.attrs.has("weight_result"))
     field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
   if (m.attrs.has("weight_floor"))
@@ -384,8 +384,8 @@ std::string ProgramEmitter::record() const {
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
   table("weights", "nweights", std::to_string(info.weights.size()));
   if (!info.absent.empty())
-    field("absent", quoted(info.absent));
-  field("schedule", quoted(info.schedule));
+    field("absent", cString(info.absent));
+  field("schedule", cString(info.schedule));
   if (!info.scheduleParams.empty())
     table("schedule_params", "nschedule_params", std::to_string(info.scheduleParams.size()));
   field("prepare", "prepare");
@@ -407,7 +407,7 @@ void ProgramEmitter::printGradients(llvm::raw_ostream &os) {
     bool isUpdated = llvm::any_of(g->uses, [](auto &u) { return assigns(*u.node) && u.index == 0; });
     if (!g->trained || !isUpdated)
       continue;
-    os << quoted(g->onnxName.empty() ? g->name : g->onnxName) << ", ";
+    os << cString(g->onnxName.empty() ? g->name : g->onnxName) << ", ";
     ++gradients;
   }
   os << "0};\n\n";
@@ -462,10 +462,10 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   if (!info.scheduleParams.empty()) {
     os << "static const zccrt_setting schedule_params[] = {\n";
     for (auto &[name, value] : info.scheduleParams)
-      os << "    {" << quoted(name) << ", " << quoted(value) << "},\n";
+      os << "    {" << cString(name) << ", " << cString(value) << "},\n";
     os << "};\n\n";
   }
-  os << "static const char planJson[] = " << quoted(info.planJson) << ";\n\n";
+  os << "static const char planJson[] = " << cString(info.planJson) << ";\n\n";
 
   out.kernels = printer->kernelSources();
   uint64_t hash = zccrt::hashBytes(text.data(), text.size()) + 3 * zccrt::hashBytes(out.literals.data(), out.literals.size());

@@ -17,7 +17,7 @@ using llvm::StringRef;
 
 // ---- text of single things
 
-std::string zcc::quoted(StringRef text) {
+std::string zcc::cString(StringRef text) {
   std::string s = "\"";
   for (unsigned char c : text) {
     if (c == '"' || c == '\\')
@@ -90,7 +90,7 @@ unsigned CallTable::add(const KernelCall &c) {
       floatPool += "  " + listText(llvm::ArrayRef(a.floats, a.n)) + ",\n";
       floats += a.n;
     }
-    list += formatv("  {{{0}, {1}, {2}, {3}, {4}},\n", quoted(a.name), a.n, intText, floatText, a.str ? quoted(a.str) : "0");
+    list += formatv("  {{{0}, {1}, {2}, {3}, {4}},\n", cString(a.name), a.n, intText, floatText, a.str ? cString(a.str) : "0");
   }
   auto [known, isNew] = knownAttrs.try_emplace(list, attrs);
   if (isNew) {
@@ -101,7 +101,7 @@ unsigned CallTable::add(const KernelCall &c) {
   unsigned n = calls.size();
   calls.push_back(formatv("  {{{0}, {1}, tensors + {2}, {3}, {4}, attrs + {5}, {6}, {7}, {8}, {9}, "
                           "cache + {10}},\n",
-                          quoted(c.call.name), quoted(c.call.node), tensors, c.call.nin, c.call.nout, known->second,
+                          cString(c.call.name), cString(c.call.node), tensors, c.call.nin, c.call.nout, known->second,
                           c.call.nattrs, c.call.scratch, c.call.scratch_bytes, c.call.threads, n));
   kernelOf.push_back(kernel);
   firstTensors.push_back(tensors);
@@ -137,7 +137,7 @@ void CallTable::printPrepare(llvm::raw_ostream &os) const {
   if (!empty()) {
     os << "  static const char *const names[] = {";
     for (auto &[name, i] : kernels)
-      os << quoted(name) << ", ";
+      os << cString(name) << ", ";
     os << "};\n  static const unsigned char kernelOf[] = {" << listText(llvm::ArrayRef(kernelOf))
        << "};\n"
           "  for (unsigned i = 0; i < sizeof names / sizeof *names; ++i)\n"
@@ -248,15 +248,15 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
     int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
     table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
                      "{15}, {16}, {17:x}u},\n",
-                     quoted(g->name), quoted(g->exported ? g->onnxName : ""),
+                     cString(g->name), cString(g->exported ? g->onnxName : ""),
                      tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
                      initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset, s.bytes,
                      int(g->init.encoding == "transposed"), elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
-                     g->init.from.empty() || copyOf >= 0 ? "0" : quoted(g->init.from), int(g->role), int(g->trained), s.hash);
+                     g->init.from.empty() || copyOf >= 0 ? "0" : cString(g->init.from), int(g->role), int(g->trained), s.hash);
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const WeightsFile &f : out.files)
-    os << quoted(f.name) << ", ";
+    os << cString(f.name) << ", ";
   os << "0};\nenum { nfiles = " << out.files.size() << ", nglobals = " << m.globals.size() << " };\n"
      << "static const zccrt_global globals[] = {\n"
      << (m.globals.empty() ? "  {}\n" : rows) << "};\n\n";
@@ -275,8 +275,8 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
     if (range[2] != range[0])
       ignore = std::to_string(range[2]);
   }
-  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}},\n", quoted(name), tensorText(t), lo, hi, ignore,
-                 quoted(m.attrs.s(("range_node." + name).str())), int(byRows));
+  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}},\n", cString(name), tensorText(t), lo, hi, ignore,
+                 cString(m.attrs.s(("range_node." + name).str())), int(byRows));
 }
 
 llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
@@ -352,7 +352,7 @@ void zcc::printWeights(llvm::ArrayRef<ExportWeight> weights, const Module &m, ll
   GlobalNumbers number = numberGlobals(m);
   os << "static const zccrt_weight weights[] = {\n";
   for (const ExportWeight &w : weights)
-    os << "  {" << quoted(w.name) << ", " << int(w.isAnother) << ", " << tensorText(denseTensor(w.type, 0)) << ", "
+    os << "  {" << cString(w.name) << ", " << int(w.isAnother) << ", " << tensorText(denseTensor(w.type, 0)) << ", "
        << pieceText(w.data, number, literals) << "},\n";
   os << "  {}};\n";
 }

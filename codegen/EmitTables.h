@@ -9,7 +9,7 @@
 namespace zcc {
 
 /// A C string literal.
-std::string quoted(llvm::StringRef text);
+std::string cString(llvm::StringRef text);
 /// An initializer of zccrt_tensor.
 std::string tensorText(const zccrt_tensor &t);
 

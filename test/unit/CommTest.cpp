@@ -286,7 +286,7 @@ TEST(Comm, MpirunAndBothPaths) {
                      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                      "OMPI_MCA_rmaps_base_oversubscribe=1 "
                      "mpirun -n 3 " +
-                     quoted(self) + " --gtest_also_run_disabled_tests --gtest_filter=Comm.DISABLED_UnderMpirun");
+                     shellWord(self) + " --gtest_also_run_disabled_tests --gtest_filter=Comm.DISABLED_UnderMpirun");
     EXPECT_EQ(r.status, 0) << r.out << r.err;
   }
 }

@@ -187,7 +187,7 @@ Result runTiny(const std::string &options, int mpirun = 0, const std::string &en
                "OMPI_MCA_rmaps_base_oversubscribe=1 "
                "timeout 60 mpirun -n " +
                std::to_string(mpirun) + " ";
-  return shell(command + quoted(self) + " --gtest_also_run_disabled_tests --gtest_filter=Program.DISABLED_Child");
+  return shell(command + shellWord(self) + " --gtest_also_run_disabled_tests --gtest_filter=Program.DISABLED_Child");
 }
 
 bool haveMpirun() { return shell("mpirun --version").status == 0; }

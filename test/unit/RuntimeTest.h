@@ -118,7 +118,7 @@ struct Result {
 };
 
 /// One word of a shell command, whatever a path holds but single quotes.
-inline std::string quoted(const std::string &path) { return "'" + path + "'"; }
+inline std::string shellWord(const std::string &path) { return "'" + path + "'"; }
 
 /// Runs a shell command.
 inline Result shell(const std::string &command) {
@@ -129,11 +129,11 @@ inline Result shell(const std::string &command) {
 
 /// Opens a safetensors file with the published package, where the tests' Python has it.
 inline void expectOpensElsewhere(const std::string &path) {
-  static const std::string python = quoted(ZCC_PYTHON);
+  static const std::string python = shellWord(ZCC_PYTHON);
   static const bool hasPackage = shell(python + " -c 'import safetensors, numpy'").status == 0;
   if (!hasPackage)
     return;
-  Result r = shell(python + " " + quoted(ZCC_SOURCE_DIR "/test/check_safetensors.py") + " " + quoted(path));
+  Result r = shell(python + " " + shellWord(ZCC_SOURCE_DIR "/test/check_safetensors.py") + " " + shellWord(path));
   EXPECT_EQ(r.status, 0) << r.out << r.err;
 }
 
