@@ -1,7 +1,9 @@
-// Whether two modules say the same: found in the time of one walk, without printing either.
+// Whether two modules say the same: found in the time of one walk, without printing either. What is compared here is hashed
+// below: what a module gains is put into both.
 #include "ir/Equal.h"
 #include "ir/Op.h"
 #include "llvm/ADT/bit.h"
+#include "llvm/Support/xxhash.h"
 
 using namespace zcc;
 
@@ -56,3 +58,114 @@ bool zcc::areEqual(const Module &a, const Module &b) {
          equal(a.attrs, b.attrs) && llvm::equal(a.globals, b.globals, [](auto &x, auto &y) { return equal(*x, *y); }) &&
          llvm::equal(a.functions, b.functions, [](auto &x, auto &y) { return equal(*x, *y); });
 }
+
+// ---- hashing
+
+namespace {
+class Hasher {
+public:
+  uint64_t of(const Module &m);
+
+private:
+  uint64_t h_ = 0;
+
+  void add(uint64_t x) { // the finaliser of MurmurHash3
+    h_ = (h_ ^ x) * 0xff51afd7ed558ccdULL;
+    h_ = (h_ ^ (h_ >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+    h_ ^= h_ >> 29;
+  }
+  void add(int64_t x) { add(uint64_t(x)); }
+  void add(double x) { add(llvm::bit_cast<uint64_t>(x)); }
+  void add(llvm::StringRef s) { add(llvm::xxh3_64bits(s)); }
+  template <typename T> void addAll(const T &list) {
+    add(uint64_t(list.size()));
+    for (auto &x : list)
+      add(x);
+  }
+  void add(const std::vector<int64_t> &v) { addAll(v); }
+  void add(const std::vector<double> &v) { addAll(v); }
+  void add(const Type &t) {
+    add(uint64_t(t.elem) | uint64_t(t.space) << 8 | uint64_t(t.isFuture) << 16 | uint64_t(t.shards) << 32);
+    add(uint64_t(t.addends));
+    addAll(t.dims);
+  }
+  void add(const Attrs &attrs) {
+    for (auto &[name, a] : attrs) {
+      add(llvm::StringRef(name));
+      add(uint64_t(a.index()));
+      std::visit([&](auto &x) { add(x); }, a);
+    }
+  }
+  void addName(const Value *v) {
+    add(uint64_t(!v ? 0 : v->isGlobal() ? 1 : 2));
+    if (v)
+      add(llvm::StringRef(v->name));
+  }
+  void add(const std::unique_ptr<Value> &v) {
+    add(llvm::StringRef(v->name));
+    add(v->type);
+  }
+  void add(const Init &i);
+  void add(const GlobalValue &g);
+  void add(const Node &n);
+  void add(const Function &f);
+};
+} // namespace
+
+void Hasher::add(const Init &i) {
+  add(uint64_t(i.kind) | uint64_t(i.elem ? int(*i.elem) + 1 : 0) << 8);
+  add(i.a);
+  add(i.b);
+  add(i.offset);
+  add(i.bytes);
+  for (llvm::StringRef s : {i.file, i.encoding, i.from})
+    add(s);
+}
+
+void Hasher::add(const GlobalValue &g) {
+  add(llvm::StringRef(g.name));
+  add(g.type);
+  add(uint64_t(g.role) | uint64_t(g.trained) << 8 | uint64_t(g.exported) << 16);
+  add(llvm::StringRef(g.onnxName));
+  add(g.init);
+  add(g.attrs);
+}
+
+void Hasher::add(const Node &n) {
+  add(uint64_t(llvm::bit_cast<uintptr_t>(n.op)));
+  add(uint64_t(n.op->leaf ? Phase::Forward : n.phase));
+  add(uint64_t(n.numOperands()));
+  for (const Value *v : n.operands())
+    addName(v);
+  addAll(n.results);
+  add(n.attrs);
+}
+
+void Hasher::add(const Function &f) {
+  add(llvm::StringRef(f.name));
+  add(uint64_t(f.isKernel) | uint64_t(f.isBody) << 1);
+  addAll(f.resultNames);
+  addAll(f.args);
+  add(uint64_t(f.results.size()));
+  for (const Value *v : f.results)
+    addName(v);
+  add(uint64_t(f.nodes.size()));
+  for (auto &n : f.nodes)
+    add(*n);
+}
+
+uint64_t Hasher::of(const Module &m) {
+  add(llvm::StringRef(m.name));
+  add(uint64_t(m.ranks));
+  add(llvm::StringRef(m.constData));
+  add(m.attrs);
+  add(uint64_t(m.globals.size()));
+  for (auto &g : m.globals)
+    add(*g);
+  add(uint64_t(m.functions.size()));
+  for (auto &f : m.functions)
+    add(*f);
+  return h_;
+}
+
+uint64_t zcc::hashOf(const Module &m) { return Hasher().of(m); }

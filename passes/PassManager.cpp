@@ -13,6 +13,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/raw_ostream.h"
+#include "llvm/Support/thread.h"
 #include <chrono>
 
 using namespace zcc;
@@ -37,33 +38,53 @@ const PassDef *zcc::findPass(StringRef name) {
 // ---- what is left behind when a pass fails
 
 namespace {
-/// The module before the pass that is running, for the case that it does not return.
+/// The pass that is running, for the case that it does not return.
 struct Running {
-  const Module *before = nullptr;
-  const PassDef *pass = nullptr;
-  const std::string *flags = nullptr;
+  const PassManager *passes = nullptr;
+  unsigned number = 0;
 };
 } // namespace
 
 static thread_local Running running; // a fault is handled on the thread that makes it
 
+/// The first `count` passes on what came in, as they have run before.
+llvm::Error PassManager::runAgain(Module &m, unsigned count) const {
+  PassContext again{context.options, context.target};
+  for (unsigned i = 0;; ++i) {
+    for (auto &f : m.functions)
+      f->renameAll();
+    if (i == count)
+      return llvm::Error::success();
+    if (auto changed = passes[i]->run(m, again); !changed)
+      return changed.takeError();
+    m.properties |= passes[i]->provides;
+  }
+}
+
 /// Writes the crash file and returns the note that names it.
-static std::string saveReproducer(const Running &r) {
-  std::string command = "zcc-opt --" + std::string(r.pass->name) + *r.flags;
+std::string PassManager::saveReproducer(unsigned number) const {
+  const PassDef &p = *passes[number - 1];
+  std::string command = "zcc-opt --" + std::string(p.name) + dump.flags;
   PrintOptions o;
   o.locs = true;
   std::string header = "// RUN: " + command + " %s\n";
-  if (llvm::Error e = writeText(*r.before, kCrashFile, o, header))
-    return "note: the module before '" + std::string(r.pass->name) + "' could not be saved: " + llvm::toString(std::move(e));
+  llvm::Error e = runAgain(*start, number - 1);
+  if (!e)
+    e = writeText(*start, kCrashFile, o, header);
+  if (e)
+    return "note: the module before '" + std::string(p.name) + "' could not be saved: " + llvm::toString(std::move(e));
   return "note: reproduce with '" + command + " " + kCrashFile + "'";
 }
 
-static void onSignal(void *) {
-  if (!running.before)
+/// On a stack of its own: of the one that failed little may be left.
+void PassManager::onSignal(void *) {
+  if (!running.passes)
     return;
   Running r = running;
-  running.before = nullptr; // a second fault must not come back here
-  llvm::errs() << "note: in pass '" << r.pass->name << "'\n" << saveReproducer(r) << '\n';
+  running = {}; // a second fault must not come back here
+  llvm::errs() << "note: in pass '" << r.passes->passes[r.number - 1]->name << "'\n";
+  const std::optional<unsigned> kStackBytes = 64u << 20; // as of the tools' thread that compiles
+  llvm::thread(kStackBytes, [&] { llvm::errs() << r.passes->saveReproducer(r.number) << '\n'; }).join();
 }
 
 /// Puts a note behind the last of possibly several errors.
@@ -132,9 +153,9 @@ llvm::Error PassManager::plan(const Module &m) {
 
 // ---- running
 
-static void handleSignals() {
-  static const bool handled = [] {
-    llvm::sys::AddSignalHandler(onSignal, nullptr);
+static void handleSignals(void (*handler)(void *)) {
+  static const bool handled = [&] {
+    llvm::sys::AddSignalHandler(handler, nullptr);
     return true;
   }();
   (void)handled;
@@ -142,10 +163,11 @@ static void handleSignals() {
 
 llvm::Error PassManager::run(Module &m) {
   if (dump.reproduce)
-    handleSignals();
-  before.reset();
+    handleSignals(onSignal);
   if (llvm::Error e = plan(m))
     return e;
+  before.reset();
+  start = dump.reproduce ? m.clone() : nullptr;
   if (!dump.treeDir.empty()) {
     if (auto ec = llvm::sys::fs::create_directories(dump.treeDir))
       return error("cannot make the folder '" + dump.treeDir + "': " + ec.message());
@@ -180,35 +202,36 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
   if (llvm::Error e = showBefore(m, p))
     return e;
   if (!before && (dump.reproduce || dump.verifyEach))
-    before = m.clone();
+    before = hashOf(m);
   if (dump.reproduce)
-    running = {before.get(), &p, &dump.flags};
-  auto done = llvm::make_scope_exit([] { running.before = nullptr; });
+    running = {this, number};
+  auto done = llvm::make_scope_exit([] { running = {}; });
 
+  uint32_t properties = m.properties | p.provides; // not a change that a pass reports
   llvm::Expected<bool> changed = p.run(m, context);
   if (!changed) {
     llvm::Error e = changed.takeError();
-    return e.isA<Refusal>() ? std::move(e) : explain(std::move(e));
+    return e.isA<Refusal>() ? std::move(e) : explain(std::move(e), number);
   }
   bool isFirst = p.provides & ~m.properties; // rules that have not been checked
   m.properties |= p.provides;
-  if (llvm::Error e = checkChanged(m, p, *changed))
-    return explain(std::move(e));
+  if (llvm::Error e = checkChanged(m, p, properties, *changed))
+    return explain(std::move(e), number);
   if (*changed || isFirst || !before || number == 1)
     if (llvm::Error e = check(m, p))
-      return explain(std::move(e));
+      return explain(std::move(e), number);
   if (*changed || !dump.verifyEach)
     before.reset();
   return showAfter(m, p, *changed, number);
 }
 
 /// With the note that says how to come here again.
-llvm::Error PassManager::explain(llvm::Error e) {
-  return dump.reproduce ? withNote(std::move(e), saveReproducer(running)) : std::move(e);
+llvm::Error PassManager::explain(llvm::Error e, unsigned number) {
+  return dump.reproduce ? withNote(std::move(e), saveReproducer(number)) : std::move(e);
 }
 
 /// Whether a pass has changed the module is what it says.
-llvm::Error PassManager::checkChanged(const Module &m, const PassDef &p, bool changed) {
+llvm::Error PassManager::checkChanged(const Module &m, const PassDef &p, uint32_t properties, bool changed) {
 #ifdef NDEBUG
   bool isStrict = dump.verifyRoundtrip;
 #else
@@ -217,8 +240,8 @@ llvm::Error PassManager::checkChanged(const Module &m, const PassDef &p, bool ch
   // That nothing has changed is relied on: the module is not verified again.
   if (!before || (changed && !isStrict))
     return llvm::Error::success();
-  before->properties |= p.provides; // not a change that a pass reports
-  if (areEqual(*before, m) != changed)
+  bool isEqual = properties == m.properties && *before == hashOf(m);
+  if (isEqual != changed)
     return llvm::Error::success();
   return error("pass '" + Twine(p.name) +
                (changed ? "' said that it changed the module and did not" : "' changed the module and said that it did not"));

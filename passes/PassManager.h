@@ -15,7 +15,7 @@ struct DumpOptions {
 #include "passes/options/Options.def"
 
   std::string flags; ///< of zcc-opt, each behind a blank: how a dump or a reproducer says what the options were
-  /// Keeps the module as it was before each pass, and writes it where the pass fails.
+  /// Keeps the module as it came in. Where a pass fails the others before it run again on that, and what they leave is written.
   bool reproduce = true;
 
   /// Nothing is shown, checked, kept or written, and nothing shared is touched: for a search that runs many pipelines, on several
@@ -41,13 +41,17 @@ private:
   PassContext context;
   const DumpOptions &dump;
   std::vector<const PassDef *> passes;
-  std::unique_ptr<Module> before; ///< a copy of the module before the pass that runs, if something asks for it
+  std::unique_ptr<Module> start;  ///< a copy of what came in, to reproduce a failure from
+  std::optional<uint64_t> before; ///< hashOf() the module before the pass that runs, if something asks for it
 
   llvm::Error plan(const Module &m);
   llvm::Error runPass(Module &m, const PassDef &p, unsigned number);
-  llvm::Error explain(llvm::Error e);
+  llvm::Error runAgain(Module &m, unsigned count) const;
+  std::string saveReproducer(unsigned number) const;
+  static void onSignal(void *);
+  llvm::Error explain(llvm::Error e, unsigned number);
   llvm::Error check(const Module &m, const PassDef &p);
-  llvm::Error checkChanged(const Module &m, const PassDef &p, bool changed);
+  llvm::Error checkChanged(const Module &m, const PassDef &p, uint32_t properties, bool changed);
   llvm::Error showBefore(const Module &m, const PassDef &p);
   llvm::Error showAfter(const Module &m, const PassDef &p, bool changed, unsigned number);
   std::string fileName(unsigned number) const;

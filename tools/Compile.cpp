@@ -303,4 +303,8 @@ llvm::Error Compilation::run() {
   return emit();
 }
 
-llvm::Error zcc::compile(const Request &r) { return Compilation(r).run(); }
+llvm::Error zcc::compile(const Request &r) {
+  static Compilation *all; // a tool compiles once: what that holds goes with the process, not piece by piece
+  all = new Compilation(r);
+  return all->run();
+}

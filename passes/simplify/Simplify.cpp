@@ -192,14 +192,15 @@ static bool mergeEqual(Rewriter &r) {
     for (unsigned i = 0; i < n->numOperands(); ++i)
       if (n->op->writes >> i & 1)
         written.insert(n->operand(i));
-  std::unordered_map<size_t, std::vector<Node *>> seen;
+  llvm::DenseMap<uint64_t, llvm::SmallVector<Node *, 1>> seen;
+  seen.reserve(r.function.nodes.size());
   bool changed = false;
   for (Node *n = r.function.first(), *next; n; n = next) {
     next = n->next();
     if (!n->op->isPure() || n->op->structural || n->results.empty() ||
         llvm::any_of(n->operands(), [&](Value *v) { return written.count(v); }))
       continue;
-    auto &same = seen[hashOf(*n)];
+    auto &same = seen[hashOf(*n) / 2]; // the greatest numbers are taken
     auto i = llvm::find_if(same, [&](Node *o) { return ++steps, isSame(*o, *n); });
     if (i == same.end()) {
       same.push_back(n);

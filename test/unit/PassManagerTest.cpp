@@ -27,8 +27,24 @@ static llvm::Expected<bool> breaks(Module &m, PassContext &) {
   return true;
 }
 
-/// Runs a pass in a folder of its own; returns its error, and what is in zcc-crash.zir.
-static std::pair<std::string, std::string> run(PassFn fn, const DumpOptions &dump = {}) {
+/// Changes what the text says, in the same way each time.
+static llvm::Expected<bool> negates(Module &m, PassContext &) {
+  Function &f = *m.functions[0];
+  Node *n = f.insert(std::make_unique<Node>(&ops::neg, f.last()->loc), f.last());
+  n->addOperand(f.first()->result());
+  n->results.push_back(std::make_unique<Value>(Value::Result, f.unique("n"), n->operand(0)->type));
+  n->result()->def = n;
+  f.last()->setOperand(0, n->result());
+  return true;
+}
+static llvm::Expected<bool> faults(Module &m, PassContext &) {
+  m.functions.clear();
+  abort();
+}
+
+/// Runs passes in a folder of its own; returns the last one's error, and what is in zcc-crash.zir.
+static std::pair<std::string, std::string> run(llvm::ArrayRef<PassFn> functions, const DumpOptions &dump = {},
+                                               llvm::function_ref<void(llvm::function_ref<void()>)> around = nullptr) {
   auto m = parse("module @m {\n"
                  "  func @eval(%x : f32[4]) -> (f32[4]) {\n"
                  "    %y = exp %x : f32[4]\n"
@@ -46,11 +62,19 @@ static std::pair<std::string, std::string> run(PassFn fn, const DumpOptions &dum
     fs::set_current_path(before);
     fs::remove_directories(folder);
   });
-  const PassDef pass = {"spoil", fn, 0, 0, ""};
+  std::vector<PassDef> defs;
+  for (PassFn fn : functions)
+    defs.push_back({"spoil", fn, 0, 0, ""});
   Options options;
   PassManager passes(options, dump);
-  passes.add(pass);
-  std::string text = llvm::toString(passes.run(**m));
+  for (const PassDef &d : defs)
+    passes.add(d);
+  std::string text;
+  auto runAll = [&] { text = llvm::toString(passes.run(**m)); };
+  if (around)
+    around(runAll);
+  else
+    runAll();
   auto file = llvm::MemoryBuffer::getFile("zcc-crash.zir");
   return {text, file ? (*file)->getBuffer().str() : ""};
 }
@@ -66,6 +90,23 @@ TEST(PassManager, FailureLeavesReproducer) {
   EXPECT_EQ(text, "this cannot be\nnote: reproduce with 'zcc-opt --spoil zcc-crash.zir'");
   EXPECT_NE(file.find("exp %x"), std::string::npos) << file;
 }
+
+TEST(PassManager, ReproducerHoldsWhatThePassesBeforeLeft) {
+  auto [text, file] = run({negates, negates, fails});
+  EXPECT_EQ(text, "this cannot be\nnote: reproduce with 'zcc-opt --spoil zcc-crash.zir'");
+  EXPECT_NE(file.find("%n = neg %y"), std::string::npos) << file;
+  EXPECT_NE(file.find("%z = exp %n.1"), std::string::npos) << file;
+}
+
+#ifndef ZCC_SANITIZED // which handle faults themselves
+TEST(PassManager, FaultLeavesReproducer) {
+  auto dies = [](llvm::function_ref<void()> body) {
+    EXPECT_DEATH(body(), "note: in pass 'spoil'\nnote: reproduce with 'zcc-opt --spoil zcc-crash.zir'");
+  };
+  auto [text, file] = run({negates, faults}, {}, dies);
+  EXPECT_NE(file.find("%z = exp %n"), std::string::npos) << file;
+}
+#endif
 
 TEST(PassManager, BrokenModuleLeavesReproducer) {
   auto [text, file] = run(breaks);
