@@ -15,8 +15,8 @@ static const NvmeOptions &checked(const NvmeOptions &o) {
   if (!o.bytes || o.bytes % kNvmePage || !o.blockBytes || o.blockBytes % kNvmePage || o.blockBytes > 1u << 30)
     fail("internal: a swap file's bytes and its blocks' are multiples of %llu, blocks up to 1 GiB",
          static_cast<unsigned long long>(kNvmePage));
-  if (!o.depth || o.depth > 1024 || !o.transfers || !o.mostAtOnce)
-    fail("internal: a depth of 1 to 1024 blocks, and at least one transfer");
+  if (!o.depth || o.depth > 1024 || !o.threads || !o.transfers || !o.mostAtOnce)
+    fail("internal: a depth of 1 to 1024 blocks, at least one thread and one transfer");
   return o;
 }
 

@@ -24,6 +24,7 @@ struct NvmeOptions {
   uint64_t bytes = 0;                   ///< of the file, over all folders
   uint64_t blockBytes = 1 << 20;        ///< what the system is asked for at a time
   unsigned depth = 16;                  ///< blocks in flight, reads and writes together, for each folder
+  unsigned threads = 2;                 ///< that submit blocks and look at checksums, with io_uring
   unsigned transfers = 1024;            ///< most that may be started and not waited for
   bool checksum = true;                 ///< see Nvme::checksumBytes for what it takes
   bool direct = true;                   ///< false: through the page cache

@@ -1,4 +1,4 @@
-// The engine on io_uring: one thread that keeps the ring full and settles what completes.
+// The engine on io_uring: threads that each keep a ring full and settle what completes.
 #include "runtime/Fail.h"
 #include "runtime/nvme/Transfers.h"
 #include <algorithm>
@@ -14,15 +14,16 @@ namespace zccrt {
 
 namespace {
 
-class UringEngine : public BlockEngine {
+/// A thread and its ring.
+class Ring {
 public:
-  UringEngine(Transfers &t, unsigned depth) : transfers(t), slots(depth) {
+  Ring(Transfers &t, unsigned depth) : transfers(t), slots(depth) {
     for (unsigned slot = depth; slot--;)
       freeSlots.push_back(slot);
     again.reserve(depth);
     completed.reserve(depth);
   }
-  ~UringEngine() override;
+  ~Ring();
 
   /// Why the system refuses, or "".
   std::string open();
@@ -30,8 +31,8 @@ public:
   void run() {
     thread = std::thread([this] { loop(); });
   }
-  void wake() override { eventfd_write(bell, 1); }
-  bool isRegistered() const override { return !buffers.empty(); }
+  void wake() { eventfd_write(bell, 1); }
+  bool isRegistered() const { return !buffers.empty(); }
 
 private:
   static constexpr uint64_t kBell = UINT64_MAX;
@@ -63,7 +64,7 @@ private:
   std::thread thread;
 };
 
-UringEngine::~UringEngine() {
+Ring::~Ring() {
   if (thread.joinable()) {
     isStopping = true;
     wake();
@@ -75,7 +76,7 @@ UringEngine::~UringEngine() {
     close(bell);
 }
 
-std::string UringEngine::open() {
+std::string Ring::open() {
   // One more entry for the bell.
   int error = -io_uring_queue_init(static_cast<unsigned>(slots.size()) + 1, &ring, 0);
   if (error)
@@ -92,7 +93,7 @@ std::string UringEngine::open() {
 
 /// The system pins a registered buffer once instead of at each call. It refuses where the limit of locked memory is lower
 /// (8 MiB for ordinary users); transfers then go on without, at the same rate.
-void UringEngine::registerMemory(const std::vector<std::span<char>> &memory) {
+void Ring::registerMemory(const std::vector<std::span<char>> &memory) {
   constexpr size_t kMost = size_t(1) << 30; // the system's limit for one buffer
   for (std::span<char> range : memory)
     for (size_t at = 0; at < range.size(); at += kMost)
@@ -101,7 +102,7 @@ void UringEngine::registerMemory(const std::vector<std::span<char>> &memory) {
     buffers.clear();
 }
 
-int UringEngine::bufferOf(const char *memory, uint64_t bytes) const {
+int Ring::bufferOf(const char *memory, uint64_t bytes) const {
   for (size_t i = 0; i < buffers.size(); ++i) {
     const char *base = static_cast<const char *>(buffers[i].iov_base);
     if (memory >= base && memory + bytes <= base + buffers[i].iov_len)
@@ -110,7 +111,7 @@ int UringEngine::bufferOf(const char *memory, uint64_t bytes) const {
   return -1;
 }
 
-void UringEngine::prepare(const Block &b) {
+void Ring::prepare(const Block &b) {
   const uint32_t slot = freeSlots.back();
   freeSlots.pop_back();
   slots[slot] = b;
@@ -128,7 +129,7 @@ void UringEngine::prepare(const Block &b) {
   io_uring_sqe_set_data64(sqe, slot);
 }
 
-void UringEngine::fill() {
+void Ring::fill() {
   while (!freeSlots.empty() && !again.empty()) {
     prepare(again.back());
     again.pop_back();
@@ -138,16 +139,18 @@ void UringEngine::fill() {
     if (!b)
       return;
     prepare(*b);
+    if (b->direction == Direction::Write)
+      submit(/*waitFor=*/0); // the disk begins while the next block's checksums are made
   }
 }
 
-void UringEngine::listen() {
+void Ring::listen() {
   io_uring_sqe *sqe = io_uring_get_sqe(&ring);
   io_uring_prep_read(sqe, bell, &bellCount, sizeof bellCount, 0);
   io_uring_sqe_set_data64(sqe, kBell);
 }
 
-void UringEngine::submit(unsigned waitFor) {
+void Ring::submit(unsigned waitFor) {
   int n;
   do
     n = io_uring_submit_and_wait(&ring, waitFor);
@@ -156,7 +159,7 @@ void UringEngine::submit(unsigned waitFor) {
     endJob(format("io_uring failed: %s", strerror(-n)));
 }
 
-void UringEngine::collect() {
+void Ring::collect() {
   unsigned head, n = 0;
   io_uring_cqe *cqe;
   io_uring_for_each_cqe(&ring, head, cqe) {
@@ -172,7 +175,7 @@ void UringEngine::collect() {
   io_uring_cq_advance(&ring, n);
 }
 
-void UringEngine::loop() {
+void Ring::loop() {
   listen();
   for (;;) {
     fill();
@@ -190,16 +193,37 @@ void UringEngine::loop() {
   }
 }
 
+class UringEngine : public BlockEngine {
+public:
+  /// Why the system refuses, or "".
+  std::string open(Transfers &t, const NvmeOptions &o) {
+    const unsigned depth = o.depth * static_cast<unsigned>(o.paths.size()), count = std::min(o.threads, depth);
+    for (unsigned i = 0; i < count; ++i) {
+      rings.push_back(std::make_unique<Ring>(t, depth / count + (i < depth % count)));
+      if (std::string why = rings.back()->open(); !why.empty())
+        return why;
+      rings.back()->registerMemory(o.memory);
+    }
+    for (auto &r : rings)
+      r->run();
+    return "";
+  }
+  void wake() override {
+    for (auto &r : rings)
+      r->wake();
+  }
+  bool isRegistered() const override { return rings.back()->isRegistered(); }
+
+private:
+  std::vector<std::unique_ptr<Ring>> rings;
+};
+
 } // namespace
 
 std::unique_ptr<BlockEngine> startUring(Transfers &t, const NvmeOptions &o, std::string &why) {
-  auto engine = std::make_unique<UringEngine>(t, o.depth * static_cast<unsigned>(o.paths.size()));
-  why = engine->open();
-  if (!why.empty())
-    return nullptr;
-  engine->registerMemory(o.memory);
-  engine->run();
-  return engine;
+  auto engine = std::make_unique<UringEngine>();
+  why = engine->open(t, o);
+  return why.empty() ? std::move(engine) : nullptr;
 }
 
 } // namespace zccrt
