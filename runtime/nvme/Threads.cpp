@@ -1,6 +1,8 @@
 // The engine where io_uring is refused: threads that each move one block at a time.
+#include "runtime/Fail.h"
 #include "runtime/nvme/Transfers.h"
 #include <cerrno>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
@@ -11,8 +13,13 @@ namespace {
 class ThreadEngine : public BlockEngine {
 public:
   ThreadEngine(Transfers &t, unsigned count) : transfers(t) {
-    for (unsigned i = 0; i < count; ++i)
-      threads.emplace_back([this] { run(); });
+    try {
+      for (unsigned i = 0; i < count; ++i)
+        threads.emplace_back([this] { run(); });
+    } catch (const std::system_error &e) { // some will do
+      if (threads.empty())
+        fail("cannot start a thread for the swap file: %s", e.code().message().c_str());
+    }
   }
   ~ThreadEngine() override {
     transfers.stop();

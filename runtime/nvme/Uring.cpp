@@ -7,6 +7,7 @@
 #include <cstring>
 #include <liburing.h>
 #include <sys/eventfd.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
@@ -29,7 +30,11 @@ public:
   std::string open();
   void registerMemory(const std::vector<std::span<char>> &memory);
   void run() {
-    thread = std::thread([this] { loop(); });
+    try {
+      thread = std::thread([this] { loop(); });
+    } catch (const std::system_error &e) {
+      fail("cannot start a thread for the swap file: %s", e.code().message().c_str());
+    }
   }
   void wake() { eventfd_write(bell, 1); }
   bool isRegistered() const { return !buffers.empty(); }

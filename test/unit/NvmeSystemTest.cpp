@@ -135,6 +135,15 @@ TEST(NvmeSystem, AFileSystemThatReservesNothing) {
   }).join();
 }
 
+TEST(NvmeSystem, NoThreadsToBeHad) {
+  Folder f;
+  std::thread([&] {
+    refuse(SYS_clone3, EAGAIN);
+    for (NvmeEngine engine : {NvmeEngine::Uring, NvmeEngine::Threads})
+      EXPECT_FAILURE(Nvme(options(f, 64, engine)), "cannot start a thread for the swap file: Resource temporarily unavailable");
+  }).join();
+}
+
 TEST(NvmeSystem, NoLockedMemoryMeansPlainDirectIo) {
   Folder f;
   rlimit before, none;
