@@ -328,8 +328,8 @@ static llvm::Error checkOverlaps(const Liveness &l, llvm::ArrayRef<Placed> value
     const Placed &p = isFirst ? x : y, &q = isFirst ? y : x;
     if (p.end <= q.begin || isHandedOver(l, p, q) || isHandedOver(l, q, p))
       return llvm::Error::success();
-    return errorAt(p.node   ? p.node->loc
-                   : q.node ? q.node->loc
+    return errorAt(y.node   ? y.node->loc // the later one
+                   : x.node ? x.node->loc
                             : Loc(),
                    "[V7] " + p.name() + " and " + q.name() + " are live at once at offset " + llvm::Twine(q.begin));
   };
@@ -379,7 +379,8 @@ static llvm::Error verifySpace(const Function &f, const Liveness &l, const Exten
   }
   for (const Placed &p : values) {
     if (p.begin < begin || p.end > end)
-      return error("[V7] " + p.name() + " lies outside the " + (f.isBody ? "workspace of its body" : "arena"));
+      return errorAt(p.node ? p.node->loc : Loc(),
+                     "[V7] " + p.name() + " lies outside the " + (f.isBody ? "workspace of its body" : "arena"));
     auto g = llvm::partition_point(globals, [&](const Placed &g) { return g.end <= p.begin; });
     for (; g != globals.end() && g->begin < p.end; ++g)
       if (auto e = checkInGlobal(l, p, *g))
