@@ -202,6 +202,7 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
   const OpDef *op = n.op;
   switch (op->structural) {
   case Structural::Release:
+  case Structural::After:
   case Structural::Addend:
     return "";
   case Structural::Fused:

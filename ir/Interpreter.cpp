@@ -345,6 +345,7 @@ llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
     return started(n, in);
   case Structural::Fused:
     return fused(n, in);
+  case Structural::After:
   case Structural::Wait:
     return Tensors{*in[0]};
   case Structural::Release:

@@ -49,7 +49,7 @@ struct Leaf {
 
 /// What neither a kernel nor a view does: the emitter, the interpreter and the passes that schedule know each of these.
 struct Structural {
-  enum Kind { None, Assign, Start, Wait, Release, Fused, Scan, Cond, Addend, Shard, SumRanks, Collective, Transfer };
+  enum Kind { None, Assign, After, Start, Wait, Release, Fused, Scan, Cond, Addend, Shard, SumRanks, Collective, Transfer };
 };
 
 /// Where the rows of a batch, an axis of an operand, are in the result (passes/train/BatchRows.h).

@@ -23,6 +23,10 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     pm.add("eliminate-dead");
     if (o.isLow())
       pm.add("save-narrow");
+    if (o.checkpointActivations) { // before gathers: one serves what is recomputed and what else the backward reads
+      pm.add("choose-checkpoints");
+      pm.add("recompute-activations");
+    }
     pm.add("append-optimizer");
     if (o.ranks > 1) {
       pm.add("partition-states");

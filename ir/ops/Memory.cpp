@@ -26,6 +26,21 @@ constexpr OpDef ops::assign = defineOp({
     .flops = noFlops,
 });
 
+static TypesOr inferAfter(Operands t, const Attrs &) { return Types{*t[0]}; }
+
+// What reads it is not equal to what reads `x`, so neither is computed in the other's place.
+constexpr OpDef ops::after = defineOp({
+    .name = "after",
+    .summary = "`x`, but not before `d` is there: nothing that reads it is computed earlier",
+    .operands = {{{"x", OperandDef::AnyElem}, {"d", OperandDef::AnyElem}}},
+    .infer = inferAfter,
+    .structural = Structural::After,
+    .noGrad = "it is inserted after differentiation",
+    .forwards = true,
+    .moves = true,
+    .flops = noFlops,
+});
+
 static TypesOr inferTransfer(Operands t, const Attrs &a) {
   auto to = spaceFromName(a.s("to"));
   if (!to)

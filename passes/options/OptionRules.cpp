@@ -46,6 +46,13 @@ std::string Number::print(double v) const {
   return v < 0 ? "" : std::string(s, std::to_chars(s, s + sizeof s, v).ptr);
 }
 
+llvm::Error Blocks::read(StringRef name, StringRef text, int64_t &to) const {
+  to = 0;
+  if (text == "none" || (!text.getAsInteger(10, to) && to >= 1 && to <= kMost))
+    return llvm::Error::success();
+  return mustBe(name, "none or a number of blocks from 1 on", text);
+}
+
 llvm::Error PerhapsOneOf::read(StringRef name, StringRef text, std::optional<std::string> &to) const {
   if (!text.empty() && !llvm::is_contained(words, text))
     return error("--" + name + " takes nothing, " + anyOf(words) + ", not '" + text + "'");

@@ -53,6 +53,13 @@ struct Integer {
 };
 inline constexpr int64_t kMost = 1 << 20, kMostElements = int64_t(1) << 60; ///< of counts, and of elements
 
+/// "none", which is 0, or a number of blocks.
+struct Blocks {
+  static constexpr Takes takes = Takes::Value;
+  llvm::Error read(llvm::StringRef name, llvm::StringRef text, int64_t &to) const;
+  std::string print(int64_t v) const { return v ? std::to_string(v) : "none"; }
+};
+
 /// 0 or more; in as few digits as read back the same.
 struct Number {
   static constexpr Takes takes = Takes::Value;

@@ -65,11 +65,11 @@ def values(n):
     return module([("w", "8")], body, x)
 
 
-def compiled(tool, text):
+def compiled(tool, text, *flags):
     with tempfile.NamedTemporaryFile("w", suffix=".zir") as f:
         f.write(text)
         f.flush()
-        out = subprocess.run([tool, "--pipeline", "--optimizer=sgd", "--time-passes", f.name], capture_output=True, text=True)
+        out = subprocess.run([tool, "--pipeline", "--optimizer=sgd", "--time-passes", *flags, f.name], capture_output=True, text=True)
     if out.returncode:
         sys.exit(out.stderr)
     return out
@@ -81,17 +81,18 @@ def longest(tool, text):
     return max(k.count("\n") for k in kernels)
 
 
-def steps(tool, text):
+def steps(tool, text, *flags):
     """By pass; the same name in several places of the pipeline is told apart by its number."""
-    out = compiled(tool, text)
+    out = compiled(tool, text, *flags)
     rows = re.findall(r"^ +[0-9.]+ +([0-9]+)  ([a-z-]+)$", out.stderr, re.M)
     return {f"{i} {name}": int(count) for i, (count, name) in enumerate(rows)}
 
 
 def main():
     tool, wrong = sys.argv[1], 0
-    for graph, n in (blocks, 400), (chain, 1200), (wide, 400), (total, 800), (values, 1600):
-        few, many = steps(tool, graph(n)), steps(tool, graph(4 * n))
+    again = "--checkpoint-activations=2"
+    for graph, n, *flags in (blocks, 400), (blocks, 200, again), (chain, 1200), (wide, 400), (wide, 200, again), (total, 800), (values, 1600):
+        few, many = steps(tool, graph(n), *flags), steps(tool, graph(4 * n), *flags)
         for name, count in many.items():
             if count > 6.5 * few[name] + 10 * n:
                 print(f"{graph.__name__}: {name}: {few[name]} steps for {n}, {count} for {4 * n}")

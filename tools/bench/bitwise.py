@@ -4,7 +4,7 @@
     bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--seed 0] [--flags "..."]
 
 For each number of ranks: stages 0-3 as they are, then SAMPLES random settings of stage, bucket sizes, thresholds, budgets,
-prefetch and overlap. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
+prefetch, overlap and recomputation. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
 one group of equals, 2 and 3 the other). Prints a line a group; exits with 1 when a group has more than one result.
 """
 import argparse, hashlib, json, os, random, shlex, subprocess, sys, tempfile
@@ -18,7 +18,8 @@ def settings(rng, samples, stages):
         yield [f"--zero={rng.choice(stages)}", f"--reduce-bucket-size={size(0, 500000000)}",
                f"--allgather-bucket-size={size(0, 500000000)}", f"--param-persistence-threshold={size(0, 1000000000)}",
                f"--max-reuse-distance={size(0, 1000000000)}", f"--max-live-parameters={size(1000000000)}",
-               f"--prefetch={rng.choice(['on', 'off'])}", f"--overlap={rng.choice(['on', 'off'])}"]
+               f"--prefetch={rng.choice(['on', 'off'])}", f"--overlap={rng.choice(['on', 'off'])}",
+               f"--checkpoint-activations={rng.choice(['none', 1, 2, 3])}"]
 
 
 def train(a, ranks, flags, tmp):

@@ -1,0 +1,50 @@
+// What recomputation asks of nodes.
+#include "passes/memory/Activations.h"
+#include "ir/Op.h"
+
+using namespace zcc;
+
+Value *zcc::behindViews(Value *v) {
+  while (v && v->def && v->def->op->view)
+    v = v->def->operand(0);
+  return v;
+}
+
+bool zcc::holdsActivation(const Node &n) {
+  return !n.op->view && !n.op->forwards && n.op->leaf == Leaf::None && !n.results.empty();
+}
+
+bool zcc::widens(const Node &n) {
+  return n.op->converts() && elemBytes(n.result()->type.elem) == 4 && elemBytes(n.operand(0)->type.elem) == 2;
+}
+
+llvm::DenseSet<const Node *> zcc::fixedNodes(const Function &f) {
+  llvm::DenseSet<const Node *> fixed;
+  for (auto &n : f.nodes)
+    if (!n->op->random && n->op->isPure() &&
+        llvm::all_of(n->operands(), [&](Value *v) { return !v || v->isGlobal() || (v->def && fixed.contains(v->def)); }))
+      fixed.insert(n.get());
+  return fixed;
+}
+
+llvm::DenseSet<const Value *> zcc::writtenGlobals(const Function &f) {
+  llvm::DenseSet<const Value *> written;
+  for (auto &n : f.nodes)
+    for (unsigned i = 0; i < n->numOperands(); ++i)
+      if (n->op->writes >> i & 1)
+        written.insert(n->operand(i));
+  return written;
+}
+
+const char *zcc::whyKept(const Node &n, const llvm::DenseSet<const Node *> &fixed, const llvm::DenseSet<const Value *> &written) {
+  if (n.phase != Phase::Forward)
+    return "it is not of the forward";
+  if (!n.op->isPure() || !holdsActivation(n))
+    return "it makes no value of its own";
+  if (fixed.contains(&n))
+    return "it depends on parameters and constants only";
+  for (Value *v : n.operands())
+    if (written.contains(behindViews(v)))
+      return "it reads what a step writes";
+  return nullptr;
+}

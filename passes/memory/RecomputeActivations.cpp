@@ -1,0 +1,228 @@
+// What is noted on nodes of the forward (`recompute`, by choose-checkpoints or by hand) becomes nodes of the backward: where it
+// is first read there, the nodes of one number are computed again, from what is kept (Chen and others, arXiv 1604.06174).
+//
+//   %a = matmul %x, %w                               %a = matmul %x, %w
+//   %h = gelu %a {!recompute = 3}                    %h = gelu %a
+//   %y = matmul %h, %v                        ->     %y = matmul %h, %v
+//   ...                                              ...
+//   %d.h = matmul %d.y, %vt                          %d.h = matmul %d.y, %vt
+//   %ht = transpose %h                               %a.1 = after %a, %d.y
+//   %d.v = matmul %ht, %d.y                          %h.1 = gelu %a.1
+//                                                    %ht = transpose %h.1
+//                                                    %d.v = matmul %ht, %d.y
+//
+// `after` says that the backward has come so far: without it the two gelus were equal and would stand in one kernel of the
+// forward. Parameters, what follows from them alone, and views are read as they are, so that a gather of the backward serves
+// both. A draw gets its numbers from its id, the step and the micro-batch: the same again.
+#include "ir/Builder.h"
+#include "ir/Control.h"
+#include "passes/Pass.h"
+#include "passes/Refusal.h"
+#include "passes/memory/Activations.h"
+
+using namespace zcc;
+
+namespace {
+class Recomputation {
+public:
+  explicit Recomputation(Function &f) : fn(f), fixed(fixedNodes(f)) {}
+  llvm::Expected<bool> run();
+
+private:
+  /// The nodes of one number, and where they have been computed again.
+  struct Segment {
+    std::vector<Node *> nodes;
+    Node *before = nullptr;
+  };
+
+  llvm::Error collect();
+  void measureLateness();
+  Value *latest(Node &reader) const;
+  void compute(int64_t number, Node &before);
+  void clone(Node &n, Node &before);
+  Value *operandFor(Value *v, int64_t number, Node &before);
+  Value *kept(Value *v, Node &before);
+  Value *viewFor(Value *v, Value *base, Node &before);
+  Builder builder(const Value &v, Node &before);
+  bool replace(Node &reader, unsigned operand);
+
+  Function &fn;
+  llvm::DenseSet<const Node *> fixed;
+  std::map<int64_t, Segment> segments;
+  llvm::DenseMap<const Node *, int64_t> numberOf;
+  llvm::DenseMap<const Node *, int> lateness;   ///< the last node of the forward that a node needs
+  llvm::DenseMap<const Node *, int> most;       ///< of a node of the backward: the greatest lateness in front of it
+  llvm::DenseMap<const Value *, Value *> again; ///< what has been computed again
+  llvm::DenseMap<std::pair<const Value *, const Node *>, Value *> awaited;  ///< `after` of a kept value, in front of a node
+  llvm::DenseMap<std::pair<const Value *, const Value *>, Value *> viewsOf; ///< a view or a widening cast of another value
+  Value *until = nullptr;                                                   ///< what the segment that is computed waits for
+};
+} // namespace
+
+/// Finds and erases the notes.
+llvm::Error Recomputation::collect() {
+  llvm::DenseSet<const Value *> written = writtenGlobals(fn);
+  for (auto &n : fn.nodes) {
+    if (!n->attrs.has("recompute"))
+      continue;
+    if (const char *why = whyKept(*n, fixed, written))
+      return refuseAt(n->loc, "'" + llvm::Twine(n->op->name) + "' cannot be computed again in the backward: " + why);
+    int64_t number = n->attrs.i("recompute");
+    segments[number].nodes.push_back(n.get());
+    numberOf[n.get()] = number;
+    n->attrs.erase("recompute");
+  }
+  return llvm::Error::success();
+}
+
+void Recomputation::measureLateness() {
+  int at = 0, greatest = 0;
+  for (auto &n : fn.nodes) {
+    int &late = lateness[n.get()] = n->phase == Phase::Forward ? at++ : 0;
+    if (n->phase == Phase::Forward)
+      continue;
+    most[n.get()] = greatest;
+    for (Value *v : n->operands())
+      if (v && v->def)
+        late = std::max(late, lateness.lookup(v->def));
+    greatest = std::max(greatest, late);
+  }
+}
+
+/// A value of the backward in front of `reader` that needs as much of the forward as any: when it is there, the backward has come
+/// to the reader. One that the reader itself reads has to be stored anyway.
+Value *Recomputation::latest(Node &reader) const {
+  int late = most.lookup(&reader);
+  auto isLate = [&](Value *v) {
+    return v && v->def && v->def->phase != Phase::Forward && holdsActivation(*v->def) && lateness.lookup(v->def) == late;
+  };
+  for (Value *v : reader.operands())
+    if (Value *base = behindViews(v); isLate(base))
+      return base;
+  for (Node *n = reader.prev(); n && n->phase != Phase::Forward; n = n->prev())
+    if (!n->results.empty() && isLate(n->result()))
+      return n->result();
+  return fn.results[0];
+}
+
+/// For what stands for `v` in front of `before`.
+Builder Recomputation::builder(const Value &v, Node &before) {
+  Builder b(fn, &before, v.def ? v.def->loc : before.loc);
+  b.phase = Phase::Backward;
+  return b;
+}
+
+/// `v`, which the forward keeps, in front of `before`.
+Value *Recomputation::kept(Value *v, Node &before) {
+  Value *&to = awaited[{v, &before}];
+  if (!to)
+    to = builder(*v, before).make(ops::after, {v, until}, {}, v->name);
+  return to;
+}
+
+/// The views that lead from the base of `v` to it, made of `base`.
+Value *Recomputation::viewFor(Value *v, Value *base, Node &before) {
+  if (!v->def || !v->def->op->view)
+    return base;
+  if (Value *known = viewsOf.lookup({v, base}))
+    return known;
+  llvm::SmallVector<Value *, 2> operands(v->def->operands().begin(), v->def->operands().end());
+  operands[0] = viewFor(operands[0], base, before);
+  return viewsOf[{v, base}] = builder(*v, before).make(*v->def->op, operands, v->def->attrs, v->name);
+}
+
+/// What a node of segment `number`, computed again in front of `before`, reads instead of `v`.
+Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
+  Value *base = behindViews(v);
+  Node *def = base ? base->def : nullptr;
+  if (!base || base->isGlobal() || (def && (fixed.contains(def) || def->op->leaf == Leaf::Constant)))
+    return v;
+  if (def && numberOf.count(def)) {
+    int64_t of = numberOf.lookup(def);
+    if (of != number)
+      compute(of, before);
+    if (!again.count(base)) // segments that read one another
+      clone(*def, before);
+    Value *made = again.lookup(base);
+    return viewFor(v, segments[of].before == &before ? made : kept(made, before), before);
+  }
+  if (!def || !widens(*def))
+    return viewFor(v, kept(base, before), before);
+  // Free where it is read, dear where it is stored.
+  Value *narrow = operandFor(def->operand(0), number, before);
+  Value *&wide = viewsOf[{base, narrow}];
+  if (!wide)
+    wide = builder(*base, before).make(ops::cast, {narrow}, def->attrs, base->name);
+  return viewFor(v, wide, before);
+}
+
+void Recomputation::clone(Node &n, Node &before) {
+  auto made = std::make_unique<Node>(n.op, n.loc);
+  made->attrs = n.attrs;
+  made->phase = Phase::Backward;
+  for (Value *v : n.operands())
+    made->addOperand(v ? operandFor(v, numberOf.lookup(&n), before) : nullptr);
+  if (n.op->random)
+    made->setOperand(0, kept(n.operand(0), before));
+  if (again.count(n.result()))
+    return; // on behalf of an operand
+  Node *c = fn.insert(std::move(made), &before);
+  for (auto &r : n.results) {
+    c->results.push_back(std::make_unique<Value>(Value::Result, fn.unique(r->name), r->type));
+    c->results.back()->def = c;
+    c->results.back()->index = r->index;
+    again[r.get()] = c->results.back().get();
+  }
+}
+
+/// Computes a segment again in front of `before`, unless it has been.
+void Recomputation::compute(int64_t number, Node &before) {
+  Segment &s = segments[number];
+  if (s.before)
+    return;
+  s.before = &before;
+  for (Node *n : s.nodes)
+    if (!again.count(n->result()))
+      clone(*n, before);
+}
+
+/// A node of the backward reads what is computed again.
+bool Recomputation::replace(Node &reader, unsigned operand) {
+  Value *v = reader.operand(operand), *base = behindViews(v);
+  if (!base || !base->def || !numberOf.count(base->def))
+    return false;
+  if (int64_t number = numberOf.lookup(base->def); !segments[number].before) {
+    until = latest(reader);
+    compute(number, reader);
+  }
+  reader.setOperand(operand, viewFor(v, again.lookup(base), reader));
+  return true;
+}
+
+llvm::Expected<bool> Recomputation::run() {
+  if (auto e = collect())
+    return e;
+  if (segments.empty())
+    return false;
+  measureLateness();
+  std::vector<Node *> readers;
+  for (auto &n : fn.nodes)
+    if (n->phase != Phase::Forward && !n->op->view)
+      readers.push_back(n.get());
+  bool callsAgain = false;
+  for (Node *n : readers)
+    for (unsigned i = 0; i < n->numOperands(); ++i)
+      if (replace(*n, i))
+        callsAgain = true;
+  eraseDeadNodes(fn); // of a segment, what the backward does not need
+  if (callsAgain)
+    unshareBodies(*fn.module); // the forward need not make what only the backward reads
+  return true;
+}
+
+llvm::Expected<bool> zcc::recomputeActivations(Module &m, PassContext &) {
+  Function *f = m.function("micro");
+  if (!f || f->results.empty())
+    return false;
+  return Recomputation(*f).run();
+}
