@@ -212,22 +212,23 @@ TEST(NvmeSystem, SignalsInterruptNothing) {
 
 TEST(NvmeSystem, TransfersAllocateNothing) {
   Folder f;
+  constexpr unsigned kAtOnce = 512;
   for (NvmeEngine engine : {NvmeEngine::Uring, NvmeEngine::Threads}) {
-    NvmeOptions o = options(f, 256, engine);
+    NvmeOptions o = options(f, 2 * kAtOnce, engine);
     Pages p(o.bytes, 'z');
     o.memory = {{p.data, p.size}};
     Nvme n(o);
     auto round = [&] {
-      NvmeTicket t[64];
-      for (unsigned i = 0; i < 64; ++i)
-        t[i] =
-            i % 2 ? n.read((i + 128) * kPage, p.data + (i + 128) * kPage, kPage) : n.write(i * kPage, p.data + i * kPage, kPage);
+      NvmeTicket t[kAtOnce];
+      for (unsigned i = 0; i < kAtOnce; ++i)
+        t[i] = i % 2 ? n.read((i + kAtOnce) * kPage, p.data + (i + kAtOnce) * kPage, kPage)
+                     : n.write(i * kPage, p.data + i * kPage, kPage);
       for (NvmeTicket ticket : t)
         n.wait(ticket);
     };
     round();
     const long opened = openDescriptors(), made = allocations;
-    for (int i = 0; i < 100000 / 64 / 2; ++i)
+    for (int i = 0; i < 50000 / kAtOnce + 1; ++i)
       round();
     EXPECT_EQ(allocations, made);
     EXPECT_EQ(openDescriptors(), opened);
