@@ -228,7 +228,7 @@ TEST(NvmeSystem, TransfersAllocateNothing) {
     };
     round();
     const long opened = openDescriptors(), made = allocations;
-    for (int i = 0; i < 50000 / kAtOnce + 1; ++i)
+    for (unsigned i = 0; i < 50000 / kAtOnce + 1; ++i)
       round();
     EXPECT_EQ(allocations, made);
     EXPECT_EQ(openDescriptors(), opened);
