@@ -159,6 +159,38 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   return p;
 }
 
+// ---- --memory
+
+/// "1.25 GiB", with three digits at least.
+static std::string size(int64_t bytes) {
+  const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double v = double(bytes);
+  int u = 0;
+  for (; v >= 1024 && u < 4; ++u)
+    v /= 1024;
+  return u ? formatv("{0:f2} {1}", v, units[u]).str() : formatv("{0} bytes", bytes).str();
+}
+
+llvm::Error zcc::checkBudget(const Plan &p, const Options &o) {
+  auto host = p.elsewhere.find(Space::Host);
+  int64_t arenas = p.arenaBytes + (host == p.elsewhere.end() ? 0 : host->second.arenaBytes), need = arenas + p.libraryBytes;
+  if (!o.memoryBudget || need <= o.memoryBudget)
+    return llvm::Error::success();
+  std::string s = formatv("a rank needs {0}, --memory is {1}: {2} too little ({3} model state, {4} values most at {5}, {6} "
+                          "libraries)",
+                          size(need), size(o.memoryBudget), size(need - o.memoryBudget), size(p.modelStateBytes),
+                          size(p.peakBytes), p.peakAt, size(p.libraryBytes));
+  constexpr size_t kMost = 10;
+  for (size_t i = 0; i < std::min(p.live.size(), kMost); ++i)
+    s += formatv("\nnote: {0} of it: {1}{2}{3}", size(p.live[i].bytes), p.live[i].name, p.live[i].node.empty() ? "" : ", node ",
+                 p.live[i].node);
+  if (o.checkpointActivations >= 0)
+    s += "\nnote: --checkpoint-activations=auto looks for what fits";
+  else
+    s += "\nnote: this is the least of what recomputing was tried; a smaller batch needs less";
+  return error(s);
+}
+
 // ---- JSON
 
 std::string zcc::toJson(const Plan &p) {
@@ -193,16 +225,6 @@ std::string zcc::toJson(const Plan &p) {
 }
 
 // ---- text
-
-/// "1.25 GiB", with three digits at least.
-static std::string size(int64_t bytes) {
-  const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double v = double(bytes);
-  int u = 0;
-  for (; v >= 1024 && u < 4; ++u)
-    v /= 1024;
-  return u ? formatv("{0:f2} {1}", v, units[u]).str() : formatv("{0} bytes", bytes).str();
-}
 
 static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names) {
   constexpr size_t kMost = 8;

@@ -45,6 +45,9 @@ struct Plan {
 /// The plan of a module after plan-memory.
 llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &target);
 
+/// An error if it does not fit --memory: by how much, and what is largest at the peak.
+llvm::Error checkBudget(const Plan &p, const Options &o);
+
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
 /// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, bound_by, settings [{key,
 /// value, reason}].

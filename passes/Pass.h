@@ -20,10 +20,13 @@ struct Options {
   };
   static constexpr double kUnset = -1;    ///< the optimizer's default
   static constexpr int64_t kDerived = -1; ///< by passes/zero/Zero.h
+  /// --checkpoint-activations: 0 is none, above 0 a number of blocks.
+  static constexpr int64_t kAuto = -1, kWithBudget = -2; ///< what fits --memory; that, if there is a budget
 #define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
 #include "passes/options/Options.def"
 
   bool inference = false; ///< --loss=none
+  bool fitsCheckpoints() const { return memoryBudget && checkpointActivations < 0; }
   bool isLow() const { return dtype != Elem::F32; }
   /// Whether anything lives elsewhere than on the device. Host memory is the CPU's own, unless it is told to keep them apart.
   bool offloads() const { return offloadOptimizer == Space::Nvme || (offloadOptimizer == Space::Host && separateHost); }

@@ -23,10 +23,16 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     pm.add("eliminate-dead");
     if (o.isLow())
       pm.add("save-narrow");
-    if (o.checkpointActivations) { // before gathers: one serves what is recomputed and what else the backward reads
+    if (o.checkpointActivations > 0 || o.fitsCheckpoints())
       pm.add("choose-checkpoints");
-      pm.add("recompute-activations");
-    }
+  }
+  buildBehindCheckpoints(pm, o);
+}
+
+void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
+  if (!o.inference) {
+    if (o.checkpointActivations > 0 || o.fitsCheckpoints())
+      pm.add("recompute-activations"); // before gathers: one serves what is recomputed and what else the backward reads
     pm.add("append-optimizer");
     if (o.ranks > 1) {
       pm.add("partition-states");

@@ -238,7 +238,7 @@ llvm::Error Compilation::makePlan() {
   if (config)
     plan.settings.insert(plan.settings.begin(), config->settings.begin(), config->settings.end());
   addFlags(plan.settings, r.given);
-  return llvm::Error::success();
+  return checkBudget(plan, options);
 }
 
 llvm::Error Compilation::showPlan() {

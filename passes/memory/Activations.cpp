@@ -27,24 +27,22 @@ llvm::DenseSet<const Node *> zcc::fixedNodes(const Function &f) {
   return fixed;
 }
 
-llvm::DenseSet<const Value *> zcc::writtenGlobals(const Function &f) {
-  llvm::DenseSet<const Value *> written;
+Recomputable::Recomputable(const Function &f) : fixed_(fixedNodes(f)) {
   for (auto &n : f.nodes)
     for (unsigned i = 0; i < n->numOperands(); ++i)
       if (n->op->writes >> i & 1)
-        written.insert(n->operand(i));
-  return written;
+        written_.insert(n->operand(i));
 }
 
-const char *zcc::whyKept(const Node &n, const llvm::DenseSet<const Node *> &fixed, const llvm::DenseSet<const Value *> &written) {
+const char *Recomputable::whyNot(const Node &n) const {
   if (n.phase != Phase::Forward)
     return "it is not of the forward";
   if (!n.op->isPure() || !holdsActivation(n))
     return "it makes no value of its own";
-  if (fixed.contains(&n))
+  if (isFixed(&n))
     return "it depends on parameters and constants only";
   for (Value *v : n.operands())
-    if (written.contains(behindViews(v)))
+    if (written_.contains(behindViews(v)))
       return "it reads what a step writes";
   return nullptr;
 }

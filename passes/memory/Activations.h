@@ -15,9 +15,19 @@ bool widens(const Node &n);
 
 /// Nodes of the function that depend on globals and constants only, but for random draws.
 llvm::DenseSet<const Node *> fixedNodes(const Function &f);
-/// Globals that the function writes: running statistics, gradients.
-llvm::DenseSet<const Value *> writtenGlobals(const Function &f);
-/// Why a node cannot be computed again in the backward, or nullptr.
-const char *whyKept(const Node &n, const llvm::DenseSet<const Node *> &fixed, const llvm::DenseSet<const Value *> &written);
+
+/// Which nodes of a function can be computed again in the backward.
+class Recomputable {
+public:
+  explicit Recomputable(const Function &f);
+  /// Why a node cannot, or nullptr.
+  const char *whyNot(const Node &n) const;
+  /// Of fixedNodes(): read as they are.
+  bool isFixed(const Node *n) const { return fixed_.contains(n); }
+
+private:
+  llvm::DenseSet<const Node *> fixed_;
+  llvm::DenseSet<const Value *> written_; ///< globals: running statistics, gradients
+};
 
 } // namespace zcc

@@ -6,49 +6,17 @@
 //   %y = matmul %h, %v                        %y = matmul %h, %v
 //   %b = matmul %y, %u                        %b = matmul %y, %u {!recompute = 1}
 //
-// A block is an element of the longest repeated stretch of the forward; without one, what lies between single values.
+// A block is an element of the longest repeated stretch of the forward; without one, what lies between single values. With `auto`
+// a search notes what suits --memory. Notes that are there already hold.
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/ForwardBlocks.h"
+#include "passes/memory/RecomputationSearch.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
-
-namespace {
-class Marker {
-public:
-  Marker(const Function &f, const ForwardBlocks &b) : blocks(b), fixed(fixedNodes(f)), written(writtenGlobals(f)) {}
-  unsigned mark(unsigned begin, unsigned end, int64_t number) const;
-
-private:
-  const ForwardBlocks &blocks;
-  llvm::DenseSet<const Node *> fixed;
-  llvm::DenseSet<const Value *> written;
-};
-} // namespace
-
-/// Whether the backward, or a node of `again`, reads a value, or a view of it.
-static bool isReadAgain(const Value &v, const llvm::DenseSet<const Node *> &again) {
-  return llvm::any_of(v.uses, [&](const Value::Use &u) {
-    return u.node->op->view ? isReadAgain(*u.node->result(), again) : u.node->phase != Phase::Forward || again.contains(u.node);
-  });
-}
-
-/// Notes what the backward needs of the nodes from `begin` to `end` and nothing behind them reads in the forward; returns how
-/// many there are.
-unsigned Marker::mark(unsigned begin, unsigned end, int64_t number) const {
-  llvm::DenseSet<const Node *> again;
-  for (unsigned i = end; i-- > begin;) {
-    Node &n = *blocks.nodes[i];
-    if (blocks.last[i] >= int(end) || whyKept(n, fixed, written) ||
-        llvm::none_of(n.results, [&](auto &r) { return isReadAgain(*r, again); }))
-      continue;
-    n.attrs.set("recompute", number);
-    again.insert(&n);
-  }
-  return again.size();
-}
 
 static std::string blockName(const Node &n) {
   if (n.loc && !n.loc->scope.empty())
@@ -56,21 +24,58 @@ static std::string blockName(const Node &n) {
   return n.loc && !n.loc->nodes.empty() ? "'" + n.loc->nodes[0] + "'" : "'%" + n.result()->name + "'";
 }
 
-llvm::Expected<bool> zcc::chooseCheckpoints(Module &m, PassContext &ctx) {
-  Function *f = m.function("micro");
-  int64_t every = ctx.options.checkpointActivations;
-  if (!f || every == 0)
-    return false;
-  ForwardBlocks blocks = findBlocks(*f);
-  Marker marker(*f, blocks);
+static bool markEvery(Function &f, int64_t every, PassContext &ctx) {
+  ForwardBlocks blocks = findBlocks(f);
+  Recomputable allowed(f);
   int64_t number = 0;
   for (const ForwardBlocks::Chain &chain : blocks.chains)
     for (size_t i = 0; i + 1 < chain.cuts.size(); i += every) {
       size_t last = std::min(i + every, chain.cuts.size() - 1);
-      if (unsigned count = marker.mark(chain.cuts[i], chain.cuts[last], number))
+      std::vector<unsigned> inside = neededInside(blocks, chain.cuts[i], chain.cuts[last], allowed);
+      for (unsigned k : inside)
+        blocks.nodes[k]->attrs.set("recompute", number);
+      if (!inside.empty())
         ctx.remarks.push_back(llvm::formatv("computed again in the backward, {0}: {1} nodes, from {2} to {3}, in {4} block{5}",
-                                            number++, count, blockName(*blocks.nodes[chain.cuts[i]]),
+                                            number++, inside.size(), blockName(*blocks.nodes[chain.cuts[i]]),
                                             blockName(*blocks.nodes[chain.cuts[last] - 1]), last - i, last - i > 1 ? "s" : ""));
     }
   return number > 0;
+}
+
+/// "24 layer_norm, 12 gelu"
+static std::string countOfNoted(const Function &f) {
+  llvm::MapVector<llvm::StringRef, unsigned> count;
+  for (auto &n : f.nodes)
+    if (n->attrs.has("recompute"))
+      ++count[n->op->name];
+  std::string s;
+  for (auto &[name, n] : count)
+    s += (s.empty() ? "" : ", ") + std::to_string(n) + " " + name.str();
+  return s.empty() ? "nothing" : s;
+}
+
+static llvm::Expected<bool> markToFit(Module &m, PassContext &ctx) {
+  auto choice = searchRecomputation(m, ctx);
+  if (!choice)
+    return choice.takeError();
+  Function &f = *m.function("micro");
+  note(f, choice->taken.notes);
+  auto mib = [](int64_t bytes) { return double(bytes) / (1 << 20); };
+  std::string what =
+      llvm::formatv("computed again in the backward: {0}. {1:f2} MiB and predicted {2:f2} ms instead of {3:f2} MiB "
+                    "and {4:f2} ms",
+                    countOfNoted(f), mib(choice->taken.bytes), choice->taken.seconds * 1e3, mib(choice->plain.bytes),
+                    choice->plain.seconds * 1e3);
+  ctx.remarks.push_back(std::move(what));
+  return !choice->taken.notes.empty();
+}
+
+llvm::Expected<bool> zcc::chooseCheckpoints(Module &m, PassContext &ctx) {
+  Function *f = m.function("micro");
+  // What is noted already, by hand or by a search, holds.
+  if (!f || llvm::any_of(f->nodes, [](auto &n) { return n->attrs.has("recompute"); }))
+    return false;
+  if (ctx.options.checkpointActivations > 0)
+    return markEvery(*f, ctx.options.checkpointActivations, ctx);
+  return ctx.options.fitsCheckpoints() ? markToFit(m, ctx) : llvm::Expected<bool>(false);
 }

@@ -3,7 +3,6 @@
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "ir/Steps.h"
-#include "passes/memory/Activations.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/Hashing.h"
 #include <algorithm>
@@ -283,3 +282,24 @@ ForwardBlocks BlockFinder::run() {
 }
 
 ForwardBlocks zcc::findBlocks(const Function &f) { return BlockFinder(f).run(); }
+
+/// Whether the backward, or a node of `again`, reads a value, or a view of it.
+static bool isReadAgain(const Value &v, const llvm::DenseSet<const Node *> &again) {
+  return llvm::any_of(v.uses, [&](const Value::Use &u) {
+    return u.node->op->view ? isReadAgain(*u.node->result(), again) : u.node->phase != Phase::Forward || again.contains(u.node);
+  });
+}
+
+std::vector<unsigned> zcc::neededInside(const ForwardBlocks &b, unsigned begin, unsigned end, const Recomputable &allowed) {
+  llvm::DenseSet<const Node *> again;
+  std::vector<unsigned> inside;
+  for (unsigned i = end; i-- > begin;) {
+    const Node &n = *b.nodes[i];
+    if (b.last[i] >= int(end) || allowed.whyNot(n) || llvm::none_of(n.results, [&](auto &r) { return isReadAgain(*r, again); }))
+      continue;
+    again.insert(&n);
+    inside.push_back(i);
+  }
+  std::reverse(inside.begin(), inside.end());
+  return inside;
+}

@@ -1,7 +1,7 @@
 // The forward as chains of blocks, between which little is kept.
 #pragma once
 
-#include "ir/Graph.h"
+#include "passes/memory/Activations.h"
 
 namespace zcc {
 
@@ -22,5 +22,8 @@ struct ForwardBlocks {
 /// Repeated isomorphic stretches of nodes, the longest first; between them, the stretches between single values. What is behind
 /// the last such value, the loss, is in no block.
 ForwardBlocks findBlocks(const Function &f);
+
+/// What the backward needs again of the nodes from `begin` to `end`, in order, if of them only what nodes behind read is kept.
+std::vector<unsigned> neededInside(const ForwardBlocks &b, unsigned begin, unsigned end, const Recomputable &allowed);
 
 } // namespace zcc

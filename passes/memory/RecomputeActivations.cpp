@@ -25,7 +25,7 @@ using namespace zcc;
 namespace {
 class Recomputation {
 public:
-  explicit Recomputation(Function &f) : fn(f), fixed(fixedNodes(f)) {}
+  explicit Recomputation(Function &f) : fn(f), allowed(f) {}
   llvm::Expected<bool> run();
 
 private:
@@ -47,7 +47,7 @@ private:
   bool replace(Node &reader, unsigned operand);
 
   Function &fn;
-  llvm::DenseSet<const Node *> fixed;
+  Recomputable allowed;
   std::map<int64_t, Segment> segments;
   llvm::DenseMap<const Node *, int64_t> numberOf;
   llvm::DenseMap<const Node *, int> lateness;   ///< the last node of the forward that a node needs
@@ -55,17 +55,17 @@ private:
   llvm::DenseMap<const Value *, Value *> again; ///< what has been computed again
   llvm::DenseMap<std::pair<const Value *, const Node *>, Value *> awaited;  ///< `after` of a kept value, in front of a node
   llvm::DenseMap<std::pair<const Value *, const Value *>, Value *> viewsOf; ///< a view or a widening cast of another value
+  llvm::DenseMap<const Value *, Value *> newest;                            ///< of a kept value, the last `after`
   Value *until = nullptr;                                                   ///< what the segment that is computed waits for
 };
 } // namespace
 
 /// Finds and erases the notes.
 llvm::Error Recomputation::collect() {
-  llvm::DenseSet<const Value *> written = writtenGlobals(fn);
   for (auto &n : fn.nodes) {
     if (!n->attrs.has("recompute"))
       continue;
-    if (const char *why = whyKept(*n, fixed, written))
+    if (const char *why = allowed.whyNot(*n))
       return refuseAt(n->loc, "'" + llvm::Twine(n->op->name) + "' cannot be computed again in the backward: " + why);
     int64_t number = n->attrs.i("recompute");
     segments[number].nodes.push_back(n.get());
@@ -117,6 +117,7 @@ Value *Recomputation::kept(Value *v, Node &before) {
   Value *&to = awaited[{v, &before}];
   if (!to)
     to = builder(*v, before).make(ops::after, {v, until}, {}, v->name);
+  newest[v] = to;
   return to;
 }
 
@@ -135,7 +136,7 @@ Value *Recomputation::viewFor(Value *v, Value *base, Node &before) {
 Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   Value *base = behindViews(v);
   Node *def = base ? base->def : nullptr;
-  if (!base || base->isGlobal() || (def && (fixed.contains(def) || def->op->leaf == Leaf::Constant)))
+  if (!base || base->isGlobal() || (def && (allowed.isFixed(def) || def->op->leaf == Leaf::Constant)))
     return v;
   if (def && numberOf.count(def)) {
     int64_t of = numberOf.lookup(def);
@@ -186,14 +187,19 @@ void Recomputation::compute(int64_t number, Node &before) {
       clone(*n, before);
 }
 
-/// A node of the backward reads what is computed again.
+/// A node of the backward reads what is computed again; and of what is kept for that what segments wait for: a derivative that
+/// follows from it alone would otherwise be computed in the forward, and kept as well.
 bool Recomputation::replace(Node &reader, unsigned operand) {
   Value *v = reader.operand(operand), *base = behindViews(v);
-  if (!base || !base->def || !numberOf.count(base->def))
+  auto number = base && base->def ? numberOf.find(base->def) : numberOf.end();
+  if (number == numberOf.end()) {
+    if (Value *awaited = newest.lookup(base))
+      reader.setOperand(operand, viewFor(v, awaited, reader));
     return false;
-  if (int64_t number = numberOf.lookup(base->def); !segments[number].before) {
+  }
+  if (!segments[number->second].before) {
     until = latest(reader);
-    compute(number, reader);
+    compute(number->second, reader);
   }
   reader.setOperand(operand, viewFor(v, again.lookup(base), reader));
   return true;

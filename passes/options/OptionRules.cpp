@@ -46,11 +46,27 @@ std::string Number::print(double v) const {
   return v < 0 ? "" : std::string(s, std::to_chars(s, s + sizeof s, v).ptr);
 }
 
+llvm::Error Size::read(StringRef name, StringRef text, int64_t &to) const {
+  constexpr std::pair<StringRef, int> kUnits[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"B", 0}};
+  StringRef number = text;
+  int shift = 0;
+  for (auto [unit, bits] : kUnits)
+    if (number.consume_back(unit)) {
+      shift = bits;
+      break;
+    }
+  double v;
+  if (!parseNumber(number, v) || v * double(int64_t(1) << shift) < 1 || v * double(int64_t(1) << shift) > double(kMostElements))
+    return mustBe(name, "a size such as 12GiB, 512MiB or a number of bytes", text);
+  to = int64_t(v * double(int64_t(1) << shift));
+  return llvm::Error::success();
+}
+
 llvm::Error Blocks::read(StringRef name, StringRef text, int64_t &to) const {
-  to = 0;
-  if (text == "none" || (!text.getAsInteger(10, to) && to >= 1 && to <= kMost))
+  to = text == "auto" ? Options::kAuto : 0;
+  if (text == "none" || text == "auto" || (!text.getAsInteger(10, to) && to >= 1 && to <= kMost))
     return llvm::Error::success();
-  return mustBe(name, "none or a number of blocks from 1 on", text);
+  return mustBe(name, "none, auto or a number of blocks from 1 on", text);
 }
 
 llvm::Error PerhapsOneOf::read(StringRef name, StringRef text, std::optional<std::string> &to) const {

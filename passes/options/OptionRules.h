@@ -53,11 +53,18 @@ struct Integer {
 };
 inline constexpr int64_t kMost = 1 << 20, kMostElements = int64_t(1) << 60; ///< of counts, and of elements
 
-/// "none", which is 0, or a number of blocks.
+/// Bytes: a number with B, KiB, MiB, GiB, TiB or nothing behind it.
+struct Size {
+  static constexpr Takes takes = Takes::Value;
+  llvm::Error read(llvm::StringRef name, llvm::StringRef text, int64_t &to) const;
+  std::string print(int64_t v) const { return v ? std::to_string(v) : ""; }
+};
+
+/// "none", "auto" or a number of blocks.
 struct Blocks {
   static constexpr Takes takes = Takes::Value;
   llvm::Error read(llvm::StringRef name, llvm::StringRef text, int64_t &to) const;
-  std::string print(int64_t v) const { return v ? std::to_string(v) : "none"; }
+  std::string print(int64_t v) const { return v > 0 ? std::to_string(v) : !v ? "none" : v == Options::kAuto ? "auto" : ""; }
 };
 
 /// 0 or more; in as few digits as read back the same.

@@ -56,6 +56,11 @@ static llvm::Error isLeastScale(StringRef name, const Options &o) {
   return o.lossScale || o.minLossScale > 0 ? llvm::Error::success() : error("--" + name + " must be above 0");
 }
 
+static llvm::Error needsBudget(StringRef name, const Options &o) {
+  bool isOpen = o.checkpointActivations < 0 && !o.memoryBudget;
+  return isOpen ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
+}
+
 /// A setting of some optimizers.
 template <unsigned use> static llvm::Error hasOptimizer(StringRef name, const Options &o) {
   if (findOptimizer(o.optimizer)->uses & use)

@@ -1,0 +1,286 @@
+// Orders what can be computed again by what that saves for its time.
+//
+// In each block a value is either kept or computed again from what is kept. Moves are taken greedily: the value whose cone of
+// producers, up to what is kept, saves the most bytes a nanosecond. Equal blocks have one list of moves, which is applied to them
+// from the first on, since its values are kept for longest; behind the last move stand segments of several blocks.
+#include "ir/Op.h"
+#include "passes/CostModel.h"
+#include "passes/memory/Activations.h"
+#include "passes/memory/ForwardBlocks.h"
+#include "passes/memory/RecomputationSearch.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+#include <algorithm>
+
+using namespace zcc;
+
+namespace {
+/// One block: which of its nodes are computed again, and what that costs.
+class BlockMoves {
+public:
+  BlockMoves(const ForwardBlocks &b, unsigned begin, unsigned end, const Machine &m, int ranks, const Recomputable &allowed);
+
+  /// What a move adds, as distances from the block's first node.
+  struct Move {
+    std::vector<unsigned> added;
+    int64_t bytes = 0, ns = 0;
+    double rate() const { return double(bytes) / double(ns); }
+  };
+  std::vector<Move> all();
+
+private:
+  int64_t keptBytes(const std::vector<bool> &again) const;
+  bool addCone(unsigned i, std::vector<bool> &again) const;
+
+  unsigned begin;
+  std::vector<Node *> nodes;
+  std::vector<bool> mayGo; ///< nothing behind the block reads it
+  std::vector<int64_t> ns; ///< of computing it again
+  llvm::DenseMap<const Node *, unsigned> index;
+  llvm::DenseSet<const Value *> readBack; ///< by the backward
+  std::vector<std::vector<const Value *>> sources;
+};
+} // namespace
+
+/// Behind views and widening casts, which nothing is kept for.
+static const Value *originOf(Value *v) {
+  v = behindViews(v);
+  while (v && v->def && widens(*v->def))
+    v = behindViews(v->def->operand(0));
+  return v;
+}
+
+static bool isReadBack(const Value &v) {
+  return llvm::any_of(v.uses, [](const Value::Use &u) {
+    bool passes = u.node->op->view || (u.node->phase == Phase::Forward && widens(*u.node));
+    return passes ? isReadBack(*u.node->result()) : u.node->phase != Phase::Forward;
+  });
+}
+
+BlockMoves::BlockMoves(const ForwardBlocks &b, unsigned first, unsigned end, const Machine &machine, int ranks,
+                       const Recomputable &allowed)
+    : begin(first) {
+  for (unsigned i = begin; i < end; ++i) {
+    Node &n = *b.nodes[i];
+    index[&n] = nodes.size();
+    nodes.push_back(&n);
+    mayGo.push_back(b.last[i] < int(end) && !allowed.whyNot(n));
+    ns.push_back(1 + int64_t(costOf(n, ranks).seconds(machine) * 1e9));
+    auto &read = sources.emplace_back();
+    for (Value *v : n.operands())
+      if (const Value *o = v ? originOf(v) : nullptr; o && !o->isGlobal() && o->def && !allowed.isFixed(o->def)) {
+        read.push_back(o);
+        if (isReadBack(*o))
+          readBack.insert(o);
+      }
+    for (auto &r : n.results)
+      if (isReadBack(*r))
+        readBack.insert(r.get());
+  }
+}
+
+/// What is kept for the backward of this block, if these nodes are computed again.
+int64_t BlockMoves::keptBytes(const std::vector<bool> &again) const {
+  llvm::DenseSet<const Value *> needed;
+  int64_t bytes = 0;
+  for (unsigned i = nodes.size(); i-- > 0;) {
+    bool isNeeded = false;
+    for (auto &r : nodes[i]->results) {
+      bool isRead = readBack.contains(r.get()) || needed.contains(r.get());
+      isNeeded |= isRead;
+      if (isRead && !again[i] && !widens(*nodes[i]))
+        bytes += r->type.localBytes();
+    }
+    if (isNeeded && again[i])
+      for (const Value *v : sources[i])
+        if (needed.insert(v).second && !index.count(v->def) && !readBack.contains(v))
+          bytes += v->type.localBytes(); // of an earlier block, kept for this one
+  }
+  return bytes;
+}
+
+/// Adds what a node is computed from, up to what is kept anyway; false if one of it cannot be computed again.
+bool BlockMoves::addCone(unsigned i, std::vector<bool> &again) const {
+  if (again[i])
+    return true;
+  if (!mayGo[i])
+    return false;
+  again[i] = true;
+  for (const Value *v : sources[i]) {
+    auto at = index.find(v->def);
+    if (at == index.end() || again[at->second] || readBack.contains(v))
+      continue; // of an earlier block, or kept
+    if (mayGo[at->second] && !addCone(at->second, again))
+      return false;
+  }
+  return true;
+}
+
+std::vector<BlockMoves::Move> BlockMoves::all() {
+  std::vector<Move> moves;
+  std::vector<bool> again(nodes.size(), false);
+  int64_t kept = keptBytes(again);
+  while (true) {
+    Move best;
+    for (unsigned i = 0; i < nodes.size(); ++i) {
+      bool isKept = llvm::any_of(nodes[i]->results, [&](auto &r) { return readBack.contains(r.get()); });
+      std::vector<bool> with = again;
+      if (again[i] || !isKept || !addCone(i, with))
+        continue;
+      Move m;
+      m.bytes = kept - keptBytes(with);
+      for (unsigned k = 0; k < nodes.size(); ++k)
+        if (with[k] && !again[k])
+          m.added.push_back(k), m.ns += ns[k];
+      if (m.bytes > 0 && (best.added.empty() || m.rate() > best.rate()))
+        best = std::move(m);
+    }
+    if (best.added.empty())
+      return moves;
+    for (unsigned k : best.added)
+      again[k] = true;
+    kept -= best.bytes;
+    moves.push_back(std::move(best));
+  }
+}
+
+// ---- the ladder
+
+namespace {
+/// Equal blocks, and the moves of each of them.
+struct Group {
+  std::vector<std::pair<unsigned, unsigned>> blocks; ///< from node, to node
+  std::vector<BlockMoves::Move> moves;
+};
+
+class Ladder {
+public:
+  Ladder(const Function &f, const Machine &machine, int ranks);
+  std::vector<RecomputeNotes> rungs() const;
+
+private:
+  struct Step {
+    const BlockMoves::Move *move;
+    std::pair<unsigned, unsigned> block;
+  };
+  std::vector<Step> steps() const;
+  void take(const Step &s, std::vector<bool> &again) const;
+  RecomputeNotes notesOf(const std::vector<bool> &again) const;
+  bool addSegments(unsigned every, std::vector<bool> &again) const;
+
+  ForwardBlocks blocks;
+  Recomputable allowed;
+  std::vector<Group> groups;
+  llvm::DenseMap<const Node *, unsigned> place; ///< in the function
+  llvm::DenseMap<const Node *, unsigned> index; ///< in blocks.nodes
+};
+} // namespace
+
+Ladder::Ladder(const Function &f, const Machine &machine, int ranks) : blocks(findBlocks(f)), allowed(f) {
+  unsigned at = 0;
+  for (auto &n : f.nodes)
+    place[n.get()] = at++;
+  for (unsigned i = 0; i < blocks.nodes.size(); ++i)
+    index[blocks.nodes[i]] = i;
+  auto movesOf = [&](unsigned begin, unsigned end) { return BlockMoves(blocks, begin, end, machine, ranks, allowed).all(); };
+  for (const ForwardBlocks::Chain &c : blocks.chains) {
+    size_t count = c.cuts.size() - 1;
+    for (size_t i = 0; i < count; ++i) {
+      if (i == 0 || !c.isRepeated)
+        groups.emplace_back();
+      groups.back().blocks.push_back({c.cuts[i], c.cuts[i + 1]});
+      if (!c.isRepeated || i == count / 2) // the ends of a repeated chain may differ: one from the middle stands for all
+        groups.back().moves = movesOf(c.cuts[i], c.cuts[i + 1]);
+    }
+  }
+}
+
+/// All moves of all blocks: a group's in their order, of different groups the better ones first.
+std::vector<Ladder::Step> Ladder::steps() const {
+  std::vector<Step> out;
+  std::vector<size_t> next(groups.size(), 0);
+  while (true) {
+    int best = -1;
+    for (size_t g = 0; g < groups.size(); ++g)
+      if (next[g] < groups[g].moves.size() &&
+          (best < 0 || groups[g].moves[next[g]].rate() > groups[best].moves[next[best]].rate()))
+        best = int(g);
+    if (best < 0)
+      return out;
+    const BlockMoves::Move &m = groups[best].moves[next[best]++];
+    for (auto block : groups[best].blocks)
+      out.push_back({&m, block});
+  }
+}
+
+/// Nodes that feed one another have one number: they are computed again together.
+RecomputeNotes Ladder::notesOf(const std::vector<bool> &again) const {
+  llvm::EquivalenceClasses<unsigned> together;
+  for (unsigned i = 0; i < again.size(); ++i) {
+    if (!again[i])
+      continue;
+    together.insert(i);
+    for (Value *v : blocks.nodes[i]->operands()) {
+      const Value *o = v ? originOf(v) : nullptr;
+      auto at = o && o->def ? index.find(o->def) : index.end();
+      if (at != index.end() && again[at->second])
+        together.unionSets(at->second, i);
+    }
+  }
+  RecomputeNotes notes;
+  std::map<unsigned, int64_t> numbers;
+  for (unsigned i = 0; i < again.size(); ++i)
+    if (again[i])
+      notes[place.lookup(blocks.nodes[i])] =
+          numbers.try_emplace(together.getLeaderValue(i), int64_t(numbers.size())).first->second;
+  return notes;
+}
+
+void Ladder::take(const Step &s, std::vector<bool> &again) const {
+  for (unsigned k : s.move->added) {
+    unsigned i = s.block.first + k;
+    again[i] = blocks.last[i] < int(s.block.second) && !allowed.whyNot(*blocks.nodes[i]);
+  }
+}
+
+/// All of segments of several equal blocks but what crosses between them; false if there are no such segments.
+bool Ladder::addSegments(unsigned every, std::vector<bool> &again) const {
+  bool any = false;
+  for (const ForwardBlocks::Chain &c : blocks.chains) {
+    size_t count = c.cuts.size() - 1;
+    any |= every < count;
+    for (size_t b = 0; b < count; b += every) {
+      unsigned end = c.cuts[std::min(b + every, count)];
+      for (unsigned i : neededInside(blocks, c.cuts[b], end, allowed))
+        again[i] = true;
+    }
+  }
+  return any;
+}
+
+std::vector<RecomputeNotes> Ladder::rungs() const {
+  constexpr int64_t kRungs = 40; // each is a run of the pipeline
+  std::vector<RecomputeNotes> out(1);
+  std::vector<Step> all = steps();
+  int64_t total = 0, saved = 0, rung = 1;
+  for (const Step &s : all)
+    total += s.move->bytes;
+  std::vector<bool> again(blocks.nodes.size(), false);
+  for (size_t i = 0; i < all.size(); ++i) {
+    take(all[i], again);
+    saved += all[i].move->bytes;
+    if (saved < total / kRungs * rung && i + 1 < all.size())
+      continue;
+    out.push_back(notesOf(again));
+    rung = saved / std::max<int64_t>(total / kRungs, 1) + 1;
+  }
+  for (unsigned every : {1, 2, 3, 4, 6, 8}) {
+    again.assign(blocks.nodes.size(), false);
+    if (addSegments(every, again))
+      out.push_back(notesOf(again));
+  }
+  return out;
+}
+
+std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine) {
+  return Ladder(f, machine, f.module->ranks).rungs();
+}
