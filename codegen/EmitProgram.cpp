@@ -70,6 +70,7 @@ private:
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
   llvm::Expected<std::string> kernelCall(const Function &f, const Node &n);
   llvm::Expected<std::string> assign(const Function &f, const Node &n) const;
+  llvm::Expected<std::string> insert(const Function &f, const Node &n) const;
   llvm::Expected<std::string> wait(const Node &n);
   llvm::Expected<std::string> collective(const Function &f, const Node &n, unsigned slot);
   llvm::Expected<std::string> transfer(const Function &f, const Node &n, unsigned slot);
@@ -176,6 +177,7 @@ llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const 
 llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node &n) const {
   Value *to = n.operand(0), *from = n.operand(1);
   Place at = placeOf(f, to), source = placeOf(f, from);
+  at.offset += assigned(n).begin * elemBytes(to->type.elem);
   auto s = storageOf(from);
   if (!s || s->strides != denseStrides(s->dims))
     return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
@@ -183,7 +185,18 @@ llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node
     return "";
   if (at.space != Space::Device)
     return errorAt(n.loc, "'%" + to->name + "' is not made where it is to lie, in @" + spaceName(at.space));
-  return printer->copy(at, source, to->type.localBytes());
+  return printer->copy(at, source, from->type.localBytes());
+}
+
+llvm::Expected<std::string> ProgramEmitter::insert(const Function &f, const Node &n) const {
+  Value *part = n.operand(1);
+  Place to = placeOf(f, n.result()), piece = placeOf(f, part), from = n.operand(0) ? placeOf(f, n.operand(0)) : to;
+  for (Value *v : n.operands())
+    if (auto s = v ? storageOf(v) : std::nullopt; v && (!s || s->strides != denseStrides(s->dims)))
+      return errorAt(n.loc, "'%" + v->name + "' is inserted as a strided view");
+  std::string text = to == from ? "" : printer->copy(to, from, n.result()->type.localBytes()) + " ";
+  to.offset += n.attrs.i("begin") * elemBytes(part->type.elem);
+  return text + printer->copy(to, piece, part->type.localBytes());
 }
 
 llvm::Expected<std::string> ProgramEmitter::wait(const Node &n) {
@@ -213,6 +226,8 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
     return cond(f, n);
   case Structural::Assign:
     return assign(f, n);
+  case Structural::Insert:
+    return insert(f, n);
   case Structural::Shard: {
     auto list = parts(f, n);
     if (!list)

@@ -357,6 +357,7 @@ llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
   case Structural::SumRanks:
   case Structural::Collective:
   case Structural::Transfer:
+  case Structural::Insert:
     return evalNode(n, in, compute);
   }
   llvm_unreachable("a structural operator without a rule");
@@ -378,6 +379,16 @@ llvm::Error Run::execute(Node &n) {
     if (!from)
       return from.takeError();
     Tensor copy = **from;
+    if (n.operand(1)->type != n.operand(0)->type) { // a run of it
+      auto old = value(n.operand(0));
+      if (!old)
+        return old.takeError();
+      Tensor whole = **old;
+      auto at = [&](auto &v) { return v.begin() + assigned(n).begin; };
+      std::copy(copy.f.begin(), copy.f.end(), at(whole.f));
+      std::copy(copy.i.begin(), copy.i.end(), at(whole.i));
+      copy = std::move(whole);
+    }
     memory.insert_or_assign(n.operand(0), std::move(copy));
     used(n.operand(1));
     return llvm::Error::success();

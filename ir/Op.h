@@ -49,7 +49,23 @@ struct Leaf {
 
 /// What neither a kernel nor a view does: the emitter, the interpreter and the passes that schedule know each of these.
 struct Structural {
-  enum Kind { None, Assign, After, Start, Wait, Release, Fused, Scan, Cond, Addend, Shard, SumRanks, Collective, Transfer };
+  enum Kind {
+    None,
+    Assign,
+    After,
+    Start,
+    Wait,
+    Release,
+    Fused,
+    Scan,
+    Cond,
+    Addend,
+    Shard,
+    SumRanks,
+    Collective,
+    Transfer,
+    Insert
+  };
 };
 
 /// Where the rows of a batch, an axis of an operand, are in the result (passes/train/BatchRows.h).
@@ -196,6 +212,16 @@ const OpDef *findOp(llvm::StringRef name);
 const OpDef *performed(const Node &n);
 inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
 inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
+/// Elements of what a rank holds: [begin, end).
+struct Range {
+  int64_t begin, end;
+  bool overlaps(const Range &o) const { return begin < o.end && o.begin < end; }
+};
+/// Which elements of its global an `assign` writes.
+inline Range assigned(const Node &n) {
+  int64_t begin = n.attrs.i("begin");
+  return {begin, begin + n.operand(1)->type.localCount()};
+}
 /// Whether a node is a collective or starts one.
 inline bool movesBetweenRanks(const Node &n) {
   const OpDef *op = performed(n);

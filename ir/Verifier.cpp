@@ -252,8 +252,8 @@ static unsigned reductionsOf(const Value *addend) {
 }
 
 static void checkV5(Report &r) {
-  llvm::DenseMap<const Value *, unsigned> updates;
-  llvm::DenseSet<const Value *> summed; // depends on a collective
+  llvm::DenseMap<const Value *, int64_t> updates; // elements
+  llvm::DenseSet<const Value *> summed;           // depends on a collective
   for (auto &f : r.m.functions)
     for (auto &n : f->nodes) {
       if (is(*n, Structural::SumRanks))
@@ -267,15 +267,17 @@ static void checkV5(Report &r) {
           summed.insert(res.get());
       if (!assigns(*n))
         continue;
-      ++updates[n->operand(0)];
+      updates[n->operand(0)] += n->operand(1)->type.localCount();
       if (depends)
         summed.insert(n->operand(0));
     }
   for (auto &g : r.m.globals) {
     if (!g->trained)
       continue;
-    if (unsigned k = updates.lookup(g.get()); k != 1)
-      r.at(*g, "[V5] trained " + quoted(g.get()) + " is updated " + Twine(k) + " times, not once");
+    if (int64_t n = updates.lookup(g.get()), all = g->type.localCount(); n % std::max<int64_t>(all, 1))
+      r.at(*g, "[V5] of " + Twine(all) + " elements of trained " + quoted(g.get()) + " " + Twine(n) + " are updated");
+    else if (n != all)
+      r.at(*g, "[V5] trained " + quoted(g.get()) + " is updated " + Twine(n / std::max<int64_t>(all, 1)) + " times, not once");
     else if (r.m.ranks > 1 && !summed.contains(g.get()))
       r.at(*g, "[V5] the update of " + quoted(g.get()) + " depends on no sum over the ranks");
   }

@@ -44,7 +44,7 @@ std::optional<View> zcc::viewThrough(const Node &n, View in) {
   std::optional<View> out = n.op->view(n, in);
   if (!out)
     return out;
-  const Dims &dims = n.result()->type.dims;
+  Dims dims = n.result()->type.localDims();
   out->dims = dims;
   // Nothing steps along an axis of 1: let it not hide that a view is dense.
   Dims dense = denseStrides(dims);

@@ -5,18 +5,105 @@
 using namespace zcc;
 using namespace zcc::rules;
 
+static void copyElements(const Tensor &from, int64_t at, Tensor &to, int64_t begin, int64_t count) {
+  if (from.isFloat())
+    std::copy_n(from.f.begin() + at, count, to.f.begin() + begin);
+  else
+    std::copy_n(from.i.begin() + at, count, to.i.begin() + begin);
+}
+
 static double noFlops(const Node &) { return 0; }
 
-static TypesOr inferAssign(Operands t, const Attrs &) {
-  if (*t[0] != *t[1])
-    return error(llvm::Twine("cannot assign ") + t[1]->str() + " to " + t[0]->str());
+// ---- runs: elements begin, begin + 1, ... of what a rank holds, in row-major order
+
+static Type runOf(const Type &t, int64_t count) { return t.withDims({count * t.shards}); }
+
+/// Nothing, or why `part` cannot be a run of `whole`.
+static std::string checkRun(const Type &whole, const Type &part, int64_t begin) {
+  int64_t count = part.localCount();
+  if (part != runOf(whole, count))
+    return part.str() + " is no run of " + whole.str();
+  if (begin < 0 || count < 1 || begin > whole.localCount() - count)
+    return ("elements " + llvm::Twine(begin) + " to " + llvm::Twine(begin + count) + " do not lie in " + whole.str()).str();
+  return "";
+}
+
+static TypesOr inferRun(Operands t, const Attrs &a) {
+  Type r = runOf(*t[0], std::max<int64_t>(a.i("count"), 0));
+  if (std::string s = checkRun(*t[0], r, a.i("begin")); !s.empty())
+    return error(s);
+  return Types{r};
+}
+
+static std::optional<View> viewRun(const Node &n, const View &in) {
+  if (in.strides != denseStrides(in.dims))
+    return std::nullopt;
+  return View{in.base, in.offset + n.attrs.i("begin"), {n.attrs.i("count")}, {1}};
+}
+
+static llvm::Error evalRun(Node &n, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out) {
+  copyElements(*in[0], n.attrs.i("begin"), *out[0], 0, out[0]->count());
+  return llvm::Error::success();
+}
+
+constexpr OpDef ops::run = defineOp({
+    .name = "run",
+    .summary = "elements begin to begin + count of what a rank holds, in row-major order",
+    .operands = {{{"x"}}},
+    .attrs = {{{"begin", AttrKind::Int, nullptr}, {"count", AttrKind::Int, nullptr}}},
+    .infer = inferRun,
+    .view = viewRun,
+    .noGrad = "it is inserted after differentiation",
+    .eval = evalRun,
+    .moves = true,
+    .flops = noFlops,
+});
+
+static TypesOr inferInsert(Operands t, const Attrs &a) {
+  std::vector<int64_t> dims = a.ints("dims");
+  Type whole = t[1]->withDims(dims);
+  if (t[0] && *t[0] != whole)
+    return error(t[0]->str() + " is not " + whole.str());
+  if (std::string s = checkRun(whole, *t[1], a.i("begin")); !s.empty())
+    return error(s);
+  return Types{whole};
+}
+
+static llvm::Error evalInsert(Node &n, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out) {
+  if (in[0])
+    copyElements(*in[0], 0, *out[0], 0, in[0]->count());
+  copyElements(*in[1], 0, *out[0], n.attrs.i("begin"), in[1]->count());
+  return llvm::Error::success();
+}
+
+constexpr OpDef ops::insert = defineOp({
+    .name = "insert",
+    .summary = "x, a tensor of `dims`, with a run of its elements replaced; without x the others have no value yet",
+    .operands = {{{"x", OperandDef::Optional}, {"part"}}},
+    .attrs = {{{"begin", AttrKind::Int, nullptr}, {"dims", AttrKind::Ints, nullptr}}},
+    .infer = inferInsert,
+    .structural = Structural::Insert,
+    .noGrad = "it is inserted after differentiation",
+    .eval = evalInsert,
+    .inPlace = 1,
+    .moves = true,
+    .flops = noFlops,
+});
+
+static TypesOr inferAssign(Operands t, const Attrs &a) {
+  if (*t[0] == *t[1] && a.i("begin") == 0)
+    return Types{};
+  if (!checkRun(*t[0], *t[1], a.i("begin")).empty())
+    return error(llvm::Twine("cannot assign ") + t[1]->str() + " to " + t[0]->str() +
+                 (a.has("begin") ? " from element " + std::to_string(a.i("begin")) + " on" : ""));
   return Types{};
 }
 
 constexpr OpDef ops::assign = defineOp({
     .name = "assign",
-    .summary = "writes a param or state",
+    .summary = "writes a param or state, or a run of its elements",
     .operands = {{{"dst"}, {"src"}}},
+    .attrs = {{{"begin", AttrKind::Int, "0"}}},
     .results = 0,
     .infer = inferAssign,
     .structural = Structural::Assign,

@@ -38,7 +38,7 @@ static bool copyCounters(Function &f) {
 /// Whether a library kernel takes operand `i` with these strides: OpDef::strided, a letter an operand. 'm': a matrix,
 /// one of the last two axes contiguous; 'r': rows, the last axis contiguous; '-': dense.
 static bool acceptsView(const Node &n, unsigned i, const View &v) {
-  if (v.isDense() || (callsBodies(*n.op) && v.strides == denseStrides(v.dims)))
+  if (v.isDense() || ((callsBodies(*n.op) || performed(n)->moves) && v.strides == denseStrides(v.dims)))
     return true;
   const char *s = n.op->strided;
   char rule = s && i < strlen(s) ? s[i] : '-';

@@ -6,7 +6,7 @@
 using namespace zcc;
 
 Node *zcc::splatConstant(Value *v) {
-  while (v->def && v->def->op->view && !v->def->is(ops::slice))
+  while (v && v->def && v->def->op->view && !v->def->is(ops::slice))
     v = v->def->operand(0);
   if (!isConstant(v))
     return nullptr;

@@ -102,6 +102,13 @@ Place zcc::placeOf(const Function &f, Value *v) {
 
 int64_t zcc::plannedOffset(const Function &f, Value *v) { return placeOf(f, v).offset; }
 
+Range zcc::rangeOf(const View &v) {
+  Range r{v.offset, v.offset + 1};
+  for (size_t i = 0; i < v.dims.size(); ++i)
+    (v.strides[i] < 0 ? r.begin : r.end) += (std::max<int64_t>(v.dims[i], 1) - 1) * v.strides[i];
+  return r;
+}
+
 // ---- lifetimes
 
 /// Views of a global are taken when they are read, so one taken before an assignment must not be
@@ -120,7 +127,7 @@ static llvm::Error checkViewsOfGlobals(const Liveness &l) {
           if (!v || !v->def)
             continue;
           auto s = storageOf(v);
-          if (s && s->base == global && l.number.lookup(v->def) < at)
+          if (s && s->base == global && l.number.lookup(v->def) < at && rangeOf(*s).overlaps(assigned(*write)))
             return errorAt(reader->loc, "'%" + v->name + "' is a view of '%" + global->name + "' from before it is assigned");
         }
       }
@@ -233,14 +240,43 @@ bool zcc::isLastReader(const Liveness &l, const Value *v, const Node &n) {
   return reads != l.reads.end() && llvm::all_of(reads->second, [&](auto &r) { return r.first == &n || r.second < at; });
 }
 
-bool zcc::readsInPlaceOnly(const Node &n, unsigned result, const Value *v) {
+bool zcc::readsInPlaceOnly(const Node &n, unsigned result, const Value *v, Range range) {
   auto pairs = inplacePairs(n);
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     auto s = n.operand(i) ? storageOf(n.operand(i)) : std::nullopt;
-    if (s && s->base == v && !(s->isDense() && llvm::is_contained(pairs, std::make_pair(result, i))))
+    if (!s || s->base != v)
+      continue;
+    Range read = rangeOf(*s);
+    bool isHere = s->strides == denseStrides(s->dims) && read.begin == range.begin && read.end == range.end;
+    if (!(isHere && llvm::is_contained(pairs, std::make_pair(result, i))) && read.overlaps(range))
       return false;
   }
   return true;
+}
+
+bool zcc::readsInPlaceOnly(const Node &n, unsigned result, const Value *v) {
+  return readsInPlaceOnly(n, result, v, {0, v->type.localCount()});
+}
+
+bool zcc::isWrittenOnce(const Liveness &l, const GlobalValue &g, const Node &write) {
+  auto writes = l.writes.find(&g);
+  return writes == l.writes.end() ||
+         llvm::none_of(writes->second, [&](const Node *n) { return n != &write && assigned(*n).overlaps(assigned(write)); });
+}
+
+const Node *zcc::readerBetween(const Liveness &l, const GlobalValue &g, Range range, const Node &from, const Node &to) {
+  auto reads = l.reads.find(&g);
+  if (reads == l.reads.end())
+    return nullptr;
+  int first = l.number.lookup(&from), last = l.number.lookup(&to);
+  for (auto &[n, when] : reads->second) {
+    if (!n || n == &from || when < first || l.number.lookup(n) >= last)
+      continue;
+    for (Value *v : n->operands())
+      if (auto s = v ? storageOf(v) : std::nullopt; s && s->base == &g && rangeOf(*s).overlaps(range))
+        return n;
+  }
+  return nullptr;
 }
 
 /// Whether `later` is written over `earlier` by the node that reads `earlier` last.
@@ -253,22 +289,19 @@ static bool isHandedOver(const Liveness &l, const Placed &earlier, const Placed 
 /// A value in a global's own memory must be what is assigned to it, with no reader of the old value
 /// in between.
 static llvm::Error checkInGlobal(const Liveness &l, const Placed &p, const Placed &global) {
-  auto writes = l.writes.find(global.value);
+  const auto &g = *static_cast<const GlobalValue *>(global.value);
   const Node *write = nullptr;
-  if (writes != l.writes.end())
+  if (auto writes = l.writes.find(&g); writes != l.writes.end())
     for (const Node *n : writes->second)
       if (auto s = storageOf(n->operand(1)); s && s->base == p.value)
         write = n;
-  if (!write || p.begin != global.begin || writes->second.size() != 1)
+  if (!write || p.begin != global.begin + assigned(*write).begin * elemBytes(g.type.elem) || !isWrittenOnce(l, g, *write))
     return errorAt(p.node->loc, "[V7] " + p.name() + " overlaps global " + global.name());
-  if (!readsInPlaceOnly(*p.node, p.value->index, global.value))
+  Range range = assigned(*write);
+  if (!readsInPlaceOnly(*p.node, p.value->index, &g, range))
     return errorAt(p.node->loc, "[V7] " + p.name() + " overwrites global " + global.name() + " while it is read");
-  auto reads = l.reads.find(global.value);
-  if (reads == l.reads.end())
-    return llvm::Error::success();
-  for (auto &[n, when] : reads->second)
-    if (n && when > p.life.first && l.number.lookup(n) < l.number.lookup(write))
-      return errorAt(n->loc, "[V7] reads global " + global.name() + ", already overwritten by " + p.name());
+  if (const Node *n = readerBetween(l, g, range, *p.node, *write))
+    return errorAt(n->loc, "[V7] reads global " + global.name() + ", already overwritten by " + p.name());
   return llvm::Error::success();
 }
 

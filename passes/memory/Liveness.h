@@ -1,7 +1,7 @@
 // Which values need memory, and from which node to which. Nodes are numbered in the order of their function, from 0.
 #pragma once
 
-#include "ir/Graph.h"
+#include "ir/Op.h"
 #include "ir/View.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -60,9 +60,17 @@ llvm::Expected<Liveness> computeLiveness(const Function &f);
 
 /// Whether nobody but `n` reads `v` at `n` or after it.
 bool isLastReader(const Liveness &l, const Value *v, const Node &n);
-/// Whether `n` reads `v` at most through operands that its result may be written over, element by
+/// Whether `n` reads `v`, or these of its elements, at most through operands that its result may be written over, element by
 /// element.
 bool readsInPlaceOnly(const Node &n, unsigned result, const Value *v);
+bool readsInPlaceOnly(const Node &n, unsigned result, const Value *v, Range range);
+/// Whether no other `assign` than `write` writes what that writes of a global.
+bool isWrittenOnce(const Liveness &l, const GlobalValue &g, const Node &write);
+/// A node behind `from` and before `to` that reads these elements of a global, or that started before and has not ended; nullptr:
+/// there is none.
+const Node *readerBetween(const Liveness &l, const GlobalValue &g, Range range, const Node &from, const Node &to);
+/// The elements of its base that a view reaches, from the first to the last.
+Range rangeOf(const View &v);
 
 /// Bytes of a space live at each node of a planned function: values, workspaces; globals and arguments are not
 /// counted.

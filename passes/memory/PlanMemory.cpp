@@ -42,9 +42,9 @@ struct FunctionPlan {
   Liveness live;
   std::vector<Buffer> buffers;
   llvm::DenseMap<const Value *, unsigned> bufferOf;
-  llvm::DenseMap<const Value *, GlobalValue *> inGlobal;
-  llvm::MapVector<Value *, unsigned> inResult; ///< of a body: made where results are left
-  PerSpace bytes = {};                         ///< what the buffers take
+  llvm::DenseMap<const Value *, const Node *> inGlobal; ///< the assign in whose global's memory it is made
+  llvm::MapVector<Value *, unsigned> inResult;          ///< of a body: made where results are left
+  PerSpace bytes = {};                                  ///< what the buffers take
   llvm::DenseMap<const Node *, unsigned> scratchOf;
 };
 /// The plans of bodies, before those of what names them.
@@ -55,6 +55,9 @@ constexpr int64_t kLine = 64;
 
 // ---- what shares memory
 
+/// Where elements of a global begin in its memory, bytes.
+static int64_t inGlobal(Range range, const GlobalValue &g) { return range.begin * elemBytes(g.type.elem); }
+
 /// The value that may be written right into the memory of the global that `assign` writes, or
 /// nullptr.
 static Value *producedInGlobal(const FunctionPlan &p, const Node &assign, const Extents &extents) {
@@ -64,19 +67,14 @@ static Value *producedInGlobal(const FunctionPlan &p, const Node &assign, const 
     return nullptr;
   Value *v = source->base;
   const Node &def = *v->def;
-  if (v->type.space != g->type.space || extents.alignment(*v) > extents.alignment(*g))
+  Range range = assigned(assign);
+  if (v->type.space != g->type.space || v->type.localCount() != range.end - range.begin || v->type.elem != g->type.elem ||
+      extents.alignment(*v) > extents.alignment(*g) || inGlobal(range, *g) % extents.alignment(*v))
     return nullptr;
-  if (v->type.localBytes() != g->type.localBytes() || p.live.writes.lookup(g).size() != 1 || p.inGlobal.count(v) ||
-      !readsInPlaceOnly(def, v->index, g))
+  // Nobody may read the old value once it is overwritten; what reads %g after the assignment means the new one.
+  if (p.inGlobal.count(v) || !isWrittenOnce(p.live, *g, assign) || !readsInPlaceOnly(def, v->index, g, range) ||
+      readerBetween(p.live, *g, range, def, assign))
     return nullptr;
-  // Nobody may read the old value once it is overwritten; what reads %g after the assignment means
-  // the new one.
-  int from = p.live.number.lookup(&def), to = p.live.number.lookup(&assign);
-  auto reads = p.live.reads.find(g);
-  if (reads != p.live.reads.end())
-    for (auto &[n, when] : reads->second)
-      if (n && n != &def && when >= from && p.live.number.lookup(n) < to)
-        return nullptr;
   return v;
 }
 
@@ -105,7 +103,7 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
     for (const Node *n : nodes)
       if (Value *v = producedInGlobal(p, *n, extents))
         if (!kept.count(v))
-          p.inGlobal[v] = static_cast<GlobalValue *>(n->operand(0));
+          p.inGlobal[v] = n;
 
   for (auto &node : p.fn.nodes) {
     const Node &n = *node;
@@ -205,8 +203,9 @@ static void writeOffsets(FunctionPlan &p, const PerSpace &base, Plans &plans,
         Place at = resultPlace(*caller, i->second);
         offsets.push_back(at.offset);
         steps.back() = at.step;
-      } else if (GlobalValue *g = p.inGlobal.lookup(r.get())) {
-        offsets.push_back(g->attrs.i("offset"));
+      } else if (const Node *assign = p.inGlobal.lookup(r.get())) {
+        auto &g = *static_cast<GlobalValue *>(assign->operand(0));
+        offsets.push_back(g.attrs.i("offset") + inGlobal(assigned(*assign), g));
       } else {
         const Buffer &b = p.buffers[p.bufferOf.lookup(r.get())];
         offsets.push_back(base[int(b.space)] + b.offset);

@@ -48,6 +48,17 @@ static Node *firstReader(const Node &n, const llvm::DenseMap<const Node *, int> 
   return first;
 }
 
+/// Where the last of what a transfer reads is made; -1 of globals.
+static int madeAt(const Node &transfer, const llvm::DenseMap<const Node *, int> &at) {
+  int last = -1;
+  for (Value *v : transfer.operands()) {
+    while (v->def && v->def->op->view)
+      v = v->def->operand(0);
+    last = std::max(last, v->def ? at.lookup(v->def) : -1);
+  }
+  return last;
+}
+
 /// The transfers to the device, in the order of their first users.
 static std::vector<Group> groupsOf(Function &f, const llvm::DenseMap<const Node *, int> &at) {
   std::vector<Group> groups;
@@ -75,6 +86,15 @@ static std::vector<Node *> addTransfersBack(Function &f, std::vector<Group> &gro
       std::prev(behind)->out.push_back(n.get());
   }
   return others;
+}
+
+/// The views that a transfer reads go where it goes.
+static void moveViews(Node &n, Node *before) {
+  for (Value *v : n.operands())
+    for (Node *at = before; v->def && v->def->op->view; v = v->def->operand(0)) {
+      v->def->moveBefore(at);
+      at = v->def;
+    }
 }
 
 /// Its results are waited for, and assigned, before `before` (nullptr: at the end).
@@ -108,7 +128,8 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &) {
     for (size_t k = 0; k < groups.size(); ++k) {
       unread += groups[k].bytes;
       taken += groups[k].bytes;
-      for (; unread > window && place < k; ++place)
+      auto mustWait = [&] { return unread > window || at.lookup(groups[place].head) < madeAt(*groups[k].in, at); };
+      for (; place < k && mustWait(); ++place)
         unread -= groups[place].bytes;
       for (; taken > window && oldest < place; ++oldest) {
         taken -= groups[oldest].bytes;
@@ -122,6 +143,7 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &) {
         if (by == k)
           for (Node *out : groups[group].out)
             waitBefore(*f, *out, before);
+      moveViews(*groups[k].in, before);
       Node *start = startAt(*f, *groups[k].in, before, positions(*f));
       groups[k].head = firstReader(*start, positions(*f));
     }

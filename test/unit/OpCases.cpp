@@ -62,6 +62,7 @@ static const OpCase kCases[] = {
     {"slice", "f32[4x6]", {{"starts", Ints{1, 0}}, {"ends", Ints{3, 6}}, {"steps", Ints{1, 1}}}},
     {"slice", "f32[4x6]", {{"starts", Ints{0, 1}}, {"ends", Ints{4, 6}}, {"steps", Ints{3, 2}}}},
     {"slice", "f32[4x6]", {{"starts", Ints{3, 5}}, {"ends", Ints{-1, 0}}, {"steps", Ints{-1, -2}}}},
+    {"run", "f32[4x6]", {{"begin", int64_t(5)}, {"count", int64_t(11)}}},
     {"broadcast", "f32[3x1]", {{"dims", Ints{2, 3, 4}}}},
     {"concat", "f32[2x3], f32[2x1], f32[2x2]", {{"axis", 1}}},
     {"pad", "f32[2x3]", {{"lo", Ints{1, 0}}, {"hi", Ints{0, 2}}}},

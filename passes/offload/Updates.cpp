@@ -1,0 +1,140 @@
+// Finds what belongs to an update by its types, and repeats it for each run of elements.
+#include "passes/offload/Updates.h"
+#include "ir/Builder.h"
+#include "passes/zero/Zero.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+using namespace zcc;
+
+// ---- finding it
+
+namespace {
+class Finder {
+public:
+  Finder(Update &u) : u_(u) {}
+  void find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
+
+private:
+  bool isLike(const Value &v) const { return v.type.dims == u_.type.dims && v.type.shards == u_.type.shards; }
+  bool isMember(const Value &v) const;
+  void visit(Value *v);
+  void checkUses();
+
+  Update &u_;
+  llvm::SmallPtrSet<const Node *, 16> members_;
+};
+} // namespace
+
+bool Finder::isMember(const Value &v) const {
+  return isLike(v) && v.def && v.def->op->isElementwise() && v.def->phase == Phase::Update &&
+         llvm::all_of(v.def->operands(), [&](Value *o) { return o->type.isScalar() || isLike(*o); });
+}
+
+void Finder::visit(Value *v) {
+  if (!isMember(*v)) {
+    if (isLike(*v) && !isConstant(v))
+      u_.leaves.insert(v);
+    return;
+  }
+  if (!members_.insert(v->def).second)
+    return;
+  for (Value *o : v->def->operands())
+    visit(o);
+}
+
+/// What else reads a result, other than a collective.
+void Finder::checkUses() {
+  for (Node *n : u_.nodes)
+    for (auto &use : n->result()->uses) {
+      bool isOwn = members_.contains(use.node) || llvm::is_contained(u_.assigns, use.node);
+      if (!isOwn && use.node->op->collective == Collective::Gather)
+        u_.whole.push_back(use);
+      else
+        u_.isElementwise &= isOwn;
+    }
+}
+
+void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
+  u_.type = states[0]->type;
+  llvm::SmallVector<GlobalValue *, 4> globals(states.begin(), states.end());
+  if (param)
+    globals.push_back(param);
+  for (GlobalValue *g : globals)
+    for (auto &use : g->uses)
+      if (use.node->parent() == u_.f && assigns(*use.node) && use.index == 0) {
+        u_.assigns.push_back(use.node);
+        Value *v = use.node->operand(1);
+        bool isGathered = v->def && v->def->op->collective == Collective::Gather;
+        visit(isGathered ? v->def->operand(v->index) : v);
+      }
+  for (auto &n : u_.f->nodes)
+    if (members_.contains(n.get()))
+      u_.nodes.push_back(n.get());
+  checkUses();
+  for (Node *a : u_.assigns) {
+    Value *v = a->operand(1);
+    bool isGathered = v->def && v->def->op->collective == Collective::Gather;
+    u_.isElementwise &= isGathered || (v->def && members_.contains(v->def));
+  }
+}
+
+Update zcc::findUpdate(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
+  Update u;
+  u.f = &f;
+  Finder(u).find(param, states);
+  return u;
+}
+
+// ---- splitting it
+
+namespace {
+class Splitter {
+public:
+  Splitter(const Update &u) : u_(u), count_(u.type.localCount()) {}
+  void split(int64_t length);
+
+private:
+  void emit(Builder &b, int64_t begin, int64_t count);
+
+  const Update &u_;
+  int64_t count_;
+  std::vector<Value *> joined_; ///< of each of Update::whole, so far
+};
+} // namespace
+
+void Splitter::emit(Builder &b, int64_t begin, int64_t count) {
+  llvm::DenseMap<Value *, Value *> now;
+  for (Value *v : u_.leaves)
+    now[v] = b.make(ops::run, {v}, {{"begin", begin}, {"count", count}});
+  for (Node *n : u_.nodes) {
+    llvm::SmallVector<Value *, 4> operands;
+    for (Value *v : n->operands())
+      operands.push_back(now.count(v) ? now[v] : v);
+    b.loc = n->loc;
+    now[n->result()] = b.make(*n->op, operands, n->attrs);
+  }
+  for (Node *a : u_.assigns)
+    if (Value *v = now.lookup(a->operand(1)))
+      b.node(ops::assign, {a->operand(0), v}, {{"begin", begin}});
+  for (size_t i = 0; i < u_.whole.size(); ++i) {
+    Value *part = now[u_.whole[i].node->operand(u_.whole[i].index)];
+    std::vector<int64_t> dims(u_.type.dims.begin(), u_.type.dims.end());
+    joined_[i] = b.make(ops::insert, {joined_[i], part}, {{"begin", begin}, {"dims", dims}});
+  }
+}
+
+void Splitter::split(int64_t length) {
+  Builder b(*u_.f, u_.nodes.back()->next(), u_.nodes.back()->loc);
+  joined_.resize(u_.whole.size());
+  for (int64_t begin = 0; begin < count_; begin += length)
+    emit(b, begin, std::min(length, count_ - begin));
+  for (size_t i = 0; i < u_.whole.size(); ++i)
+    u_.whole[i].node->setOperand(u_.whole[i].index, joined_[i]);
+  for (Node *a : u_.assigns)
+    if (Value *v = a->operand(1); v->def && llvm::is_contained(u_.nodes, v->def))
+      a->erase();
+  for (Node *n : llvm::reverse(u_.nodes))
+    n->erase();
+}
+
+void zcc::splitUpdate(const Update &u, int64_t length) { Splitter(u).split(length); }

@@ -1,0 +1,32 @@
+// The update of one parameter: what is computed of its states, its gradient and itself, element by element.
+#pragma once
+
+#include "ir/Graph.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace zcc {
+
+struct Update {
+  Function *f = nullptr;
+  Type type;                       ///< of the states: dimensions and shards of all values here
+  std::vector<Node *> nodes;       ///< elementwise, in the function's order
+  std::vector<Node *> assigns;     ///< of their results, or of what is gathered of them, to the param and its states
+  std::vector<Value::Use> whole;   ///< where a collective reads one of their results
+  llvm::SetVector<Value *> leaves; ///< what they read that has an element for each of theirs: globals, gradients
+  bool isElementwise = true;       ///< nothing else reads what is between: runs of elements can be updated one by one
+};
+
+/// The update of a param's states in a function; no assigns if there is none. `states` are of one type but for elements and
+/// addends.
+Update findUpdate(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
+
+/// Updates runs of at most `length` elements, one after the other (ZeRO-Infinity's sub-groups, arXiv 2104.07857, section 5.2.2).
+///
+///   %m1 = add %w.m, %g              %m0 = run %w.m {begin = 0, count = 1024}
+///   assign %w.m, %m1          ->    %g0 = run %g {begin = 0, count = 1024}
+///                                   %m1 = add %m0, %g0
+///                                   assign %w.m, %m1 {begin = 0}
+///                                   ...
+void splitUpdate(const Update &u, int64_t length);
+
+} // namespace zcc
