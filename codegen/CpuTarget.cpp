@@ -54,7 +54,7 @@ const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {
 // ---- memory
 
 int64_t CpuTarget::workspaceBytes(const Node &n) const {
-  if (n.op->structural == Structural::Fused)
+  if (n.op->isFused())
     return KernelEmitter::scratchBytes(n);
   return n.op->kernel ? workspaces_.bytes(n) : 0;
 }

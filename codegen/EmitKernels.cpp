@@ -61,7 +61,7 @@ KernelEmitter::KernelEmitter(const Module &m, int threads) : module(m), threads(
   llvm::StringMap<unsigned> symbols;
   for (const Function *f : calleesFirst(module))
     for (auto &n : f->nodes)
-      if (n->op->structural == Structural::Fused)
+      if (n->op->isFused())
         add(*n, bodyOf, symbols);
 }
 
@@ -159,13 +159,6 @@ std::string KernelEmitter::definition(const Body &b) const {
   for (size_t i = 0; i < b.numbers.size(); ++i)
     texts.push_back(b.isArgument[i] ? "n" + std::to_string(i) : b.numbers[i].text);
   return "//" + b.what + "\n" + head(b) + " {\n" + replaceMarks(b.text, texts) + "}\n\n";
-}
-
-std::string KernelEmitter::source() const {
-  std::string s = sourceHead();
-  for (const Body &b : bodies)
-    s += definition(b);
-  return s;
 }
 
 std::vector<std::string> KernelEmitter::sources() const {

@@ -21,10 +21,8 @@ public:
   /// Bytes of the arena that a call needs besides operands and results: partial sums. Plan-memory gives them
   /// an offset in the node's attribute "scratch".
   static int64_t scratchBytes(const Node &fused);
-  /// One translation unit with all functions; to be compiled at -O3 with -ffp-contract=off.
-  std::string source() const;
-  /// The same as several translation units, of about equal length and more of them the more there is, so that they compile
-  /// side by side.
+  /// All functions as translation units, of about equal length and more of them the more there is, so that they compile side by
+  /// side; at -O3 with -ffp-contract=off.
   std::vector<std::string> sources() const;
   /// Their declarations.
   std::string declarations() const;

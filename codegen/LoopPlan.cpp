@@ -281,7 +281,7 @@ void Planner::keepDear() {
     std::vector<const Value *> buffers;
     for (size_t later = i + 1; later < p.passes.size(); ++later)
       for (const Node *m : neededBy(p.passes[later], i, nullptr)) {
-        bool isWanted = now.count(m) && isDear(*m->op) && !p.isReduced(m);
+        bool isWanted = now.count(m) && m->op->dear && !p.isReduced(m);
         if (isWanted && !llvm::is_contained(buffers, m->result()) && !llvm::is_contained(p.kernel->results, m->result()))
           buffers.push_back(m->result());
       }

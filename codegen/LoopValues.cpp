@@ -30,7 +30,7 @@ std::string LoopEmitter::constant(const Value &v, const Node &user) {
   int exponent;
   double x = isFloat(e) ? literalValue(v) : 0;
   bool isFactor = std::isfinite(x) && x != 0 && std::abs(std::frexp(x, &exponent)) != 0.5;
-  return isFactor && !isDear(*user.op) ? open.mark({computeType(e), literal(v)}) : literal(v);
+  return isFactor && !user.op->dear ? open.mark({computeType(e), literal(v)}) : literal(v);
 }
 
 std::string LoopEmitter::load(unsigned i) {

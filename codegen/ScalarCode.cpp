@@ -205,13 +205,3 @@ std::string zcc::combineCode(const Node &n, const std::string &a, const std::str
   }
   llvm_unreachable("no reduction");
 }
-
-bool zcc::isDear(const OpDef &op) {
-  if (op.isElementwise()) {
-    llvm::StringRef s = op.scalar;
-    for (llvm::StringRef f : {"exp", "log", "tanh", "erf", "sin", "cos", "tan", "pow", "sigmoid", "mod"})
-      if (s.contains(f))
-        return true;
-  }
-  return false;
-}

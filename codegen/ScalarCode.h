@@ -23,7 +23,5 @@ bool takesAngle(const Node &n);
 /// A reduction's neutral element, and the combination of two values.
 std::string identityCode(const Node &reduction);
 std::string combineCode(const Node &reduction, const std::string &a, const std::string &b);
-/// Whether computing the operator again costs more than keeping its value.
-bool isDear(const OpDef &op);
 
 } // namespace zcc

@@ -10,7 +10,7 @@ using llvm::ArrayRef;
 using llvm::StringRef;
 
 llvm::Expected<Node *> Builder::tryMake(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs, StringRef name) {
-  if ((op.structural == Structural::Addend || op.structural == Structural::Shard) && !attrs.has("ranks"))
+  if (op.isOfRank() && !attrs.has("ranks"))
     attrs.set("ranks", int64_t(fn.module->ranks));
   llvm::SmallVector<const Type *, 4> types;
   for (Value *v : operands)

@@ -74,6 +74,8 @@ ScanForm::ScanForm(const Node &n)
     trips = n.operand(carried)->type.dims[0];
 }
 
+unsigned zcc::carriedBy(const Node &n) { return n.op->isScan() ? ScanForm(n).carried : 0; }
+
 static llvm::Expected<const Function *> bodyNamed(const Module &m, const std::string &name) {
   const Function *f = m.function(name);
   if (!f || !f->isBody)
@@ -162,7 +164,7 @@ llvm::Expected<Types> zcc::typesByBodies(const OpDef &op, Operands operands, con
   for (const Type *t : operands)
     if (!t)
       return error("no operand may be left out");
-  if (op.structural == Structural::Scan)
+  if (op.isScan())
     return scanTypes(operands, attrs, m);
   if (operands.empty())
     return error("the condition is missing");

@@ -43,6 +43,9 @@ struct ScanForm {
   bool isInvariant(unsigned arg) const { return arg >= carried + scanned; }
 };
 
+/// How many values the bodies of a node carry on: none of one that runs a body once.
+unsigned carriedBy(const Node &n);
+
 /// All functions; every body is behind those that it names itself and before what names it. Otherwise in the module's order.
 std::vector<Function *> calleesFirst(const Module &m);
 /// The nodes that name each body, in the module's order.

@@ -123,7 +123,7 @@ std::string zcc::checkForm(const Node &n) {
 /// Whether an addend may be operand `i`: the result is then the addend of what the operator does to
 /// the sum.
 static bool isLinearIn(const Node &n, unsigned i) {
-  if (n.op->structural == Structural::Fused) // whose body is checked
+  if (n.op->isFused()) // whose body is checked
     return true;
   for (unsigned k = 0; n.op->bilinear && k < n.numOperands(); ++k)
     if (k != i && n.operand(k)->type.isAddend())
@@ -138,7 +138,7 @@ static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
   if (!isLinearIn(n, i))
     return "is an addend (" + t.str() + "); sum it over the ranks first";
   // Sums of an addend and a whole tensor would add the latter once a rank.
-  for (unsigned k = 0; k < n.numOperands() && !op.bilinear && op.structural != Structural::Fused; ++k)
+  for (unsigned k = 0; k < n.numOperands() && !op.bilinear && !op.isFused(); ++k)
     if (op.isLinearIn(k) && n.operand(k)->type.addends != t.addends)
       return "is an addend (" + t.str() + "), operand '" + operandName(op, k) + "' is not";
   return "";
@@ -147,7 +147,7 @@ static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
 static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
   // The whole sum of a shard is an addend.
-  if (op.moves || op.collective == Collective::Gather || op.structural == Structural::Fused || op.reduction == Reduction::Sum)
+  if (op.moves || op.collective == Collective::Gather || op.isFused() || op.reduction == Reduction::Sum)
     return "";
   if (!op.isElementwise())
     return "is partitioned (" + t.str() + "); it must be gathered first";
@@ -217,7 +217,7 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
 }
 
 llvm::Expected<Types> zcc::expectedTypes(const Node &n, const Module &m) {
-  if (n.op->structural == Structural::Fused)
+  if (n.op->isFused())
     return kernelTypes(n, m);
   llvm::SmallVector<const Type *> operands;
   for (const Value *v : n.operands())

@@ -91,7 +91,7 @@ struct Rows {
 /// What an operator does between ranks.
 enum class Collective { None, Gather, Reduce };
 
-/// Which library's kernel runs it; what that costs in memory is the target's to know.
+/// Which library's kernel runs it; what that costs in memory, and which layouts it reads, is the target's to know.
 enum class Library { None, Product, Convolution, Attention };
 
 constexpr uint32_t kAllOperands = ~0u; ///< of a mask of operands
@@ -127,9 +127,6 @@ struct OpDef {
   Reduction::Kind reduction = Reduction::None; ///< generated loops
   Leaf::Kind leaf = Leaf::None;
   const char *kernel = nullptr; ///< a library kernel: its name in the runtime's table (zccrt_cpu_kernels)
-  /// Which operands a kernel takes as strided views, a letter each: 'm' a matrix with one of its last two axes contiguous,
-  /// 'r' rows with the last axis contiguous, '-' dense (also when the string is short).
-  const char *strided = nullptr;
   Structural::Kind structural = Structural::None;
 
   /// Exactly one of:
@@ -157,6 +154,7 @@ struct OpDef {
   bool moves = false;     ///< bytes, whatever they mean: takes any shard and addend, in any space
   bool exact = false;     ///< each element is one of the operands', or its magnitude: nothing is to be rounded
   bool cheap = false;     ///< costs as much as a load: computed again rather than stored
+  bool dear = false;      ///< computing it again costs more than keeping its value
   bool startable = false; ///< `start` may begin it
   bool staysWide = false; ///< a sum or a loss: its f32 result is not rounded
   Rows::Kind rows = Rows::Mixed;
@@ -166,6 +164,10 @@ struct OpDef {
 
   bool isElementwise() const { return scalar != nullptr; }
   bool isLinearIn(unsigned i) const { return linear == kAllOperands || (i < 32 && linear >> i & 1); }
+  bool isFused() const { return structural == Structural::Fused; }
+  bool isScan() const { return structural == Structural::Scan; }
+  /// Whether it makes one that differs between ranks of a value that they share.
+  bool isOfRank() const { return structural == Structural::Addend || structural == Structural::Shard; }
   bool isReduction() const { return collective == Collective::Reduce; } ///< over ranks
   bool sumsRanks() const { return isReduction() || structural == Structural::SumRanks; }
   bool converts() const { return resultElem == ResultElem::To; } ///< numbers to another element
@@ -189,6 +191,8 @@ consteval OpDef defineOp(OpDef d) {
     throw "infer is required unless scalar";
   if ((d.collective != Collective::None) != (d.structural == Structural::Collective))
     throw "a collective says what it does between ranks";
+  if (d.cheap && d.dear)
+    throw "what is cheap is not dear";
   if (d.reshapes && !d.view)
     throw "only a view reshapes";
   if (d.scalar && d.rows == Rows::Mixed)

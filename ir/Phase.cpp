@@ -21,7 +21,7 @@ static bool isOptimizers(const Value &v) {
 
 static bool updates(const Node &n, const llvm::DenseMap<const Node *, Phase> &phases) {
   const OpDef *op = performed(n);
-  if (assigns(n) || (op && op->sumsRanks()) || n.op->structural == Structural::Addend || n.op->structural == Structural::Shard)
+  if (assigns(n) || (op && op->sumsRanks()) || n.op->isOfRank())
     return true;
   return llvm::any_of(n.operands(), [&](const Value *v) {
     return v && (isOptimizers(*v) || (v->def && phases.lookup(v->def) == Phase::Update));

@@ -309,7 +309,7 @@ void Printer::node(const Node &n, bool saysPhase) {
   os << (n.results.empty() ? "" : " = ") << n.op->name;
   if (n.op->structural == Structural::Start)
     os << ' ' << n.attrs.s("op");
-  if (n.op->structural == Structural::Fused) {
+  if (n.op->isFused()) {
     os << " @";
     printName(os, n.attrs.s("kernel"));
   }

@@ -61,13 +61,13 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
       c.flops = std::max(c.flops, inside.flops);
       c.bytes = std::max(c.bytes, inside.bytes);
     }
-    double trips = n.op->structural == Structural::Scan ? double(ScanForm(n).trips) : 1;
+    double trips = n.op->isScan() ? double(ScanForm(n).trips) : 1;
     c.flops *= trips;
     c.bytes *= trips;
     return c;
   }
   c.flops = flopsOf(n);
-  if (n.op->structural == Structural::Fused)
+  if (n.op->isFused())
     if (const Function *k = n.parent()->module->function(n.attrs.s("kernel")))
       for (auto &member : k->nodes)
         c.flops += flopsOf(*member);

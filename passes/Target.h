@@ -2,6 +2,7 @@
 // comes from it, too.
 #pragma once
 
+#include "ir/View.h"
 #include "passes/CostModel.h"
 #include <memory>
 
@@ -10,6 +11,10 @@ struct zccrt_kernel_def; // runtime/zccrt.h
 namespace zcc {
 
 class CodePrinter; // codegen/CodePrinter.h
+
+/// Whether libraries commonly read operand `i` of a node where it lies in larger memory: of a matrix product, a matrix one of
+/// whose last two axes is contiguous; of attention, contiguous rows.
+bool isCommonLayout(const Node &n, unsigned i, const View &v);
 
 /// One machine, with the threads that a rank has. Answers depend on the arguments and on what it was made with, alone, and may be
 /// asked for by several threads.
@@ -24,6 +29,9 @@ public:
 
   /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
   virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;
+  /// Whether the library kernel of a node reads operand `i`, which is not dense, with these strides. Without a target the common
+  /// layouts are taken.
+  virtual bool reads(const Node &n, unsigned i, const View &v) const { return isCommonLayout(n, i, v); }
   /// Bytes of workspace that the code of a node needs, be it a library's or generated.
   virtual int64_t workspaceBytes(const Node &n) const = 0;
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.

@@ -18,6 +18,13 @@ static consteval OpDef unary(const char *name, const char *onnx, const char *sca
   return defineOp(d);
 }
 
+/// A function that a library computes, in f32.
+static consteval OpDef function(const char *name, const char *onnx, const char *scalar, const char *grad, const char *summary) {
+  OpDef d = unary(name, onnx, scalar, grad, summary, Precision::F32);
+  d.dear = true;
+  return d;
+}
+
 /// An operator of two operands `a` and `b`.
 static consteval OpDef binary(const char *name, const char *onnx, const char *scalar, const char *grad, const char *summary) {
   OpDef d;
@@ -37,6 +44,10 @@ static consteval OpDef linear(OpDef d, uint32_t operands) {
 
 static consteval OpDef cheap(OpDef d) {
   d.cheap = true;
+  return d;
+}
+static consteval OpDef dear(OpDef d) {
+  d.dear = true;
   return d;
 }
 static consteval OpDef exact(OpDef d) {
@@ -71,6 +82,7 @@ constexpr OpDef ops::pow = [] {
   OpDef d = binary("pow", nullptr, "pow(a, b)", "b == 0 ? 0 : dy * (b * pow(a, b - 1)); a == 0 && b >= 0 ? 0 : dy * (y * log(a))",
                    "a to the power of b");
   d.precision = Precision::F32;
+  d.dear = true;
   return d;
 }();
 constexpr OpDef ops::max =
@@ -80,9 +92,9 @@ constexpr OpDef ops::min =
     cheap(exact(binary("min", nullptr, "min(a, b)", "a == b ? dy * 0.5 : b < a ? 0 : dy; a == b ? dy * 0.5 : a < b ? 0 : dy",
                        "the smaller one; NaN if either is")));
 constexpr OpDef ops::mod =
-    binary("mod", nullptr, "mod(a, b)", "dy; -dy * floor(a / b)", "remainder with the sign of b, as Python's");
-constexpr OpDef ops::fmod = binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0 ? -dy * ceil(a / b) : -dy * floor(a / b)",
-                                   "remainder with the sign of a, as C's");
+    dear(binary("mod", nullptr, "mod(a, b)", "dy; -dy * floor(a / b)", "remainder with the sign of b, as Python's"));
+constexpr OpDef ops::fmod = dear(binary("fmod", nullptr, "fmod(a, b)", "dy; a / b < 0 ? -dy * ceil(a / b) : -dy * floor(a / b)",
+                                        "remainder with the sign of a, as C's"));
 
 constexpr OpDef ops::neg = cheap(exact(linear(unary("neg", "Neg", "-x", "-dy", "negative"), kAllOperands)));
 constexpr OpDef ops::abs = exact(unary("abs", "Abs", "abs(x)", "dy * sign(x)", "absolute value"));
@@ -93,47 +105,43 @@ constexpr OpDef ops::reciprocal = unary("reciprocal", "Reciprocal", "1 / x", "-d
 
 // ---- exponentials, logarithms, trigonometry
 
-constexpr OpDef ops::exp = unary("exp", "Exp", "exp(x)", "dy * y", "e^x", Precision::F32);
-constexpr OpDef ops::expm1 = unary("expm1", nullptr, "expm1(x)", "dy * (y + 1)", "e^x - 1", Precision::F32);
-constexpr OpDef ops::log = unary("log", "Log", "log(x)", "dy / x", "natural logarithm", Precision::F32);
-constexpr OpDef ops::log1p = unary("log1p", nullptr, "log1p(x)", "dy / (x + 1)", "log(1 + x)", Precision::F32);
-constexpr OpDef ops::sin = unary("sin", "Sin", "sin(x)", "dy * cos(x)", "sine", Precision::F32);
-constexpr OpDef ops::cos = unary("cos", "Cos", "cos(x)", "-dy * sin(x)", "cosine", Precision::F32);
-constexpr OpDef ops::tan = unary("tan", "Tan", "tan(x)", "dy * (y * y + 1)", "tangent", Precision::F32);
-constexpr OpDef ops::asin = unary("asin", "Asin", "asin(x)", "dy * rsqrt(1 - x * x)", "inverse sine", Precision::F32);
-constexpr OpDef ops::acos = unary("acos", "Acos", "acos(x)", "-dy * rsqrt(1 - x * x)", "inverse cosine", Precision::F32);
-constexpr OpDef ops::atan = unary("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent", Precision::F32);
-constexpr OpDef ops::sinh = unary("sinh", "Sinh", "sinh(x)", "dy * cosh(x)", "hyperbolic sine", Precision::F32);
-constexpr OpDef ops::cosh = unary("cosh", "Cosh", "cosh(x)", "dy * sinh(x)", "hyperbolic cosine", Precision::F32);
-constexpr OpDef ops::asinh =
-    unary("asinh", "Asinh", "asinh(x)", "dy * rsqrt(x * x + 1)", "inverse hyperbolic sine", Precision::F32);
-constexpr OpDef ops::acosh =
-    unary("acosh", "Acosh", "acosh(x)", "dy * rsqrt(x * x - 1)", "inverse hyperbolic cosine", Precision::F32);
-constexpr OpDef ops::atanh =
-    unary("atanh", "Atanh", "atanh(x)", "dy / (1 - x * x)", "inverse hyperbolic tangent", Precision::F32);
-constexpr OpDef ops::erf =
-    unary("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))", "error function", Precision::F32);
+constexpr OpDef ops::exp = function("exp", "Exp", "exp(x)", "dy * y", "e^x");
+constexpr OpDef ops::expm1 = function("expm1", nullptr, "expm1(x)", "dy * (y + 1)", "e^x - 1");
+constexpr OpDef ops::log = function("log", "Log", "log(x)", "dy / x", "natural logarithm");
+constexpr OpDef ops::log1p = function("log1p", nullptr, "log1p(x)", "dy / (x + 1)", "log(1 + x)");
+constexpr OpDef ops::sin = function("sin", "Sin", "sin(x)", "dy * cos(x)", "sine");
+constexpr OpDef ops::cos = function("cos", "Cos", "cos(x)", "-dy * sin(x)", "cosine");
+constexpr OpDef ops::tan = function("tan", "Tan", "tan(x)", "dy * (y * y + 1)", "tangent");
+constexpr OpDef ops::asin = function("asin", "Asin", "asin(x)", "dy * rsqrt(1 - x * x)", "inverse sine");
+constexpr OpDef ops::acos = function("acos", "Acos", "acos(x)", "-dy * rsqrt(1 - x * x)", "inverse cosine");
+constexpr OpDef ops::atan = function("atan", "Atan", "atan(x)", "dy / (x * x + 1)", "inverse tangent");
+constexpr OpDef ops::sinh = function("sinh", "Sinh", "sinh(x)", "dy * cosh(x)", "hyperbolic sine");
+constexpr OpDef ops::cosh = function("cosh", "Cosh", "cosh(x)", "dy * sinh(x)", "hyperbolic cosine");
+constexpr OpDef ops::asinh = function("asinh", "Asinh", "asinh(x)", "dy * rsqrt(x * x + 1)", "inverse hyperbolic sine");
+constexpr OpDef ops::acosh = function("acosh", "Acosh", "acosh(x)", "dy * rsqrt(x * x - 1)", "inverse hyperbolic cosine");
+constexpr OpDef ops::atanh = function("atanh", "Atanh", "atanh(x)", "dy / (1 - x * x)", "inverse hyperbolic tangent");
+constexpr OpDef ops::erf = function("erf", "Erf", "erf(x)", "dy * (1.1283791670955126 * exp(-(x * x)))", "error function");
 
 // ---- activations
 
-constexpr OpDef ops::tanh = unary("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent", Precision::F32);
-constexpr OpDef ops::sigmoid = unary("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)", Precision::F32);
+constexpr OpDef ops::tanh = function("tanh", "Tanh", "tanh(x)", "dy * (1 - y * y)", "hyperbolic tangent");
+constexpr OpDef ops::sigmoid = function("sigmoid", "Sigmoid", "sigmoid(x)", "dy * ((1 - y) * y)", "1 / (1 + e^-x)");
 constexpr OpDef ops::softplus =
-    unary("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))", "dy * sigmoid(x)", "log(1 + e^x)", Precision::F32);
+    function("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))", "dy * sigmoid(x)", "log(1 + e^x)");
 constexpr OpDef ops::relu = cheap(exact(unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0")));
-constexpr OpDef ops::gelu = unary("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
-                                  "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
-                                  "x * (exp(x * x * -0.5) * 0.3989422804014327))",
-                                  "x times the normal distribution function", Precision::F32);
+constexpr OpDef ops::gelu = function("gelu", nullptr, "x * 0.5 * (1 + erf(x * 0.7071067811865476))",
+                                     "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
+                                     "x * (exp(x * x * -0.5) * 0.3989422804014327))",
+                                     "x times the normal distribution function");
 constexpr OpDef ops::gelu_tanh =
-    unary("gelu_tanh", nullptr, "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
-          "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
-          "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
-          "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
-          "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
-          "gelu with tanh in place of erf", Precision::F32);
-constexpr OpDef ops::silu = unary("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
-                                  "x times its sigmoid", Precision::F32);
+    function("gelu_tanh", nullptr, "0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))",
+             "dy * (0.5 * (1 + tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) + 0.5 * x * "
+             "((1 - tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))) * "
+             "tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x)))) * "
+             "(0.7978845608028654 + 0.1070322242825366 * (x * x))))",
+             "gelu with tanh in place of erf");
+constexpr OpDef ops::silu =
+    function("silu", nullptr, "x * sigmoid(x)", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))", "x times its sigmoid");
 
 constexpr OpDef ops::stop_gradient = defineOp({
     .name = "stop_gradient",

@@ -83,7 +83,6 @@ constexpr OpDef zcc::ops::matmul = defineOp({
     .operands = {{{"a"}, {"b"}}},
     .infer = inferMatmul,
     .kernel = "matmul",
-    .strided = "mm",
     .gradFn = gradMatmul,
     .eval = evalMatmul,
     .library = Library::Product,

@@ -1,4 +1,4 @@
-// What a library kernel reads, it reads dense or with the strides that its record allows, a counter has no memory, and what a
+// What a library kernel reads, it reads dense or with strides that the target allows, a counter has no memory, and what a
 // function returns lies in memory of its own: a `copy` is put in otherwise.
 //
 //   %s = slice %x {starts = [0, 1], ...}           %s = slice %x {starts = [0, 1], ...}
@@ -8,6 +8,7 @@
 #include "ir/Op.h"
 #include "ir/View.h"
 #include "passes/Pass.h"
+#include "passes/Target.h"
 #include "passes/fuse/KernelShape.h"
 #include "passes/fuse/Operands.h"
 
@@ -35,38 +36,25 @@ static bool copyCounters(Function &f) {
   return changed;
 }
 
-/// Whether a library kernel takes operand `i` with these strides: OpDef::strided, a letter an operand. 'm': a matrix,
-/// one of the last two axes contiguous; 'r': rows, the last axis contiguous; '-': dense.
-static bool acceptsView(const Node &n, unsigned i, const View &v) {
+/// Whether a node takes operand `i` with these strides.
+static bool acceptsView(const Node &n, unsigned i, const View &v, const Target *target) {
   if (v.isDense() || ((callsBodies(*n.op) || performed(n)->moves) && v.strides == denseStrides(v.dims)))
     return true;
-  const char *s = n.op->strided;
-  char rule = s && i < strlen(s) ? s[i] : '-';
-  size_t d = v.dims.size();
-  if (rule == '-' || d < 2)
-    return false;
-  auto unit = [&](size_t a, size_t other) {
-    return (v.strides[a] == 1 || v.dims[a] == 1) && (v.strides[other] >= v.dims[a] || v.dims[other] == 1);
-  };
-  for (int64_t st : v.strides)
-    if (st < 0)
-      return false;
-  return unit(d - 1, d - 2) || (rule == 'm' && unit(d - 2, d - 1));
+  return target ? target->reads(n, i, v) : isCommonLayout(n, i, v);
 }
 
 /// A body that a body names is told where its operands lie once: they must not be slices.
 static bool movesInto(const Node &n, const View &v) {
   if (!callsBodies(*n.op) || v.base->kind != Value::Argument || !n.parent()->isBody)
     return false;
-  return llvm::any_of(callersOf(*n.parent()),
-                      [&](Node *c) { return c->op->structural == Structural::Scan && ScanForm(*c).isSlice(v.base->index); });
+  return llvm::any_of(callersOf(*n.parent()), [&](Node *c) { return c->op->isScan() && ScanForm(*c).isSlice(v.base->index); });
 }
 
 /// What a body returns it has made, or it is what it carries unchanged: arguments may be overwritten before results are
 /// left. They are copied first, so that new values of what is carried can be made in place.
 static bool copyReturnedArgs(Function &f) {
   bool changed = false;
-  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op->structural == Structural::Scan; });
+  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op->isScan(); });
   for (unsigned i = 0; i < f.results.size(); ++i) {
     Value *v = f.results[i];
     auto s = viewOf(v);
@@ -81,7 +69,7 @@ static bool copyReturnedArgs(Function &f) {
 }
 
 /// Copies the operands of a node that it cannot take as the views they are.
-static bool copyViews(Function &f, Node &n) {
+static bool copyViews(Function &f, Node &n, const Target *target) {
   bool changed = false;
   auto copy = [&](unsigned i) {
     n.setOperand(i, copyOf(f, &n, n.operand(i)));
@@ -95,18 +83,18 @@ static bool copyViews(Function &f, Node &n) {
     Value *v = n.operand(i);
     if (!v || !(v->def ? v->def->op->view != nullptr : f.isBody))
       continue;
-    if (auto view = viewOf(v); !acceptsView(n, i, *view) || movesInto(n, *view))
+    if (auto view = viewOf(v); !acceptsView(n, i, *view, target) || movesInto(n, *view))
       copy(i);
   }
   return changed;
 }
 
-static bool legalizeOperands(Function &f) {
+static bool legalizeOperands(Function &f, const Target *target) {
   bool changed = copyCounters(f);
   if (f.isBody && !callersOf(f).empty())
     changed |= copyReturnedArgs(f);
   for (Node *n = f.first(); n; n = n->next())
-    changed |= copyViews(f, *n);
+    changed |= copyViews(f, *n, target);
   for (Value *&r : f.results)
     if ((r->isGlobal() && r->type.count() > 0) || (r->def && r->def->op->view && !viewOf(r)->isDense())) {
       r = copyOf(f, nullptr, r);
@@ -115,10 +103,10 @@ static bool legalizeOperands(Function &f) {
   return changed;
 }
 
-llvm::Expected<bool> zcc::legalizeOperands(Module &m, PassContext &) {
+llvm::Expected<bool> zcc::legalizeOperands(Module &m, PassContext &ctx) {
   bool changed = false;
   for (auto &f : m.functions)
     if (!f->isKernel)
-      changed |= ::legalizeOperands(*f);
+      changed |= ::legalizeOperands(*f, ctx.target);
   return changed;
 }

@@ -7,7 +7,7 @@ using namespace zcc;
 
 Place zcc::argPlace(const Node &caller, unsigned arg) {
   const Function &f = *caller.parent();
-  if (caller.op->structural != Structural::Scan)
+  if (!caller.op->isScan())
     return placeOf(f, caller.operand(arg + 1));
   ScanForm form(caller);
   if (arg < form.carried)
@@ -20,7 +20,7 @@ Place zcc::argPlace(const Node &caller, unsigned arg) {
 
 Place zcc::resultPlace(const Node &caller, unsigned result) {
   Place p = placeOf(*caller.parent(), caller.result(result));
-  if (caller.op->structural == Structural::Scan && result >= ScanForm(caller).carried)
+  if (caller.op->isScan() && result >= ScanForm(caller).carried)
     p.step = caller.result(result)->type.localBytes() / ScanForm(caller).trips;
   return p;
 }
@@ -42,13 +42,13 @@ static bool isReadByBodies(const Liveness &l, const Value *v) {
 
 llvm::MapVector<Value *, unsigned> zcc::producedInPlace(const Function &body, const Node &caller, const Liveness &l) {
   llvm::MapVector<Value *, unsigned> out;
-  unsigned carried = caller.op->structural == Structural::Scan ? ScanForm(caller).carried : 0;
+  unsigned carried = carriedBy(caller);
   for (unsigned r = 0; r < body.results.size(); ++r) {
     auto s = storageOf(body.results[r]);
     if (!s || !s->isDense() || !s->base->def || !ownsMemory(*s->base->def) || out.count(s->base))
       continue;
     Value *v = s->base;
-    bool isRow = caller.op->structural == Structural::Scan && r >= carried;
+    bool isRow = caller.op->isScan() && r >= carried;
     if (r < carried && !mayOverwrite(l, v, body.args[r].get()))
       continue;
     if (isRow && (callsBodies(*v->def->op) || isReadByBodies(l, v)))

@@ -33,10 +33,8 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
   for (size_t i = 0; i + 1 < flat.size(); i += 2)
     pairs.push_back({unsigned(flat[i]), unsigned(flat[i + 1])});
   uint32_t mask = performed(n)->inPlace;
-  bool isScan = n.op->structural == Structural::Scan;
-  unsigned count = isScan ? ScanForm(n).carried : mask ? n.results.size() : 0;
-  for (unsigned i = 0; i < count; ++i)
-    if (isScan || mask == kAllOperands || mask >> i & 1)
+  for (unsigned i = 0; i < (mask ? n.results.size() : carriedBy(n)); ++i)
+    if (!mask || mask == kAllOperands || mask >> i & 1)
       pairs.push_back({i, i});
   return pairs;
 }

@@ -92,7 +92,7 @@ static bool pruneScan(Function &body, llvm::ArrayRef<Node *> callers) {
 /// Arguments from `first` on that a body does not read.
 static bool pruneArgs(llvm::ArrayRef<Function *> bodies, llvm::ArrayRef<Node *> callers) {
   bool changed = false;
-  bool isScan = callers[0]->op->structural == Structural::Scan;
+  bool isScan = callers[0]->op->isScan();
   for (unsigned i = bodies[0]->args.size(); i-- > 0;) {
     unsigned carried = isScan ? ScanForm(*callers[0]).carried : 0;
     unsigned scanned = isScan ? ScanForm(*callers[0]).scanned : 0;
@@ -148,9 +148,9 @@ static bool pruneBodies(Module &m) {
     });
     if (isShared || !isAlike)
       continue;
-    changed |= n.op->structural == Structural::Scan ? pruneScan(*f, callers) : pruneCond(n, bodies);
+    changed |= n.op->isScan() ? pruneScan(*f, callers) : pruneCond(n, bodies);
     changed |= eraseDeadNodes(*f);
-    changed |= pruneArgs(n.op->structural == Structural::Scan ? llvm::ArrayRef<Function *>(f) : bodies, callers);
+    changed |= pruneArgs(n.op->isScan() ? llvm::ArrayRef<Function *>(f) : bodies, callers);
   }
   return changed;
 }

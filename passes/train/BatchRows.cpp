@@ -28,7 +28,7 @@ BatchRows::BatchRows(const Function &f) : constants(*f.module) {
 
 void BatchRows::addNodes(const Function &f) {
   for (auto &n : f.nodes) {
-    if (n->op->structural == Structural::Scan) {
+    if (n->op->isScan()) {
       addScan(*n);
       continue;
     }

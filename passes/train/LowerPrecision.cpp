@@ -184,8 +184,7 @@ static bool staysWide(const Node &n) {
 /// Bodies get their operands as they are now, but return what they did and carry f32, so that sums over many iterations
 /// lose nothing.
 llvm::Error Lowering::lowerBodies(Node &n) {
-  unsigned carried = n.op->structural == Structural::Scan ? ScanForm(n).carried : 0;
-  for (unsigned i = 0; i < carried; ++i)
+  for (unsigned i = 0; i < carriedBy(n); ++i)
     if (isLow(n.operand(i)))
       n.setOperand(i, as(n.operand(i), n.result(i)->type.elem, n));
   auto outside = std::move(other_);

@@ -213,7 +213,7 @@ void Batch::addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random) {
   eval->results.clear();
   for (Node *n = eval->first(), *next; n; n = next) {
     next = n->next();
-    if (n->op != &ops::assign)
+    if (!assigns(*n))
       continue;
     auto *state = static_cast<GlobalValue *>(n->operand(0));
     what.push_back("gradient of " + module.global(state->attrs.s("of"))->attrs.s("case"));
@@ -358,7 +358,7 @@ static std::vector<OpCase> lowCases() {
   std::vector<OpCase> pointwise, library;
   for (const OpCase &c : opCases()) {
     const OpDef &op = *findOp(c.op);
-    if (op.precision == Precision::F32 || op.expand || &op == &ops::cast)
+    if (op.precision == Precision::F32 || op.expand || op.converts())
       continue;
     (op.kernel ? library : pointwise).push_back(c);
   }

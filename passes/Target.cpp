@@ -1,0 +1,28 @@
+// Which layouts libraries commonly read.
+#include "passes/Target.h"
+#include "ir/Op.h"
+
+using namespace zcc;
+
+/// Elements of axis `a` lie side by side, those of the other axis not among them.
+static bool isContiguous(const View &v, size_t a, size_t other) {
+  return (v.strides[a] == 1 || v.dims[a] == 1) && (v.strides[other] >= v.dims[a] || v.dims[other] == 1);
+}
+
+/// The query, key, value and gradient of attention: what stands before the mask.
+static bool isBeforeMask(const OpDef &op, unsigned i) {
+  for (unsigned k = 0; k <= i; ++k)
+    if (op.operands[k].flags & OperandDef::Optional)
+      return false;
+  return true;
+}
+
+bool zcc::isCommonLayout(const Node &n, unsigned i, const View &v) {
+  bool isProduct = n.op->library == Library::Product;
+  if (!isProduct && !(n.op->library == Library::Attention && isBeforeMask(*n.op, i)))
+    return false;
+  size_t d = v.dims.size();
+  if (d < 2 || llvm::any_of(v.strides, [](int64_t s) { return s < 0; }))
+    return false;
+  return isContiguous(v, d - 1, d - 2) || (isProduct && isContiguous(v, d - 2, d - 1));
+}
