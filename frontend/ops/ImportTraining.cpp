@@ -60,7 +60,8 @@ void adagrad(NodeImport &n) {
   Step s(n, 3); // X, G, H
   double decay = n.f("decay_factor", 0), eps = n.f("epsilon", 0), norm = n.f("norm_coefficient", 0);
   for (unsigned i = 0; i < s.count; ++i) {
-    Val x = s.in(0, i), g = regularized(e, s.in(1, i), x, norm);
+    const Val &x = s.in(0, i);
+    Val g = regularized(e, s.in(1, i), x, norm);
     Val r = e.div(s.rateAs(x), e.add(e.mul(s.stepAs(x), decay), 1));
     Val h = e.add(s.in(2, i), e.mul(g, g));
     s.out(0, i, e.sub(x, e.div(e.mul(r, g), e.add(e(ops::sqrt, h), eps))));
@@ -76,7 +77,8 @@ void momentum(NodeImport &n) {
   if (mode != "standard" && mode != "nesterov")
     invalid("mode '" + mode + "' is neither standard nor nesterov");
   for (unsigned i = 0; i < s.count; ++i) {
-    Val x = s.in(0, i), g = regularized(e, s.in(1, i), x, norm);
+    const Val &x = s.in(0, i);
+    Val g = regularized(e, s.in(1, i), x, norm);
     Val weight = e.select(s.later(), e.like(beta, x), e.like(1, x));
     Val v = e.add(e.mul(s.in(2, i), alpha), e.mul(weight, g));
     Val direction = mode == "nesterov" ? e.add(g, e.mul(v, alpha)) : v;
