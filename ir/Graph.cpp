@@ -84,11 +84,6 @@ void Node::dropUse(unsigned i) {
 }
 
 void Node::setOperand(unsigned i, Value *v) {
-  constexpr unsigned kUsual = 2;
-  if (operands_.capacity() == 0) {
-    operands_.reserve(kUsual);
-    places_.reserve(kUsual);
-  }
   while (operands_.size() <= i) {
     operands_.push_back(nullptr);
     places_.emplace_back();
@@ -132,7 +127,7 @@ void Node::erase() {
 }
 
 void Node::eraseOperand(unsigned i) {
-  std::vector<Value *> kept = operands_;
+  auto kept = operands_;
   kept.erase(kept.begin() + i);
   dropOperands();
   for (Value *v : kept)
@@ -180,7 +175,15 @@ Node *Function::insert(std::unique_ptr<Node> n, Node *before) {
   return i->get();
 }
 
+/// Registers a name that neither a value nor a global has.
+bool Function::take(StringRef n) {
+  uint32_t hash = llvm::StringMapImpl::hash(n);
+  bool isGlobals = module && module->byName_.find(n, hash) != module->byName_.end();
+  return !n.empty() && !isGlobals && names_.try_emplace_with_hash(n, hash, 1).second;
+}
+
 std::string Function::unique(StringRef base) {
+  hasNewNames_ = true;
   if (names_.empty()) { // of a copy
     auto note = [&](const Value &v) { names_.try_emplace(v.name, 1); };
     for (auto &a : args)
@@ -189,7 +192,7 @@ std::string Function::unique(StringRef base) {
       for (auto &r : n->results)
         note(*r);
   }
-  if (!base.empty() && !(module && module->global(base)) && names_.try_emplace(base, 1).second)
+  if (take(base))
     return base.str();
   std::string n = base.empty() ? "v" : base.str();
   bool numbered = base.empty();
@@ -208,17 +211,18 @@ std::string Function::unique(StringRef base) {
 }
 
 void Function::renameAll() {
-  names_.clear();
+  names_ = Names(args.size() + nodes.size());
   names_.try_emplace("", 1); // known from here on
   auto rename = [&](Value &v) {
-    if (std::string name = unique(v.name); name != v.name)
-      v.name = std::move(name);
+    if (!take(v.name))
+      v.name = unique(v.name);
   };
   for (auto &a : args)
     rename(*a);
   for (auto &n : nodes)
     for (auto &r : n->results)
       rename(*r);
+  hasNewNames_ = false;
 }
 
 Value *Function::arg(StringRef n) const {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include "ir/Diag.h"
+#include "ir/Pool.h"
 #include "ir/Type.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/Allocator.h"
 #include "llvm/Support/Error.h"
 #include <list>
 #include <map>
@@ -51,13 +54,14 @@ public:
 // ---- values
 
 /// A result of a node, an argument of a function, or a global. Uses are kept by Node.
-class Value {
+class Value : public Pooled<Value> {
 public:
   enum Kind { Result, Argument, Global };
   struct Use {
     Node *node;
     unsigned index;
   };
+  using Uses = std::list<Use, PoolAllocator<Use>>;
 
   Value(Kind k, std::string n, Type t) : kind(k), name(std::move(n)), type(std::move(t)) {}
   virtual ~Value() = default;
@@ -67,7 +71,7 @@ public:
   Type type;
   Node *def = nullptr; ///< for a Result
   unsigned index = 0;  ///< number of the result or argument
-  std::list<Use> uses; ///< by nodes of all functions, oldest first; function results are not uses
+  Uses uses;           ///< by nodes of all functions, oldest first; function results are not uses
 
   bool hasUses() const { return !uses.empty(); }
   bool isGlobal() const { return kind == Global; }
@@ -111,13 +115,14 @@ public:
 /// which are of their callers'.
 enum class Phase { Forward, Backward, Update };
 
-class Node {
+class Node : public Pooled<Node> {
 public:
+  using List = std::list<std::unique_ptr<Node>, PoolAllocator<std::unique_ptr<Node>>>;
   const OpDef *op;
   Attrs attrs;
   Phase phase = Phase::Forward;
   Loc loc;
-  std::vector<std::unique_ptr<Value>> results;
+  llvm::SmallVector<std::unique_ptr<Value>, 1> results;
 
   Node(const OpDef *o, Loc l) : op(o), loc(std::move(l)) {}
   ~Node();
@@ -151,10 +156,10 @@ private:
   void dropUse(unsigned i);
 
   friend class Function;
-  std::vector<Value *> operands_;
-  std::vector<std::list<Value::Use>::iterator> places_; ///< of each operand among its value's uses
+  llvm::SmallVector<Value *, 2> operands_;
+  llvm::SmallVector<Value::Uses::iterator, 2> places_; ///< of each operand among its value's uses
   Function *parent_ = nullptr;
-  std::list<std::unique_ptr<Node>>::iterator self_;
+  List::iterator self_;
 };
 
 // ---- functions, kernels, modules
@@ -169,7 +174,7 @@ public:
   bool isKernel = false;                ///< `kernel @k`: the body of a fused operator
   bool isBody = false;                  ///< `body @b`: what scan and cond run (ir/Control.h)
 
-  using List = std::list<std::unique_ptr<Node>>;
+  using List = Node::List;
   List nodes;
 
   ~Function();
@@ -189,10 +194,16 @@ public:
   /// Makes the names of all values unique and forgets those of values that are gone, so that what new values are called
   /// depends on the function's text only.
   void renameAll();
+  /// Whether names have been given since renameAll().
+  bool hasNewNames() const { return hasNewNames_; }
   Value *arg(llvm::StringRef name) const;
 
 private:
-  llvm::StringMap<unsigned> names_;
+  bool take(llvm::StringRef name);
+
+  using Names = llvm::StringMap<unsigned, llvm::BumpPtrAllocator>; // never erased from one by one
+  Names names_;
+  bool hasNewNames_ = true;
 };
 
 /// Bytes that constant data in a file is aligned to, so that it can be mapped.

@@ -167,6 +167,7 @@ llvm::Error PassManager::run(Module &m) {
   if (llvm::Error e = plan(m))
     return e;
   before.reset();
+  isRenamed = false;
   start = dump.reproduce ? m.clone() : nullptr;
   if (!dump.treeDir.empty()) {
     if (auto ec = llvm::sys::fs::create_directories(dump.treeDir))
@@ -196,9 +197,16 @@ llvm::Error PassManager::run(Module &m) {
   return llvm::Error::success();
 }
 
-llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
+/// Where nothing has changed only a function that has given names to what is gone again is looked at.
+void PassManager::renameAll(Module &m) {
   for (auto &f : m.functions)
-    f->renameAll();
+    if (!isRenamed || f->hasNewNames())
+      f->renameAll();
+  isRenamed = true;
+}
+
+llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
+  renameAll(m);
   if (llvm::Error e = showBefore(m, p))
     return e;
   if (!before && (dump.reproduce || dump.verifyEach))
@@ -220,6 +228,7 @@ llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
   if (*changed || isFirst || !before || number == 1)
     if (llvm::Error e = check(m, p))
       return explain(std::move(e), number);
+  isRenamed &= !*changed;
   if (*changed || !dump.verifyEach)
     before.reset();
   return showAfter(m, p, *changed, number);

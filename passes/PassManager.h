@@ -43,6 +43,7 @@ private:
   std::vector<const PassDef *> passes;
   std::unique_ptr<Module> start;  ///< a copy of what came in, to reproduce a failure from
   std::optional<uint64_t> before; ///< hashOf() the module before the pass that runs, if something asks for it
+  bool isRenamed = false;         ///< nothing has changed since the values got their names
 
   llvm::Error plan(const Module &m);
   llvm::Error runPass(Module &m, const PassDef &p, unsigned number);
@@ -50,6 +51,7 @@ private:
   std::string saveReproducer(unsigned number) const;
   static void onSignal(void *);
   llvm::Error explain(llvm::Error e, unsigned number);
+  void renameAll(Module &m);
   llvm::Error check(const Module &m, const PassDef &p);
   llvm::Error checkChanged(const Module &m, const PassDef &p, uint32_t properties, bool changed);
   llvm::Error showBefore(const Module &m, const PassDef &p);

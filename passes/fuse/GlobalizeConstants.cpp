@@ -65,7 +65,7 @@ static llvm::Expected<bool> globalize(Module &m, Function &f) {
     auto g = globalFor(m, *n, splat);
     if (!g)
       return g.takeError();
-    std::list<Value::Use> uses = v->uses;
+    Value::Uses uses = v->uses;
     for (auto &u : uses)
       if (!splat || isForKernels(u))
         u.node->setOperand(u.index, *g);

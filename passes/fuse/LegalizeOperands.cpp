@@ -25,7 +25,7 @@ static bool copyCounters(Function &f) {
       changed = true;
       return copy ? copy : copy = copyOf(f, n->next(), n->result());
     };
-    std::list<Value::Use> uses = n->result()->uses;
+    Value::Uses uses = n->result()->uses;
     for (auto &u : uses)
       if (!isGenerated(*u.node) || u.node->op->view)
         u.node->setOperand(u.index, copied());

@@ -44,7 +44,7 @@ static bool sinkCasts(Function &f) {
   for (Node *n = f.first(); n; n = n->next()) {
     if (!widens(*n))
       continue;
-    std::list<Value::Use> uses = n->result()->uses;
+    Value::Uses uses = n->result()->uses;
     for (auto &u : uses)
       changed |= sinkInto(*n, u, uses.size() == 1);
   }

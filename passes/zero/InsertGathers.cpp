@@ -136,7 +136,7 @@ static Value *rebuild(Value *v, Value *from, Value *to, Node *before, std::map<V
 }
 
 static void eraseViews(Value &v) {
-  for (auto &u : std::list<Value::Use>(v.uses)) {
+  for (auto &u : Value::Uses(v.uses)) {
     eraseViews(*u.node->result());
     u.node->erase();
   }

@@ -146,7 +146,7 @@ static GlobalValue *accumulated(const Node &sum) {
 /// The sum over ranks moves from @update to where @micro adds to the accumulated gradient.
 void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
   Function *micro = m_.function("micro");
-  for (auto &u : std::list<Value::Use>(state->uses)) {
+  for (auto &u : Value::Uses(state->uses)) {
     if (u.node->parent() != micro || !assigns(*u.node) || u.index != 0)
       continue;
     // Back to the addend of this micro-batch.
@@ -160,7 +160,7 @@ void Partitioner::reduceEachMicroBatch(Node &sum, GlobalValue *state) {
         back.append(v->def->operands().begin(), v->def->operands().end());
         continue;
       }
-      std::list<Value::Use> uses = v->uses;
+      Value::Uses uses = v->uses;
       Value *piece = Builder(*micro, v->def->next(), v->def->loc).make(ops::sum_ranks, {v}, sum.attrs, v->name + ".sum");
       for (auto &use : uses)
         use.node->setOperand(use.index, piece);
@@ -218,7 +218,7 @@ bool Partitioner::run() {
     // What is not followed yet reads it as a whole tensor; a use may disappear while another is followed.
     for (bool again = true; again;) {
       again = false;
-      for (const Value::Use &u : std::list<Value::Use>(v->uses)) {
+      for (const Value::Use &u : Value::Uses(v->uses)) {
         bool isErased = u.node->op->structural == Structural::Shard;
         follow(*v, u);
         if (isErased) {
@@ -230,7 +230,7 @@ bool Partitioner::run() {
   }
   for (GlobalValue *p : params_) {
     p->type.shards = m_.ranks;
-    for (const Value::Use &u : std::list<Value::Use>(p->uses))
+    for (const Value::Use &u : Value::Uses(p->uses))
       if (u.node->op->structural == Structural::Shard) {
         u.node->result()->replaceAllUsesWith(p);
         u.node->erase();
