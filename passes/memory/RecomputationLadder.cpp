@@ -25,9 +25,10 @@ public:
     int64_t bytes = 0, ns = 0;
     double rate() const { return double(bytes) / double(ns); }
   };
-  std::vector<Move> all();
+  std::vector<Move> all() const;
 
 private:
+  std::vector<Move> whole() const;
   int64_t keptBytes(const std::vector<bool> &again) const;
   bool addCone(unsigned i, std::vector<bool> &again) const;
 
@@ -115,7 +116,20 @@ bool BlockMoves::addCone(unsigned i, std::vector<bool> &again) const {
   return true;
 }
 
-std::vector<BlockMoves::Move> BlockMoves::all() {
+std::vector<BlockMoves::Move> BlockMoves::whole() const {
+  Move m;
+  for (unsigned i = 0; i < nodes.size(); ++i)
+    if (mayGo[i])
+      m.added.push_back(i), m.ns += ns[i];
+  m.bytes = keptBytes(std::vector<bool>(nodes.size(), false)) - keptBytes(mayGo);
+  return m.bytes > 0 ? std::vector<Move>{m} : std::vector<Move>();
+}
+
+std::vector<BlockMoves::Move> BlockMoves::all() const {
+  // Every move looks at all others: a block of more nodes is computed again as a whole or not at all.
+  constexpr size_t kMostNodes = 256;
+  if (nodes.size() > kMostNodes)
+    return whole();
   std::vector<Move> moves;
   std::vector<bool> again(nodes.size(), false);
   int64_t kept = keptBytes(again);
