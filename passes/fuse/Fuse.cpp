@@ -26,7 +26,7 @@ static std::vector<const Node *> nodesOf(const Function &f) {
   return all;
 }
 
-static bool fuseFunction(Module &m, Function &f, llvm::StringMap<std::string> &known) {
+static bool fuseFunction(Module &m, Function &f, KnownKernels &known) {
   std::vector<const Node *> before = nodesOf(f);
   FuseGroups groups(f);
   groups.grow();
@@ -41,7 +41,7 @@ static bool fuseFunction(Module &m, Function &f, llvm::StringMap<std::string> &k
 }
 
 llvm::Expected<bool> zcc::fuse(Module &m, PassContext &) {
-  llvm::StringMap<std::string> known;
+  KnownKernels known;
   std::vector<Function *> functions;
   for (auto &f : m.functions) {
     for (auto &n : f->nodes)

@@ -7,6 +7,7 @@
 
 using namespace zcc;
 using llvm::ArrayRef;
+using llvm::StringRef;
 
 /// Whether the shape of a node's result comes from its constant operands.
 static bool isShapedByConstants(const Node &n) {
@@ -17,96 +18,109 @@ static bool isShapedByConstants(const Node &n) {
   return n.op->isElementwise() && dims != n.result()->type.dims;
 }
 
-Value *KernelBuilder::leaf(Value *v, const Node &user) {
+int KernelBuilder::add(const Node &of, Type type) {
+  parts.push_back({&of, std::move(type), {}});
+  return ~int(parts.size() - 1);
+}
+
+int KernelBuilder::leaf(Value *v, const Node &user) {
   Node *c = splatConstant(v);
-  bool isShape = c && isShapedByConstants(user);
-  if (Value *known = inside.lookup(v); known && !isShape)
-    return known;
-  Value *in = nullptr;
-  if (c) {
-    // A scalar, so that equal kernels are equal, where its shape makes no difference.
-    Dims dims = isShape ? v->type.dims : Dims();
-    Node *k = body->insert(std::make_unique<Node>(c->op, c->loc));
-    k->attrs = c->attrs;
-    k->attrs.set("dims", std::vector<int64_t>(dims.begin(), dims.end()));
-    k->results.push_back(std::make_unique<Value>(Value::Result, body->unique("c"), Type(v->type.elem, dims)));
-    k->results[0]->def = k;
-    in = k->result();
-  } else if (v->def && v->def->op->leaf == Leaf::Counter) {
-    Node *k = body->insert(std::make_unique<Node>(v->def->op, v->def->loc));
-    k->attrs = v->def->attrs;
-    k->results.push_back(std::make_unique<Value>(Value::Result, body->unique("i"), v->type));
-    k->results[0]->def = k;
-    in = k->result();
-  } else {
-    in = body->addArg("a" + std::to_string(operands.size()), v->type);
-    operands.push_back(v);
-  }
-  if (!isShape)
-    inside[v] = in;
-  return in;
+  // A scalar, so that equal kernels are equal, where its shape makes no difference.
+  if (c && isShapedByConstants(user))
+    return add(*c, Type(v->type.elem, v->type.dims));
+  auto [at, isNew] = places.try_emplace(v);
+  if (!isNew)
+    return at->second;
+  if (c)
+    return at->second = add(*c, Type(v->type.elem, Dims()));
+  if (v->def && v->def->op->leaf == Leaf::Counter)
+    return at->second = add(*v->def, v->type);
+  operands.push_back(v);
+  return at->second = int(operands.size() - 1);
 }
 
-void KernelBuilder::cloneInto(Node &n) {
-  std::vector<Value *> ops;
+void KernelBuilder::addMember(const Node &n) {
+  llvm::SmallVector<int, 4> read;
   for (Value *v : n.operands())
-    ops.push_back(leaf(v, n));
-  Node *k = body->insert(std::make_unique<Node>(n.op, n.loc));
-  k->attrs = n.attrs;
-  for (Value *v : ops)
-    k->addOperand(v);
-  k->results.push_back(std::make_unique<Value>(Value::Result, body->unique("v"), n.result()->type));
-  k->results[0]->def = k;
-  inside[n.result()] = k->result();
+    read.push_back(leaf(v, n));
+  places[n.result()] = add(n, n.result()->type);
+  parts.back().operands = std::move(read);
 }
 
-std::string KernelBuilder::key() const {
+static void print(llvm::raw_ostream &os, const Attr &a) {
+  std::visit(
+      [&](auto &v) {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+          for (int64_t x : v)
+            os << x << ',';
+        else if constexpr (std::is_same_v<T, std::vector<double>>)
+          for (double x : v)
+            os << llvm::bit_cast<uint64_t>(x) << ',';
+        else if constexpr (std::is_same_v<T, double>)
+          os << llvm::bit_cast<uint64_t>(v);
+        else
+          os << v;
+      },
+      a);
+}
+
+/// Equal for equal bodies only.
+std::string KernelBuilder::key(ArrayRef<Value *> outputs) const {
   std::string s;
   llvm::raw_string_ostream os(s);
-  llvm::DenseMap<const Value *, unsigned> number;
-  for (auto &a : body->args) {
-    number[a.get()] = number.size();
-    os << a->type << ';';
-  }
-  for (auto &n : body->nodes) {
-    os << n->op->name << '(';
-    for (Value *v : n->operands())
-      os << number.lookup(v) << ',';
+  for (Value *v : operands)
+    os << v->type << ';';
+  for (const Part &p : parts) {
+    os << p.of->op->name << '(';
+    for (int at : p.operands)
+      os << at << ',';
     os << ')';
-    for (auto &[name, a] : n->attrs) {
-      os << name << '=';
-      std::visit(
-          [&](auto &v) {
-            using T = std::decay_t<decltype(v)>;
-            if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-              for (int64_t x : v)
-                os << x << ',';
-            else if constexpr (std::is_same_v<T, std::vector<double>>)
-              for (double x : v)
-                os << llvm::bit_cast<uint64_t>(x) << ',';
-            else if constexpr (std::is_same_v<T, double>)
-              os << llvm::bit_cast<uint64_t>(v);
-            else
-              os << v;
-          },
-          a);
-    }
-    number[n->result()] = number.size();
-    os << n->result()->type << ';';
+    for (auto &[name, a] : p.of->attrs)
+      if (p.of->op->leaf != Leaf::Constant || name != "dims") { // of which the type is, here
+        os << name << '=';
+        print(os, a);
+      }
+    os << p.type << ';';
   }
-  for (Value *r : body->results)
-    os << number.lookup(r) << ' ';
-  return os.str();
+  for (Value *v : outputs)
+    os << places.lookup(v) << ' ';
+  return s;
 }
 
-/// Pairs (result, operand) whose memory may be one: the kernel has read the operand's element for the last time
-/// when it writes the result's. That holds for results of the last phase that lie as the operand does.
-static std::vector<int64_t> inPlacePairs(const Function &k, const KernelShape &s, ArrayRef<Value *> operands) {
+std::unique_ptr<Function> KernelBuilder::body(ArrayRef<Value *> outputs) const {
+  auto out = std::make_unique<Function>();
+  out->isKernel = true;
+  for (size_t i = 0; i < operands.size(); ++i)
+    out->addArg("a" + std::to_string(i), operands[i]->type);
+  std::vector<Value *> made;
+  auto at = [&](int place) { return place < 0 ? made[~place] : out->args[place].get(); };
+  for (const Part &p : parts) {
+    Node *n = out->insert(std::make_unique<Node>(p.of->op, p.of->loc));
+    n->attrs = p.of->attrs;
+    Leaf::Kind leaf = p.of->op->leaf;
+    if (leaf == Leaf::Constant)
+      n->attrs.set("dims", std::vector<int64_t>(p.type.dims.begin(), p.type.dims.end()));
+    for (int place : p.operands)
+      n->addOperand(at(place));
+    StringRef name = leaf == Leaf::Constant ? "c" : leaf == Leaf::Counter ? "i" : "v";
+    n->results.push_back(std::make_unique<Value>(Value::Result, out->unique(name), p.type));
+    n->results[0]->def = n;
+    made.push_back(n->result());
+  }
+  for (Value *v : outputs)
+    out->results.push_back(at(places.lookup(v)));
+  return out;
+}
+
+/// Pairs (result, operand) whose memory may be one if the operand is dense: the kernel has read the operand's element for the
+/// last time when it writes the result's. That holds for results of the last phase that lie as the operand does.
+static std::vector<std::pair<unsigned, unsigned>> inPlacePairs(const Function &k, const KernelShape &s) {
   int last = 0;
   for (auto &[n, p] : s.phases)
     if (s.extents.lookup(n) == Extent::Full)
       last = std::max(last, p);
-  std::vector<int64_t> pairs;
+  std::vector<std::pair<unsigned, unsigned>> pairs;
   for (unsigned r = 0; r < k.results.size(); ++r) {
     const Node *def = k.results[r]->def;
     if (s.extents.lookup(def) != Extent::Full || s.phases.lookup(def) != last)
@@ -116,60 +130,37 @@ static std::vector<int64_t> inPlacePairs(const Function &k, const KernelShape &s
       const Type &t = k.args[a]->type;
       if (elemBytes(t.elem) != elemBytes(k.results[r]->type.elem) || t.localCount() != s.count())
         continue;
-      auto view = viewOf(operands[a]);
-      bool same = view && view->isDense();
-      for (auto &u : k.args[a]->uses) {
-        auto st = domainStrides(s, *u.node, t.localDims(), denseStrides(t.localDims()));
-        same &= st && *st == want;
-      }
-      if (same)
-        pairs.insert(pairs.end(), {r, a});
+      if (llvm::all_of(k.args[a]->uses,
+                       [&](auto &u) { return domainStrides(s, *u.node, t.localDims(), denseStrides(t.localDims())) == want; }))
+        pairs.push_back({r, a});
     }
   }
   return pairs;
 }
 
-Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
-  auto kernel = std::make_unique<Function>();
-  body = kernel.get();
-  body->isKernel = true;
-  inside.clear();
-  operands.clear();
-  std::vector<Node *> members = g.withReshapes();
-  Loc loc;
-  for (Node *n : members) {
-    cloneInto(*n);
-    loc = mergeLocs(loc, n->loc);
-  }
-  std::vector<Value *> outputs = g.outputs();
-  for (Value *v : outputs)
-    body->results.push_back(inside.lookup(v));
-
+void KernelBuilder::define(KnownKernel &k, ArrayRef<Value *> outputs) {
+  auto kernel = body(outputs);
   std::vector<Node *> generated;
-  for (auto &n : body->nodes)
+  for (auto &n : kernel->nodes)
     if (isGenerated(*n))
       generated.push_back(n.get());
   auto shape = kernelShape(generated);
   assert(shape && "a group without loops");
-  std::vector<int64_t> pairs = inPlacePairs(*body, *shape, operands);
+  k.inPlace = inPlacePairs(*kernel, *shape);
+  for (unsigned i = known.size() - 1; k.name.empty() || m.function(k.name); ++i)
+    k.name = "k" + std::to_string(i);
+  kernel->name = k.name;
+  m.addKernel(std::move(kernel));
+}
 
-  std::string text = key();
-  std::string &name = known[text];
-  if (name.empty()) {
-    for (unsigned i = 0;; ++i) {
-      name = "k" + std::to_string(i + known.size() - 1);
-      if (!m.function(name))
-        break;
-    }
-    body->name = name;
-    m.addKernel(std::move(kernel));
-  }
-  auto call = std::make_unique<Node>(&ops::fused, loc);
-  // Of its first result: the forward may be computed again in the backward, which may hold updates.
-  call->phase = outputs.empty() ? g.nodes.front()->phase : Phase::Update;
-  for (const Value *v : outputs)
-    call->phase = std::min(call->phase, v->def->phase);
-  call->attrs.set("kernel", name);
+Node *KernelBuilder::call(const KnownKernel &k, ArrayRef<Value *> outputs, Loc loc, Phase phase, Node *before) {
+  auto call = std::make_unique<Node>(&ops::fused, std::move(loc));
+  call->phase = phase;
+  call->attrs.set("kernel", k.name);
+  std::vector<int64_t> pairs;
+  for (auto [r, a] : k.inPlace)
+    if (auto view = viewOf(operands[a]); view && view->isDense())
+      pairs.insert(pairs.end(), {r, a});
   if (!pairs.empty())
     call->attrs.set("inplace", pairs);
   for (Value *v : operands)
@@ -182,4 +173,24 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
     v->replaceAllUsesWith(node->results.back().get());
   }
   return node;
+}
+
+Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
+  parts.clear();
+  operands.clear();
+  places.clear();
+  Loc loc;
+  for (Node *n : g.withReshapes()) {
+    addMember(*n);
+    loc = mergeLocs(loc, n->loc);
+  }
+  std::vector<Value *> outputs = g.outputs();
+  KnownKernel &k = known[key(outputs)];
+  if (k.name.empty())
+    define(k, outputs);
+  // Of its first result: the forward may be computed again in the backward, which may hold updates.
+  Phase phase = outputs.empty() ? g.nodes.front()->phase : Phase::Update;
+  for (const Value *v : outputs)
+    phase = std::min(phase, v->def->phase);
+  return call(k, outputs, std::move(loc), phase, before);
 }

@@ -18,7 +18,7 @@ std::vector<void *> take(size_t count) {
   return out;
 }
 
-TEST(Pool, ThePieceGivenBackLastComesFirst) {
+TEST(FreePieces, ThePieceGivenBackLastComesFirst) {
   auto pieces = take(2);
   for (void *p : pieces)
     FreePieces<kBytes>::put(p);
@@ -26,7 +26,7 @@ TEST(Pool, ThePieceGivenBackLastComesFirst) {
   EXPECT_EQ(FreePieces<kBytes>::get(), pieces[0]);
 }
 
-TEST(Pool, PiecesAreApart) {
+TEST(FreePieces, PiecesAreApart) {
   auto pieces = take(1000);
   llvm::DenseSet<uintptr_t> starts;
   for (void *p : pieces) {
@@ -36,7 +36,7 @@ TEST(Pool, PiecesAreApart) {
   }
 }
 
-TEST(Pool, WhatThreadsLeaveOthersTake) {
+TEST(FreePieces, WhatThreadsLeaveOthersTake) {
   llvm::DenseSet<void *> left;
   for (int i = 0; i < 2; ++i) {
     std::vector<void *> pieces;
@@ -61,7 +61,7 @@ struct Derived : Base {
   char more[200] = {};
 };
 
-TEST(Pool, ADerivedClassIsOfTheHeap) {
+TEST(FreePieces, ADerivedClassIsOfTheHeap) {
   auto base = std::make_unique<Base>();
   void *at = base.get();
   base.reset();
