@@ -8,7 +8,8 @@
 //   ...                                           ...
 //
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
-// its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits.
+// its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits. Gradients
+// that are transferred away to wait have a window of their own.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/zero/Zero.h"
@@ -22,11 +23,33 @@ constexpr int64_t kGroupsAtOnce = 3;
 constexpr int64_t kLeastWindow = 16 << 20;
 
 namespace {
+using Positions = llvm::DenseMap<const Node *, int>;
+
 struct Group {
   Node *in;
   Node *head; ///< the first node that reads it; once it is started, the first that waits for it
   int64_t bytes = 0;
-  llvm::SmallVector<Node *, 2> out; ///< what takes it back; empty once it is waited for
+  llvm::SmallVector<Node *, 2> out; ///< what takes it back
+};
+
+/// The transfers of one function.
+class Scheduler {
+public:
+  explicit Scheduler(Function &f) : f_(f), at_(positions(f)) {}
+  bool run();
+
+private:
+  void collect();
+  void startGroups();
+  void startSpills();
+  Node *start(Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt);
+  void finish(Group &g, Node *before);
+  int madeAt(const Node &transfer) const;
+
+  Function &f_;
+  const Positions at_; ///< before anything was started
+  std::vector<Group> groups_;
+  std::vector<Node *> spills_; ///< transfers from the device of what is transferred back later
 };
 } // namespace
 
@@ -40,7 +63,7 @@ static int64_t bytesOf(const Node &transfer) {
 }
 
 /// The first node that reads any result.
-static Node *firstReader(const Node &n, const llvm::DenseMap<const Node *, int> &at) {
+static Node *firstReader(const Node &n, const Positions &at) {
   Node *first = nullptr;
   for (auto &r : n.results)
     if (Node *user = firstUser(*r, at); user && (!first || at.lookup(user) < at.lookup(first)))
@@ -48,111 +71,147 @@ static Node *firstReader(const Node &n, const llvm::DenseMap<const Node *, int> 
   return first;
 }
 
+static bool isAssigned(const Value &v) {
+  return llvm::any_of(v.uses, [](auto &u) { return assigns(*u.node); });
+}
+
 /// Where the last of what a transfer reads is made; -1 of globals.
-static int madeAt(const Node &transfer, const llvm::DenseMap<const Node *, int> &at) {
+int Scheduler::madeAt(const Node &transfer) const {
   int last = -1;
   for (Value *v : transfer.operands()) {
     while (v->def && v->def->op->view)
       v = v->def->operand(0);
-    last = std::max(last, v->def ? at.lookup(v->def) : -1);
+    last = std::max(last, v->def ? at_.lookup(v->def) : -1);
   }
   return last;
 }
 
-/// The transfers to the device, in the order of their first users.
-static std::vector<Group> groupsOf(Function &f, const llvm::DenseMap<const Node *, int> &at) {
-  std::vector<Group> groups;
-  for (auto &n : f.nodes) {
-    if (!isTransfer(*n) || n->result()->type.space != Space::Device)
+/// Groups in the order of their first readers. What is transferred back belongs to the last group that was read before it.
+void Scheduler::collect() {
+  std::vector<Node *> back;
+  for (auto &n : f_.nodes) {
+    if (!isTransfer(*n))
       continue;
-    if (Node *first = firstReader(*n, at))
-      groups.push_back({n.get(), first, bytesOf(*n), {}});
+    Node *first = firstReader(*n, at_);
+    if (n->result()->type.space == Space::Device && first)
+      groups_.push_back({n.get(), first, bytesOf(*n), {}});
+    else if (n->result()->type.space != Space::Device)
+      (isAssigned(*n->result()) ? back : spills_).push_back(n.get());
   }
-  llvm::stable_sort(groups, [&](const Group &a, const Group &b) { return at.lookup(a.head) < at.lookup(b.head); });
-  return groups;
-}
-
-/// What is transferred from the device belongs to the last group that was read before it.
-static std::vector<Node *> addTransfersBack(Function &f, std::vector<Group> &groups,
-                                            const llvm::DenseMap<const Node *, int> &at) {
-  std::vector<Node *> others;
-  for (auto &n : f.nodes) {
-    if (!isTransfer(*n) || n->result()->type.space == Space::Device)
-      continue;
-    auto behind = llvm::partition_point(groups, [&](const Group &g) { return at.lookup(g.head) < at.lookup(n.get()); });
-    if (behind == groups.begin())
-      others.push_back(n.get());
+  llvm::stable_sort(groups_, [&](const Group &a, const Group &b) { return at_.lookup(a.head) < at_.lookup(b.head); });
+  for (Node *n : back) {
+    auto behind = llvm::partition_point(groups_, [&](const Group &g) { return at_.lookup(g.head) < at_.lookup(n); });
+    if (behind == groups_.begin())
+      groups_.insert(behind, {nullptr, n, 0, {n}}); // nothing was read for it
     else
-      std::prev(behind)->out.push_back(n.get());
+      std::prev(behind)->out.push_back(n);
   }
-  return others;
 }
 
-/// The views that a transfer reads go where it goes.
-static void moveViews(Node &n, Node *before) {
-  for (Value *v : n.operands())
-    for (Node *at = before; v->def && v->def->op->view; v = v->def->operand(0)) {
-      v->def->moveBefore(at);
-      at = v->def;
+/// The node becomes a start before `before`; each result is waited for before the node that `waitAt` says. Returns the start.
+Node *Scheduler::start(Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt) {
+  Attrs attrs = n.attrs;
+  attrs.set("op", std::string(n.op->name));
+  Node *start = Builder(f_, before, n.loc).node(ops::start, n.operands(), attrs);
+  start->phase = n.phase;
+  for (unsigned i = 0; i < n.results.size(); ++i) {
+    Node *user = waitAt(*n.result(i));
+    Value *there = Builder(f_, user, n.loc).make(ops::wait, {start->result(i)});
+    std::swap(there->name, n.result(i)->name);
+    n.result(i)->replaceAllUsesWith(there);
+  }
+  n.erase();
+  return start;
+}
+
+/// What takes a group back is waited for, and assigned, before `before` (nullptr: at the end).
+void Scheduler::finish(Group &g, Node *before) {
+  for (Node *out : g.out)
+    start(*out, out, [&](Value &v) {
+      Node *first = before;
+      for (auto &u : v.uses) {
+        u.node->moveBefore(before);
+        first = u.node;
+      }
+      return first;
+    });
+}
+
+/// Group k starts where group `place` is first read; those before `oldest` are waited for.
+void Scheduler::startGroups() {
+  int64_t window = kLeastWindow;
+  for (const Group &g : groups_)
+    window = std::max(window, kGroupsAtOnce * g.bytes);
+  size_t place = 0, oldest = 0;
+  int64_t unread = 0, taken = 0; // of groups [place, k], and of [oldest, k]
+  std::vector<int> heads;        // as they were
+  for (const Group &g : groups_)
+    heads.push_back(at_.lookup(g.head));
+  for (size_t k = 0; k < groups_.size(); ++k) {
+    Group &g = groups_[k];
+    unread += g.bytes;
+    taken += g.bytes;
+    auto mustWait = [&] { return unread > window || (g.in && heads[place] < madeAt(*g.in)); };
+    for (; place < k && mustWait(); ++place)
+      unread -= groups_[place].bytes;
+    Node *before = groups_[place].head;
+    for (; taken > window && oldest < place; ++oldest) {
+      taken -= groups_[oldest].bytes;
+      finish(groups_[oldest], before);
     }
+    if (!g.in)
+      continue;
+    for (Value *v : g.in->operands()) // the views that it reads go where it goes
+      for (Node *at = before; v->def && v->def->op->view; v = v->def->operand(0)) {
+        v->def->moveBefore(at);
+        at = v->def;
+      }
+    Node *head = g.head;
+    unsigned first = 0; // the first result that is read
+    while (firstUser(*g.in->result(first), at_) != head)
+      ++first;
+    Node *begun = start(*g.in, before, [&](Value &v) { return v.hasUses() ? firstUser(v, at_) : head; });
+    g.head = begun->result(first)->uses.front().node;
+  }
+  for (; oldest < groups_.size(); ++oldest)
+    finish(groups_[oldest], nullptr);
 }
 
-/// Its results are waited for, and assigned, before `before` (nullptr: at the end).
-static void waitBefore(Function &f, Node &n, Node *before) {
-  llvm::SmallVector<Node *, 4> users;
-  for (auto &r : n.results)
-    for (auto &u : r->uses)
-      if (assigns(*u.node))
-        users.push_back(u.node);
-  for (Node *u : users)
-    u->moveBefore(before);
-  startAt(f, n, &n, positions(f));
+/// Each is waited for where later ones would not fit beside it, at the latest where it is transferred back.
+void Scheduler::startSpills() {
+  int64_t window = kLeastWindow, taken = 0;
+  for (const Node *n : spills_)
+    window = std::max(window, bytesOf(*n));
+  Positions at = positions(f_);
+  std::vector<std::pair<Node *, int64_t>> begun;
+  for (Node *n : spills_) {
+    int64_t bytes = bytesOf(*n);
+    begun.push_back({start(*n, n, [&](Value &v) { return firstUser(v, at); }), bytes});
+  }
+  at = positions(f_);
+  size_t oldest = 0;
+  for (auto &[node, bytes] : begun) {
+    taken += bytes;
+    for (; taken > window && begun[oldest].first != node; ++oldest) {
+      taken -= begun[oldest].second;
+      for (auto &r : begun[oldest].first->results)
+        if (Node *wait = r->uses.front().node; at.lookup(node) < at.lookup(wait))
+          wait->moveBefore(node);
+    }
+  }
+}
+
+bool Scheduler::run() {
+  collect();
+  startGroups();
+  startSpills();
+  return !groups_.empty() || !spills_.empty();
 }
 
 llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &) {
   bool changed = false;
-  for (auto &f : m.functions) {
-    if (!f->isEntry())
-      continue;
-    auto at = positions(*f);
-    std::vector<Group> groups = groupsOf(*f, at);
-    std::vector<Node *> others = addTransfersBack(*f, groups, at);
-    int64_t window = kLeastWindow;
-    for (const Group &g : groups)
-      window = std::max(window, kGroupsAtOnce * g.bytes);
-    // Group k starts where group `place` is first read; those before `oldest` are waited for.
-    size_t place = 0, oldest = 0;
-    int64_t unread = 0, taken = 0;                  // of groups [place, k], and of [oldest, k]
-    std::vector<std::pair<size_t, size_t>> retired; // group, and the one whose start waits for it
-    std::vector<size_t> placeOf;
-    for (size_t k = 0; k < groups.size(); ++k) {
-      unread += groups[k].bytes;
-      taken += groups[k].bytes;
-      auto mustWait = [&] { return unread > window || at.lookup(groups[place].head) < madeAt(*groups[k].in, at); };
-      for (; place < k && mustWait(); ++place)
-        unread -= groups[place].bytes;
-      for (; taken > window && oldest < place; ++oldest) {
-        taken -= groups[oldest].bytes;
-        retired.push_back({oldest, k});
-      }
-      placeOf.push_back(place);
-    }
-    for (size_t k = 0; k < groups.size(); ++k) {
-      Node *before = groups[placeOf[k]].head;
-      for (auto [group, by] : retired)
-        if (by == k)
-          for (Node *out : groups[group].out)
-            waitBefore(*f, *out, before);
-      moveViews(*groups[k].in, before);
-      Node *start = startAt(*f, *groups[k].in, before, positions(*f));
-      groups[k].head = firstReader(*start, positions(*f));
-    }
-    for (; oldest < groups.size(); ++oldest)
-      for (Node *out : groups[oldest].out)
-        waitBefore(*f, *out, nullptr);
-    for (Node *out : others)
-      startAt(*f, *out, out, positions(*f));
-    changed |= !groups.empty() || !others.empty();
-  }
+  for (auto &f : m.functions)
+    if (f->isEntry())
+      changed |= Scheduler(*f).run();
   return changed;
 }
