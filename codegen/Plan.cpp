@@ -56,8 +56,7 @@ static int64_t mostGathered(const Function &f, const Liveness &l) {
   std::vector<int64_t> change(f.nodes.size() + 2);
   for (auto &[v, life] : l.values) {
     const Node *n = v->def;
-    bool isGather = n && performed(*n)->collective == Collective::Gather;
-    if (!isGather || !n->operand(v->index)->isGlobal())
+    if (!n || !gathersParam(*n))
       continue;
     change[life.first] += v->type.localBytes();
     change[life.last + 1] -= v->type.localBytes();

@@ -28,8 +28,10 @@ struct Options {
   bool inference = false; ///< --loss=none
   bool fitsCheckpoints() const { return memoryBudget && checkpointActivations < 0; }
   bool isLow() const { return dtype != Elem::F32; }
-  /// Whether anything lives elsewhere than on the device. Host memory is the CPU's own, unless it is told to keep them apart.
-  bool offloads() const { return offloadOptimizer == Space::Nvme || (offloadOptimizer == Space::Host && separateHost); }
+  /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
+  Space away(Space s) const { return s == Space::Host && !separateHost ? Space::Device : s; }
+  /// Whether anything lives elsewhere than on the device.
+  bool offloads() const { return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device; }
 };
 
 struct PassContext {

@@ -40,8 +40,10 @@ void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
       pm.add("reduce-gradients");
       pm.add("bucket-collectives");
     }
-    if (o.offloadOptimizer != Space::Device)
-      pm.add("offload-states");
+    pm.add("eliminate-dead");
+  }
+  if (o.offloadOptimizer != Space::Device || o.offloadParam != Space::Device) {
+    pm.add("offload-states");
     pm.add("eliminate-dead");
   }
   pm.add("expand-composites");

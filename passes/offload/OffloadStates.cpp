@@ -1,5 +1,5 @@
-// Optimizer state, master weights, and gradients that wait live in another space (ZeRO-Offload, arXiv 2101.06840; ZeRO-Infinity,
-// arXiv 2104.07857, section 5): what reads them reads a transfer, and what they become is transferred back.
+// Optimizer state, master weights, gradients that wait, and parameters live in another space (ZeRO-Offload, arXiv 2101.06840;
+// ZeRO-Infinity, arXiv 2104.07857, section 5): what reads them reads a transfer, and what they become is transferred back.
 //
 //   state %w.m : f32[64]                 state %w.m : f32[64]@nvme
 //                                        %m0, %v0 = transfer %w.m, %w.v {to = "device"}
@@ -10,9 +10,11 @@
 //
 // A large update is first cut into runs of elements (--sub-group-size), each with transfers of its own. A gradient that waits for
 // something that follows from all gradients, such as their norm, goes the same way: it is transferred as soon as it is there and
-// its share of the norm is taken, and comes back with the states. schedule-transfers starts and waits.
+// its share of the norm is taken, and comes back with the states. A parameter is transferred for each cluster of uses, as it is
+// gathered at stage 3, and before it is gathered there. schedule-transfers starts and waits.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
+#include "passes/Refusal.h"
 #include "passes/offload/Updates.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
@@ -38,12 +40,17 @@ using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
 
 class Offloader {
 public:
-  Offloader(Module &m, PassContext &ctx) : m_(m), ctx_(ctx), space_(ctx.options.offloadOptimizer) {}
-  bool run();
+  Offloader(Module &m, PassContext &ctx)
+      : m_(m), ctx_(ctx), limits_(zeroLimits(m, ctx.options)), space_(ctx.options.away(ctx.options.offloadOptimizer)),
+        paramSpace_(ctx.options.away(ctx.options.offloadParam)) {}
+  llvm::Expected<bool> run();
 
 private:
-  void cut(Function &f, llvm::ArrayRef<GlobalValue *> states);
-  void offload(Function &f, llvm::ArrayRef<GlobalValue *> states);
+  void collect();
+  bool isAway(const GlobalValue &g) const;
+  void cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away);
+  void fetch(Function &f, GlobalValue &param);
+  void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
   std::vector<Value *> waiting(const Update &u) const;
   Value *spill(Function &f, Value *v, llvm::ArrayRef<Value::Use> updates);
   void transfer(Function &f, Group &g);
@@ -51,7 +58,10 @@ private:
 
   Module &m_;
   PassContext &ctx_;
-  Space space_;
+  ZeroLimits limits_;
+  Space space_, paramSpace_; ///< Space::Device: stays there
+  /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
+  llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
   llvm::SmallPtrSet<Node *, 32> members_; ///< of updates that are not cut
   /// What gradients that wait are read by, of each function and parameter.
   std::map<std::pair<Function *, GlobalValue *>, llvm::MapVector<Value *, std::vector<Value::Use>>> waiting_;
@@ -147,7 +157,7 @@ void Offloader::transfer(Function &f, Group &g) {
   auto readers = [&](Value *v) {
     llvm::SmallVector<Value::Use, 4> uses;
     for (auto &u : v->uses)
-      if (u.node->parent() == &f && !isAssigned(u) && !u.node->is(ops::run))
+      if (u.node->parent() == &f && !isAssigned(u) && !u.node->is(ops::run) && !u.node->is(ops::transfer))
         uses.push_back(u);
     return uses;
   };
@@ -164,22 +174,54 @@ void Offloader::transfer(Function &f, Group &g) {
     Node *in = b.node(ops::transfer, read, {{"to", spaceName(Space::Device).str()}});
     for (unsigned i = 0; i < read.size(); ++i)
       for (auto &u : readers(read[i]))
-        if (u.node != in)
-          u.node->setOperand(u.index, in->result(i));
+        u.node->setOperand(u.index, in->result(i));
   }
-  for (Node *a : g.assigns) {
-    written.push_back(a->operand(1));
+  for (Node *a : g.assigns)
     if (!last || at.lookup(a) > at.lookup(last))
       last = a;
+  for (Space to : {Space::Host, Space::Nvme}) {
+    llvm::SmallVector<Node *, 4> assigns;
+    for (Node *a : g.assigns)
+      if (a->operand(0)->type.space == to) {
+        assigns.push_back(a);
+        written.push_back(a->operand(1));
+      }
+    if (assigns.empty())
+      continue;
+    Node *out = Builder(f, last, last->loc).node(ops::transfer, written, {{"to", spaceName(to).str()}});
+    written.clear();
+    for (unsigned i = 0; i < assigns.size(); ++i) {
+      assigns[i]->setOperand(1, out->result(i));
+      if (assigns[i] != last)
+        assigns[i]->moveBefore(last);
+    }
   }
-  if (!last)
+}
+
+/// Transfers of a parameter for what is not its update: to the device for compute, for each cluster of uses; a shard in front of
+/// what gathers it.
+void Offloader::fetch(Function &f, GlobalValue &param) {
+  llvm::SmallVector<Value::Use, 4> uses;
+  for (auto &u : param.uses)
+    if (u.node->parent() == &f && !isAssigned(u) && !u.node->is(ops::run) && !members_.contains(u.node))
+      uses.push_back(u);
+  bool isResult = llvm::is_contained(f.results, &param);
+  if (uses.empty() && !isResult)
     return;
-  Node *out = Builder(f, last, last->loc).node(ops::transfer, written, {{"to", spaceName(space_).str()}});
-  for (unsigned i = 0; i < g.assigns.size(); ++i) {
-    g.assigns[i]->setOperand(1, out->result(i));
-    if (g.assigns[i] != last)
-      g.assigns[i]->moveBefore(last);
+  auto fetched = [&](Node *before) {
+    Node *in = Builder(f, before, before->loc).node(ops::transfer, {&param}, {{"to", spaceName(Space::Device).str()}});
+    in->phase = uses.empty() ? Phase::Forward : uses[0].node->phase;
+    return in->result();
+  };
+  if (param.type.isPartitioned()) {
+    for (auto &u : uses)
+      u.node->setOperand(u.index, fetched(u.node));
+    return;
   }
+  Value *there = fetched(f.first());
+  for (auto &u : uses)
+    u.node->setOperand(u.index, there);
+  std::replace(f.results.begin(), f.results.end(), static_cast<Value *>(&param), there);
 }
 
 // ---- all
@@ -194,17 +236,16 @@ int64_t Offloader::lengthOf(const Update &u) const {
 }
 
 /// While all is still on the device: cuts a large update into runs, and notes which gradients wait.
-void Offloader::cut(Function &f, llvm::ArrayRef<GlobalValue *> states) {
-  GlobalValue *param = m_.global(states[0]->attrs.s("of"));
-  Update u = findUpdate(f, param, states);
-  std::vector<Value *> gradients = waiting(u);
+void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away) {
+  Update u = findUpdate(f, param, away);
+  std::vector<Value *> gradients = space_ == Space::Device ? std::vector<Value *>() : waiting(u);
   int64_t length = lengthOf(u);
   if (length && u.isElementwise)
     splitUpdate(u, length);
   else
     members_.insert(u.nodes.begin(), u.nodes.end());
   if (length && !u.isElementwise)
-    ctx_.remarks.push_back("the update of '%" + states[0]->attrs.s("of") +
+    ctx_.remarks.push_back("the update of '%" + param->name +
                            "' needs all of its elements at once: --sub-group-size does not cut it");
   for (Value *v : gradients)
     for (auto &use : v->uses)
@@ -212,9 +253,8 @@ void Offloader::cut(Function &f, llvm::ArrayRef<GlobalValue *> states) {
         waiting_[{&f, param}][v].push_back(use);
 }
 
-void Offloader::offload(Function &f, llvm::ArrayRef<GlobalValue *> states) {
-  GlobalValue *param = m_.global(states[0]->attrs.s("of"));
-  llvm::SmallVector<Value *, 8> away(states.begin(), states.end());
+void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals) {
+  llvm::SmallVector<Value *, 8> away(globals.begin(), globals.end());
   if (auto i = waiting_.find({&f, param}); i != waiting_.end())
     for (auto &[v, updates] : i->second)
       away.push_back(spill(f, v, updates));
@@ -223,7 +263,8 @@ void Offloader::offload(Function &f, llvm::ArrayRef<GlobalValue *> states) {
   for (Value *v : away) {
     // What a collective gets of them, it gets long before the update.
     bool isForUpdate = llvm::all_of(v->uses, [&](auto &u) {
-      return u.node->parent() != &f || isAssigned(u) || u.node->is(ops::run) || members_.contains(u.node);
+      return u.node->parent() != &f || isAssigned(u) || u.node->is(ops::run) || u.node->is(ops::transfer) ||
+             members_.contains(u.node);
     });
     groups[{param, isForUpdate ? kAll : kForOthers}].in.push_back(v);
     for (auto &use : v->uses) {
@@ -233,7 +274,7 @@ void Offloader::offload(Function &f, llvm::ArrayRef<GlobalValue *> states) {
         bool isRun = use.node->operand(1)->type.dims != v->type.dims;
         groups[{param, isRun ? use.node->attrs.i("begin") : kAll}].assigns.push_back(use.node);
       } else if (use.node->is(ops::run)) {
-        use.node->result()->type.space = space_;
+        use.node->result()->type.space = v->type.space;
         groups[{param, use.node->attrs.i("begin")}].in.push_back(use.node->result());
       }
     }
@@ -242,31 +283,54 @@ void Offloader::offload(Function &f, llvm::ArrayRef<GlobalValue *> states) {
     transfer(f, group);
 }
 
-bool Offloader::run() {
-  // By parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
-  llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> states;
+bool Offloader::isAway(const GlobalValue &g) const {
+  if (g.type.isScalar())
+    return false;
+  if (g.role == GlobalValue::Param)
+    return paramSpace_ != Space::Device && g.type.count() > limits_.persistence && !g.attrs.has("persists");
+  return space_ != Space::Device && g.role == GlobalValue::State && g.attrs.has("of");
+}
+
+void Offloader::collect() {
   for (auto &g : m_.globals)
-    if (g->role == GlobalValue::State && g->attrs.has("of") && !g->type.isScalar())
-      states[{m_.global(g->attrs.s("of")), g->type.shards}].push_back(g.get());
+    if (isAway(*g)) {
+      bool isParam = g->role == GlobalValue::Param;
+      away_[{isParam ? g.get() : m_.global(g->attrs.s("of")), g->type.shards}].push_back(g.get());
+    }
+}
+
+llvm::Expected<bool> Offloader::run() {
+  collect();
   llvm::SmallVector<Function *, 4> entries;
   for (auto &f : m_.functions)
     if (f->isEntry())
       entries.push_back(f.get());
-  for (auto &[key, group] : states)
+  for (auto &[key, globals] : away_)
     for (Function *f : entries)
-      cut(*f, group);
-  for (auto &[key, group] : states)
-    for (GlobalValue *g : group)
-      g->type.space = space_;
-  for (auto &[key, group] : states)
+      cut(*f, key.first, globals);
+  for (auto &[key, globals] : away_)
+    for (GlobalValue *g : globals)
+      g->type.space = g->role == GlobalValue::Param ? paramSpace_ : space_;
+  for (Function *f : entries) {
+    for (auto &[key, globals] : away_)
+      if (llvm::is_contained(globals, key.first))
+        fetch(*f, *key.first);
+    if (auto e = clusterUses(*f, limits_, ctx_).takeError())
+      return e;
+  }
+  for (auto &[key, globals] : away_)
     for (Function *f : entries)
-      offload(*f, group);
-  return !states.empty();
+      offload(*f, key.first, globals);
+  return !away_.empty();
 }
 
 llvm::Expected<bool> zcc::offloadStates(Module &m, PassContext &ctx) {
   const Options &o = ctx.options;
-  if (o.offloadOptimizer != Space::Device && !o.offloads())
-    ctx.remarks.push_back("host memory is the device's own on this target: --offload-optimizer=cpu moves nothing");
-  return o.offloads() && Offloader(m, ctx).run();
+  if (o.offloadParam != Space::Device && m.ranks > 1 && o.zero < 3)
+    return refuse(
+        "--offload-param needs --zero=3, or one rank: with several ranks it is a parameter's shard that lives elsewhere");
+  for (auto [space, flag] : {std::pair(o.offloadOptimizer, "--offload-optimizer"), {o.offloadParam, "--offload-param"}})
+    if (space == Space::Host && o.away(space) == Space::Device)
+      ctx.remarks.push_back("host memory is the device's own on this target: " + std::string(flag) + "=cpu moves nothing");
+  return Offloader(m, ctx).run();
 }

@@ -57,7 +57,7 @@ void Finder::checkUses() {
 void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
   u_.type = states[0]->type;
   llvm::SmallVector<GlobalValue *, 4> globals(states.begin(), states.end());
-  if (param)
+  if (param && !llvm::is_contained(states, param))
     globals.push_back(param);
   for (GlobalValue *g : globals)
     for (auto &use : g->uses)

@@ -16,8 +16,8 @@ struct Update {
   bool isElementwise = true;       ///< nothing else reads what is between: runs of elements can be updated one by one
 };
 
-/// The update of a param's states in a function; no assigns if there is none. `states` are of one type but for elements and
-/// addends.
+/// The update of a param and its states in a function; no assigns if there is none. `states`, among which the param may be, are
+/// of one type but for elements and addends.
 Update findUpdate(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
 
 /// Updates runs of at most `length` elements, one after the other (ZeRO-Infinity's sub-groups, arXiv 2104.07857, section 5.2.2).

@@ -52,8 +52,11 @@ private:
 };
 } // namespace
 
+/// A gather, or a transfer to the device, of a parameter.
 static bool isAtHead(const Node &n) {
-  return n.op->collective == Collective::Gather && n.operand(0)->isGlobal() &&
+  bool brings = n.op->collective == Collective::Gather ||
+                (n.op->structural == Structural::Transfer && n.result()->type.space == Space::Device);
+  return brings && n.numOperands() == 1 && n.operand(0)->isGlobal() &&
          static_cast<GlobalValue *>(n.operand(0))->role == GlobalValue::Param;
 }
 
@@ -148,7 +151,7 @@ void Inserter::insert(Gather &g) {
     if (c.empty())
       continue;
     Node *first = c.front().node;
-    Value *again = Builder(f_, first, first->loc).make(ops::all_gather, {g.node->operand(0)}, g.node->attrs, whole->name);
+    Value *again = Builder(f_, first, first->loc).make(*g.node->op, {g.node->operand(0)}, g.node->attrs, whole->name);
     std::map<Value *, Value *> views;
     for (Reader &r : c)
       r.node->setOperand(r.operand, rebuild(r.node->operand(r.operand), whole, again, first, views));
@@ -182,13 +185,17 @@ llvm::Expected<bool> Inserter::run() {
   return true;
 }
 
+llvm::Expected<bool> zcc::clusterUses(Function &f, const ZeroLimits &limits, PassContext &ctx) {
+  return Inserter(f, limits, ctx).run();
+}
+
 llvm::Expected<bool> zcc::insertGathers(Module &m, PassContext &ctx) {
   ZeroLimits limits = zeroLimits(m, ctx.options);
   bool changed = false;
   for (auto &f : m.functions) {
     if (f->isKernel)
       continue;
-    auto inserted = Inserter(*f, limits, ctx).run();
+    auto inserted = clusterUses(*f, limits, ctx);
     if (!inserted)
       return inserted.takeError();
     changed |= *inserted;

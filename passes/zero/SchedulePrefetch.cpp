@@ -18,8 +18,20 @@ using namespace zcc;
 // How many gathers of updated parameters are under way at once: each keeps its piece alive.
 constexpr size_t kUpdatesUnderWay = 2;
 
-/// A parameter's gather for compute; the others gather what is assigned to a parameter.
-static bool isForCompute(const Node &n) { return n.op->collective == Collective::Gather && n.operand(0)->isGlobal(); }
+/// What brings its shards from elsewhere goes where the gather goes.
+static void moveGather(Node &n, Node *before) {
+  llvm::SmallVector<Node *, 4> brings;
+  for (Value *v : n.operands())
+    if (v->def && v->def->op->structural == Structural::Transfer)
+      brings.push_back(v->def);
+  while (llvm::is_contained(brings, before))
+    before = before->next();
+  if (before == &n)
+    return;
+  for (Node *t : brings)
+    t->moveBefore(before);
+  n.moveBefore(before);
+}
 
 /// Views stand right before what reads them, so that a wait can stand behind their old place.
 static void sinkViews(Function &f) {
@@ -60,7 +72,7 @@ static Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> 
 static std::vector<Node *> gathersForCompute(Function &f) {
   std::vector<Node *> out;
   for (auto &n : f.nodes)
-    if (isForCompute(*n))
+    if (gathersParam(*n))
       out.push_back(n.get());
   return out;
 }
@@ -74,7 +86,7 @@ static void sinkGathers(Function &f) {
       if (Node *user = firstUser(*r, at))
         users.push_back(user);
     if (Node *first = firstOf(users, at))
-      n->moveBefore(first);
+      moveGather(*n, first);
   }
 }
 
@@ -119,7 +131,9 @@ static void prefetch(Function &f, int64_t maxLive) {
       first = !first || (user && at.lookup(user) < at.lookup(first)) ? user : first;
     }
     live.push_back({end, elementsOf(*n)});
-    startAt(f, *n, elements <= maxLive && at.lookup(place) <= at.lookup(n) ? place : n, at);
+    Node *begin = elements <= maxLive && at.lookup(place) <= at.lookup(n) ? place : n;
+    moveGather(*n, begin);
+    startAt(f, *n, n, at);
     place = first ? first : place;
   }
 }
@@ -139,7 +153,7 @@ static void overlapUpdates(Function &f) {
   auto at = positions(f);
   std::vector<Node *> gathers;
   for (auto &n : f.nodes) {
-    bool isUpdate = n->op->collective == Collective::Gather && !isForCompute(*n);
+    bool isUpdate = n->op->collective == Collective::Gather && !gathersParam(*n);
     for (auto &r : n->results)
       isUpdate &= r->uses.size() == 1 && assigns(*r->uses.front().node);
     if (isUpdate)

@@ -56,6 +56,16 @@ llvm::DenseMap<const Node *, int> zcc::positions(const Function &f) {
   return at;
 }
 
+bool zcc::gathersParam(const Node &n) {
+  const OpDef *op = performed(n);
+  if (!op || op->collective != Collective::Gather)
+    return false;
+  const Value *v = n.operand(0);
+  while (v->def && performed(*v->def) && (performed(*v->def)->structural == Structural::Transfer || v->def->op->forwards))
+    v = v->def->operand(0);
+  return v->isGlobal();
+}
+
 Node *zcc::firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
   Node *first = nullptr;
   for (auto &u : v.uses)

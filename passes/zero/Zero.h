@@ -21,6 +21,13 @@ ZeroLimits zeroLimits(const Module &m, const Options &o);
 /// Whether a pass of ours may split this global over the ranks: it has axes and more than one rank is there.
 bool isSplittable(const GlobalValue &g);
 
+/// A parameter that is gathered or transferred at the head of a function is so for each cluster of its uses instead, by maxReuse
+/// and maxLive. Returns whether there is one.
+llvm::Expected<bool> clusterUses(Function &f, const ZeroLimits &limits, PassContext &ctx);
+/// Whether a collective gathers a parameter, or a shard of it that was transferred, for compute; the others gather what is
+/// assigned to one.
+bool gathersParam(const Node &n);
+
 /// Positions of the nodes of a function.
 llvm::DenseMap<const Node *, int> positions(const Function &f);
 
