@@ -113,6 +113,22 @@ static bool followsFrom(const Value &v, llvm::ArrayRef<Node *> nodes) {
   return false;
 }
 
+/// Whether `v` is computed from parameters and states: no gradient.
+static bool readsStates(const Value &v) {
+  llvm::SmallVector<const Value *> work = {&v};
+  llvm::SmallPtrSet<const Value *, 16> seen;
+  while (!work.empty()) {
+    const Value *at = work.pop_back_val();
+    if (!at || at->type.isScalar() || !seen.insert(at).second)
+      continue;
+    if (at->isGlobal())
+      return true;
+    if (at->def && at->def->op->isElementwise() && at->def->phase == Phase::Update)
+      work.append(at->def->operands().begin(), at->def->operands().end());
+  }
+  return false;
+}
+
 /// Gradients whose update reads a number that is computed behind them, such as what clips them all; not one that follows from
 /// the update itself, as a ratio of norms does.
 std::vector<Value *> Offloader::waiting(const Update &u) const {
@@ -124,7 +140,7 @@ std::vector<Value *> Offloader::waiting(const Update &u) const {
         lastNumber = std::max(lastNumber, at.lookup(v->def));
   std::vector<Value *> out;
   for (Value *v : u.leaves)
-    if (v->kind == Value::Result && at.lookup(v->def) < lastNumber)
+    if (v->kind == Value::Result && at.lookup(v->def) < lastNumber && !readsStates(*v))
       out.push_back(v);
   return out;
 }

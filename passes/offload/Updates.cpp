@@ -18,15 +18,17 @@ private:
   bool isLike(const Value &v) const { return v.type.dims == u_.type.dims && v.type.shards == u_.type.shards; }
   bool isMember(const Value &v) const;
   void visit(Value *v);
-  void checkUses();
+  void collect(llvm::ArrayRef<GlobalValue *> globals);
+  bool checkUses();
 
   Update &u_;
   llvm::SmallPtrSet<const Node *, 16> members_;
+  llvm::SmallPtrSet<const Node *, 4> others_; ///< what something else reads, such as a norm: the update reads it too
 };
 } // namespace
 
 bool Finder::isMember(const Value &v) const {
-  return isLike(v) && v.def && v.def->op->isElementwise() && v.def->phase == Phase::Update &&
+  return isLike(v) && v.def && !others_.contains(v.def) && v.def->op->isElementwise() && v.def->phase == Phase::Update &&
          llvm::all_of(v.def->operands(), [&](Value *o) { return o->type.isScalar() || isLike(*o); });
 }
 
@@ -42,39 +44,54 @@ void Finder::visit(Value *v) {
     visit(o);
 }
 
-/// What else reads a result, other than a collective.
-void Finder::checkUses() {
+/// Notes where collectives read results. Whether nothing else does.
+bool Finder::checkUses() {
+  bool areOwn = true;
   for (Node *n : u_.nodes)
     for (auto &use : n->result()->uses) {
-      bool isOwn = members_.contains(use.node) || llvm::is_contained(u_.assigns, use.node);
-      if (!isOwn && use.node->op->collective == Collective::Gather)
+      if (members_.contains(use.node) || llvm::is_contained(u_.assigns, use.node))
+        continue;
+      if (use.node->op->collective == Collective::Gather) {
         u_.whole.push_back(use);
-      else
-        u_.isElementwise &= isOwn;
+        continue;
+      }
+      others_.insert(n);
+      areOwn = false;
     }
+  return areOwn;
 }
 
-void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
-  u_.type = states[0]->type;
-  llvm::SmallVector<GlobalValue *, 4> globals(states.begin(), states.end());
-  if (param && !llvm::is_contained(states, param))
-    globals.push_back(param);
+static Value *behindGather(Value *v) {
+  return v->def && v->def->op->collective == Collective::Gather ? v->def->operand(v->index) : v;
+}
+
+void Finder::collect(llvm::ArrayRef<GlobalValue *> globals) {
   for (GlobalValue *g : globals)
     for (auto &use : g->uses)
       if (use.node->parent() == u_.f && assigns(*use.node) && use.index == 0) {
         u_.assigns.push_back(use.node);
-        Value *v = use.node->operand(1);
-        bool isGathered = v->def && v->def->op->collective == Collective::Gather;
-        visit(isGathered ? v->def->operand(v->index) : v);
+        visit(behindGather(use.node->operand(1)));
       }
   for (auto &n : u_.f->nodes)
     if (members_.contains(n.get()))
       u_.nodes.push_back(n.get());
-  checkUses();
+}
+
+void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
+  llvm::SmallVector<GlobalValue *, 4> globals(states.begin(), states.end());
+  if (param && !llvm::is_contained(states, param))
+    globals.push_back(param);
+  Function *f = u_.f;
+  do {
+    u_ = Update();
+    u_.f = f;
+    u_.type = states[0]->type;
+    members_.clear();
+    collect(globals);
+  } while (!checkUses());
   for (Node *a : u_.assigns) {
     Value *v = a->operand(1);
-    bool isGathered = v->def && v->def->op->collective == Collective::Gather;
-    u_.isElementwise &= isGathered || (v->def && members_.contains(v->def));
+    u_.isElementwise &= behindGather(v) != v || (v->def && members_.contains(v->def));
   }
 }
 

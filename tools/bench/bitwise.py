@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
 """Trains one model under many partitionings and compares losses, gradient norms and exported weights bit for bit.
 
-    bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--seed 0] [--flags "..."]
+    bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--seed 0] [--nvme-path DIR] [--flags "..."]
 
 For each number of ranks: stages 0-3 as they are, then SAMPLES random settings of stage, bucket sizes, thresholds, budgets,
-prefetch, overlap and recomputation. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
+prefetch, overlap, recomputation, and places of states and parameters. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
 one group of equals, 2 and 3 the other). Prints a line a group; exits with 1 when a group has more than one result.
 """
 import argparse, hashlib, json, os, random, shlex, subprocess, sys, tempfile
 
 
-def settings(rng, samples, stages):
+def places(rng, ranks, stage):
+    flags = [f"--offload-optimizer={rng.choice(['none', 'cpu', 'nvme'])}", f"--sub-group-size={rng.randrange(1, 200000)}", "--separate-host"]
+    if ranks == 1 or stage == 3:
+        flags.append(f"--offload-param={rng.choice(['none', 'cpu', 'nvme'])}")
+    return flags
+
+
+def settings(rng, samples, stages, ranks):
     for stage in stages:
         yield [f"--zero={stage}"]
     size = lambda *named: rng.choice([*named, rng.randrange(1, 200000)])
     for _ in range(samples):
-        yield [f"--zero={rng.choice(stages)}", f"--reduce-bucket-size={size(0, 500000000)}",
+        stage = rng.choice(stages)
+        yield [f"--zero={stage}", *places(rng, ranks, stage), f"--reduce-bucket-size={size(0, 500000000)}",
                f"--allgather-bucket-size={size(0, 500000000)}", f"--param-persistence-threshold={size(0, 1000000000)}",
                f"--max-reuse-distance={size(0, 1000000000)}", f"--max-live-parameters={size(1000000000)}",
                f"--prefetch={rng.choice(['on', 'off'])}", f"--overlap={rng.choice(['on', 'off'])}",
@@ -32,7 +40,7 @@ def train(a, ranks, flags, tmp):
     if done.returncode:
         sys.exit(done.stderr)
     subprocess.run(["mpirun", "-n", str(ranks), "--oversubscribe", prog, f"--data={a.data}", f"--steps={a.steps}",
-                    f"--log={prog}.jsonl", f"--export={prog}.safetensors", "--quiet"], check=True)
+                    f"--log={prog}.jsonl", f"--export={prog}.safetensors", f"--nvme-path={a.nvme_path or tmp}", "--quiet"], check=True)
     rows = [json.loads(line) for line in open(prog + ".jsonl")]
     seen = hashlib.sha256(str([(r["loss"], r.get("grad_norm")) for r in rows]).encode())
     seen.update(open(prog + ".safetensors", "rb").read())
@@ -45,6 +53,7 @@ def main():
     p.add_argument("model"); p.add_argument("data"); p.add_argument("--zcc", default="build/bin/zcc")
     p.add_argument("--ranks", default="1,2,3,4"); p.add_argument("--steps", type=int, default=20)
     p.add_argument("--samples", type=int, default=16); p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--nvme-path", help="a folder on a disk (default: with the other temporary files)")
     p.add_argument("--flags", default="--optimizer=adamw --lr=1e-3")
     a = p.parse_args()
     rng, wrong = random.Random(a.seed), 0
@@ -53,7 +62,7 @@ def main():
             for accum, stages in (1, (0, 1, 2, 3)), (2, (0, 1)), (2, (2, 3)):
                 for clip in [], ["--clip-grad-norm=0.5"]:
                     results = {}
-                    for flags in settings(rng, a.samples if accum == 1 else a.samples // 4, stages):
+                    for flags in settings(rng, a.samples if accum == 1 else a.samples // 4, stages, ranks):
                         got = train(a, ranks, [*flags, *clip, f"--grad-accum={accum}"], tmp)
                         results.setdefault(got, []).append(flags)
                     count = sum(map(len, results.values()))
