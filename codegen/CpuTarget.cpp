@@ -14,11 +14,13 @@ namespace {
 
 class CpuTarget : public Target {
 public:
-  CpuTarget(llvm::StringRef isa, int threads) : isa_(isa), threads_(threads) {}
+  CpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile)
+      : isa_(isa), threads_(threads), profile_(std::move(profile)) {}
 
   llvm::StringRef name() const override { return "cpu"; }
   int threads() const override { return threads_; }
   Machine machine() const override;
+  std::string ratesFrom() const override { return profile_ ? profile_->path : "shipped defaults"; }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
@@ -27,22 +29,30 @@ public:
 private:
   std::string isa_;
   int threads_;
+  std::optional<Profile> profile_;
   mutable Workspaces workspaces_{*this}; ///< it only remembers
 };
 
 } // namespace
 
 Machine CpuTarget::machine() const {
-  // One core of a Sapphire Rapids: dnnl_sgemm 185 GFLOP/s with AVX-512, 90 when held to AVX2, 25
+  // Without a profile: one core of a Sapphire Rapids: dnnl_sgemm 185 GFLOP/s with AVX-512, 90 when held to AVX2, 25
   // with SSE; streams 12 GB/s a thread until about eight of them fill the memory's channels;
   // collectives in shared memory 5 GB/s; copies 6 GB/s; an NVMe disk 1.5 GB/s.
   double core = llvm::StringRef(isa_).contains("avx512f") ? 185e9 : llvm::StringRef(isa_).contains("avx2") ? 90e9 : 25e9;
-  return {core * threads_, 12e9 * std::min(threads_, 8), 5e9, 1.5e9, 6e9};
+  Machine m(core * threads_, 12e9 * std::min(threads_, 8), 5e9);
+  m[Rate::HostCopy] = 6e9;
+  m[Rate::Disk] = 1.5e9;
+  if (profile_)
+    profile_->apply(m, threads_);
+  return m;
 }
 
 std::unique_ptr<CodePrinter> CpuTarget::printer(const Module &m) const { return std::make_unique<CpuPrinter>(m, *this); }
 
-std::unique_ptr<Target> zcc::cpuTarget(llvm::StringRef isa, int threads) { return std::make_unique<CpuTarget>(isa, threads); }
+std::unique_ptr<Target> zcc::cpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile) {
+  return std::make_unique<CpuTarget>(isa, threads, std::move(profile));
+}
 
 const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {
   for (int i = 0; i < zccrt_cpu_kernel_count; ++i)

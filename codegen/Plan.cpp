@@ -155,6 +155,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
     return e;
   p.libraryBytes = target.libraryBytes(m);
   p.step = costOfStep(m, o, target.machine());
+  p.ratesFrom = target.ratesFrom();
   return p;
 }
 
@@ -205,6 +206,10 @@ std::string zcc::toJson(const Plan &p) {
   for (auto &[space, s] : p.elsewhere)
     spaces[spaceName(space)] =
         llvm::json::Object{{"arena_bytes", s.arenaBytes}, {"model_state_bytes", s.modelStateBytes}, {"peak_at", s.peakAt}};
+  llvm::json::Object busy;
+  for (size_t e = 0; e < kEngines; ++e)
+    if (double seconds = p.step.busy[e])
+      busy[engineName(EngineKind(e))] = seconds;
   llvm::json::Array settings;
   for (const Setting &s : p.settings)
     settings.push_back(llvm::json::Object{{"key", s.key}, {"value", s.value}, {"reason", s.reason}});
@@ -218,6 +223,8 @@ std::string zcc::toJson(const Plan &p) {
                        {"traffic_bytes_per_rank", std::move(traffic)},
                        {"flops", p.step.flops},
                        {"predicted_step_s", p.step.seconds},
+                       {"engine_busy_s", std::move(busy)},
+                       {"profile", p.ratesFrom},
                        {"bound_by", p.step.boundBy},
                        {"settings", std::move(settings)}};
   return formatv("{0:2}", llvm::json::Value(std::move(o)));
@@ -233,6 +240,12 @@ static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names)
   if (names.size() > kMost)
     os << ", and " << names.size() - kMost << " more";
   os << '\n';
+}
+
+/// "1.250 ms".
+static std::string duration(double seconds) {
+  bool isShort = seconds < 0.1;
+  return formatv("{0:f3} {1}", seconds * (isShort ? 1e3 : 1), isShort ? "ms" : "s");
 }
 
 void zcc::print(const Plan &p, llvm::raw_ostream &os) {
@@ -278,9 +291,12 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   for (auto &[name, bytes] : p.step.sent)
     os << formatv("    {0,-26} {1} {2} by a rank\n", name, size(int64_t(bytes)),
                   llvm::StringRef(name).contains(' ') ? "moved" : "sent");
-  bool isShort = p.step.seconds < 0.1;
-  os << formatv("    predicted                  {0:f3} {1}, bound by {2}\n", p.step.seconds * (isShort ? 1e3 : 1),
-                isShort ? "ms" : "s", p.step.boundBy);
+  os << formatv("    predicted                  {0}, bound by {1}\n", duration(p.step.seconds), p.step.boundBy);
+  if (llvm::count_if(p.step.busy, [](double s) { return s > 0; }) > 1)
+    for (size_t e = 0; e < kEngines; ++e)
+      if (double seconds = p.step.busy[e])
+        os << formatv("      {0,-24} busy {1}\n", engineName(EngineKind(e)), duration(seconds));
+  os << formatv("    by the rates of            {0}\n", p.ratesFrom);
   auto list = [&](const char *head, llvm::ArrayRef<std::string> lines) {
     if (!lines.empty())
       os << "\n  " << head << '\n';

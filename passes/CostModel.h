@@ -3,36 +3,59 @@
 
 #include "ir/Graph.h"
 #include "passes/Pass.h"
+#include <array>
 
 namespace zcc {
 
+enum class Rate {
+#define ZCC_RATE(NAME, KEY, SCALING) NAME,
+#include "passes/Rates.def"
+};
+inline constexpr size_t kRates = 0
+#define ZCC_RATE(NAME, KEY, SCALING) +1
+#include "passes/Rates.def"
+    ;
+inline constexpr size_t kProductRates = size_t(Rate::LowLarge); ///< of f32; so many of 16-bit floats follow
+/// The least extent of a large product, and of a narrow one: below, libraries do worse.
+inline constexpr int64_t kLargeProduct = 256, kNarrowProduct = 32;
+
+/// A number for each rate.
+struct PerRate {
+  std::array<double, kRates> all{};
+  double &operator[](Rate r) { return all[size_t(r)]; }
+  double operator[](Rate r) const { return all[size_t(r)]; }
+};
+
 /// Rates of the machine that computes, of one rank.
-struct Machine {
-  double flopsPerSecond;     ///< of matrix products
-  double bytesPerSecond;     ///< between cores and memory
-  double linkBytesPerSecond; ///< of collectives, for each byte that a rank sends
-  double diskBytesPerSecond; ///< of @nvme, read and written at once
-  double hostBytesPerSecond; ///< of copies between device and host, each way
+struct Machine : PerRate {
+  /// `flops`: of all products; nothing else takes time but what is given.
+  Machine(double flops, double bytes, double link);
+  bool collectivesCompute = true; ///< collectives take the cores that compute
 };
 
 /// One node, once.
-struct NodeCost {
-  double flops = 0;
-  double bytes = 0; ///< read and written
-  double sent = 0;  ///< by this rank in a collective
-  double disk = 0;  ///< read from or written to a disk
-  double host = 0;  ///< copied to or from the host
+struct NodeCost : PerRate {
+  double flops() const;
+  double computeSeconds(const Machine &m) const; ///< of arithmetic alone
   double seconds(const Machine &m) const;
 };
 NodeCost costOf(const Node &n, int ranks);
+
+/// What works beside the others.
+enum class EngineKind { Compute, Collectives, ToHost, FromHost, Disk };
+inline constexpr size_t kEngines = 5;
+llvm::StringRef engineName(EngineKind e);
 
 /// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval.
 struct StepCost {
   double flops = 0;
   std::map<std::string, double> sent; ///< bytes a rank sends or transfers, by collective and by "FROM to TO"
   double seconds = 0;
+  std::array<double, kEngines> busy{}; ///< seconds of each engine
   std::string boundBy; ///< "compute", "memory" or "communication", "disk" or "host copies": what takes most of the time
 };
+/// The schedule is walked with a clock for each engine: what is started begins when its engine is free and compute has come to
+/// it; a wait holds compute until it is done.
 StepCost costOfStep(const Module &m, const Options &o, const Machine &machine);
 
 } // namespace zcc

@@ -26,6 +26,8 @@ public:
   virtual llvm::StringRef name() const = 0;
   virtual int threads() const = 0;
   virtual Machine machine() const = 0;
+  /// Where those rates are from: a profile's file, or "shipped defaults".
+  virtual std::string ratesFrom() const = 0;
 
   /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
   virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;

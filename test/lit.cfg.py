@@ -19,6 +19,8 @@ zcc_bin = os.path.join(paths.build, "bin")
 config.environment["PATH"] = os.pathsep.join(
     [zcc_bin, config.llvm_tools, os.environ["PATH"]])
 config.environment["MALLOC_PERTURB_"] = "165"  # overwrites freed memory, so that its use shows
+# No profile of this machine but those that a test makes: predictions are the same everywhere.
+config.environment["XDG_CACHE_HOME"] = os.path.join(config.test_exec_root, "no-cache")
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --allow-unused-prefixes=false"
 zcc = os.path.join(zcc_bin, "zcc")
 config.substitutions.append((r"%zcc\b(?!-)", zcc))

@@ -7,6 +7,7 @@
 #include "passes/Pipeline.h"
 #include "passes/memory/Liveness.h"
 #include "passes/train/Optimizer.h"
+#include "tools/Calibrate.h"
 #include "tools/Exports.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -14,7 +15,6 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
-#include <sched.h>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -61,11 +61,18 @@ private:
 
 // ---- what is asked for
 
-/// The cores that this process may run on.
-static int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) ? 1 : std::max(1, CPU_COUNT(&set));
+/// The profile that is asked for; without --profile that of this machine, if the program is for it and there is one.
+static llvm::Expected<std::optional<Profile>> machineProfile(const ToolOptions &tool) {
+  std::string path = tool.profile;
+  if (path.empty() && tool.march == "native")
+    path = ownProfilePath();
+  if (path.empty() || (tool.profile.empty() && !llvm::sys::fs::exists(path)))
+    return std::nullopt;
+  auto profile = readProfile(path);
+  if (profile)
+    return std::move(*profile);
+  std::string why = llvm::toString(profile.takeError());
+  return error(tool.profile.empty() ? why + "\nnote: zcc --calibrate makes it anew" : why);
 }
 
 llvm::Error Compilation::readOptions() {
@@ -79,7 +86,7 @@ llvm::Error Compilation::readOptions() {
   options = std::move(*chosen);
   options.inference = importing.inference;
   if (!options.threads)
-    options.threads = std::max(1, cores() / options.ranks);
+    options.threads = std::max(1, ownCores() / options.ranks);
   auto dumps = dumpOptions();
   if (!dumps)
     return dumps.takeError();
@@ -123,7 +130,10 @@ llvm::Error Compilation::checkOutput() {
   if (!known)
     return known.takeError();
   isa = std::move(*known);
-  target = cpuTarget(isa, options.threads);
+  auto profile = machineProfile(tool);
+  if (!profile)
+    return profile.takeError();
+  target = cpuTarget(isa, options.threads, std::move(*profile));
   return llvm::Error::success();
 }
 

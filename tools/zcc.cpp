@@ -2,6 +2,7 @@
 #include "codegen/Compilers.h"
 #include "passes/options/Help.h"
 #include "runtime/OptionHints.h"
+#include "tools/Calibrate.h"
 #include "tools/Compile.h"
 #include "tools/Process.h"
 #include "llvm/Support/FileSystem.h"
@@ -26,6 +27,8 @@ static int run(int argc, char **argv) {
     return 1;
   if (report("zcc", readToolOptions(r)))
     return 1;
+  if (r.tool.calibrate)
+    return report("zcc", calibrate(r));
   if (r.model.empty()) {
     llvm::errs() << "zcc: error: no model; usage: zcc [options] model.onnx -o OUT\n";
     return 1;

@@ -9,7 +9,7 @@
 using namespace zcc;
 
 /// Where nothing is known of the machine: one core.
-static Machine machineOf(const PassContext &ctx) { return ctx.target ? ctx.target->machine() : Machine{1e11, 1e10, 5e9}; }
+static Machine machineOf(const PassContext &ctx) { return ctx.target ? ctx.target->machine() : Machine(1e11, 1e10, 5e9); }
 
 void zcc::note(Function &f, const RecomputeNotes &notes) {
   unsigned at = 0;

@@ -76,6 +76,11 @@ llvm::Error PerhapsOneOf::read(StringRef name, StringRef text, std::optional<std
   return llvm::Error::success();
 }
 
+llvm::Error PerhapsText::read(StringRef, StringRef text, std::optional<std::string> &to) const {
+  to = text.str();
+  return llvm::Error::success();
+}
+
 llvm::Error Texts::read(StringRef, StringRef text, std::vector<std::string> &to) const {
   to.push_back(text.str());
   return llvm::Error::success();

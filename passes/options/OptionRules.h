@@ -112,6 +112,13 @@ struct PerhapsOneOf {
   std::string print(const std::optional<std::string> &v) const { return v.value_or(""); }
 };
 
+/// Nothing, or a text; nullopt: not given.
+struct PerhapsText {
+  static constexpr Takes takes = Takes::PerhapsValue;
+  llvm::Error read(llvm::StringRef, llvm::StringRef text, std::optional<std::string> &to) const;
+  std::string print(const std::optional<std::string> &v) const { return v.value_or(""); }
+};
+
 struct Texts {
   static constexpr Takes takes = Takes::Values;
   llvm::Error read(llvm::StringRef, llvm::StringRef text, std::vector<std::string> &to) const;

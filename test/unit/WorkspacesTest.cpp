@@ -32,6 +32,7 @@ public:
   llvm::StringRef name() const override { return cpu->name(); }
   int threads() const override { return cpu->threads(); }
   Machine machine() const override { return cpu->machine(); }
+  std::string ratesFrom() const override { return cpu->ratesFrom(); }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override { return cpu->findKernel(name); }
   int64_t workspaceBytes(const Node &n) const override { return n.op->kernel ? workspaces.bytes(n) : 0; }
   int64_t libraryBytes(const Module &m) const override { return cpu->libraryBytes(m); }

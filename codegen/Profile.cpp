@@ -1,0 +1,215 @@
+// Reads, writes and looks into the profile of a machine.
+#include "codegen/Profile.h"
+#include "ir/Diag.h"
+#include "passes/options/ConfigText.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include <cmath>
+#include <cstdlib>
+
+using namespace zcc;
+using llvm::StringRef;
+using llvm::Twine;
+
+namespace {
+/// How a rate goes with the threads of a rank.
+enum class Scaling {
+  Cores,    ///< more threads do more
+  Channels, ///< as Cores up to what was measured; then memory gives no more
+  Team,     ///< as measured with the nearest number of threads
+  Whole     ///< not at all
+};
+struct RateRow {
+  Rate rate;
+  const char *key;
+  Scaling scaling;
+};
+} // namespace
+
+static constexpr RateRow kRows[] = {
+#define ZCC_RATE(NAME, KEY, SCALING) {Rate::NAME, KEY, Scaling::SCALING},
+#include "passes/Rates.def"
+};
+static constexpr int kVersion = 1, kMostThreads = 1 << 20;
+
+static const RateRow *findRow(StringRef key) {
+  const RateRow *row = llvm::find_if(kRows, [&](const RateRow &r) { return key == r.key; });
+  return row == std::end(kRows) ? nullptr : row;
+}
+static bool isWhole(const RateRow &r) { return r.scaling == Scaling::Whole; }
+
+// ---- looking into it
+
+/// The rate with `threads`, from what was measured with other numbers of them: (threads, rate), ascending.
+static double rateFor(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> measured, int threads) {
+  auto [least, first] = measured.front();
+  auto [most, last] = measured.back();
+  if (threads <= least)
+    return scaling == Scaling::Team ? first : first * threads / least;
+  if (threads >= most)
+    return scaling == Scaling::Cores ? last * threads / most : last;
+  auto above = llvm::find_if(measured, [&](auto &p) { return p.first >= threads; });
+  auto [n0, r0] = *std::prev(above);
+  auto [n1, r1] = *above;
+  return r0 + (r1 - r0) * (threads - n0) / (n1 - n0);
+}
+
+void Profile::apply(Machine &m, int threads) const {
+  for (const RateRow &row : kRows) {
+    if (auto i = whole.find(row.rate); i != whole.end())
+      m[row.rate] = i->second;
+    std::vector<std::pair<int, double>> measured;
+    for (auto &[n, rates] : byThreads)
+      if (auto i = rates.find(row.rate); i != rates.end())
+        measured.push_back({n, i->second});
+    bool isAlone = row.rate == Rate::Teams && threads == 1;
+    if (!measured.empty() && !isAlone)
+      m[row.rate] = rateFor(row.scaling, measured, threads);
+  }
+}
+
+void Profile::merge(const Profile &newer) {
+  cpu = newer.cpu;
+  for (auto &[rate, value] : newer.whole)
+    whole[rate] = value;
+  for (auto &[threads, rates] : newer.byThreads)
+    for (auto &[rate, value] : rates)
+      byThreads[threads][rate] = value;
+}
+
+// ---- reading
+
+static llvm::Error readRates(const llvm::json::Value &v, StringRef where, bool wantsWhole, Profile::Rates &to) {
+  const llvm::json::Object *o = v.getAsObject();
+  if (!o)
+    return error("'" + where + "' must be an object of rates");
+  for (auto &[key, value] : *o) {
+    std::string path = (where + "." + StringRef(key)).str();
+    const RateRow *row = findRow(key);
+    if (!row)
+      return error("there is no rate '" + path + "'");
+    if (isWhole(*row) != wantsWhole)
+      return error("'" + path + "' belongs into '" + (wantsWhole ? "threads.N" : "rates") + "'");
+    auto rate = value.getAsNumber();
+    if (!rate || !std::isfinite(*rate) || *rate <= 0)
+      return error("'" + path + "' must be a number above 0");
+    to[row->rate] = *rate;
+  }
+  return llvm::Error::success();
+}
+
+static llvm::Error readThreads(const llvm::json::Value &v, std::map<int, Profile::Rates> &to) {
+  const llvm::json::Object *o = v.getAsObject();
+  if (!o)
+    return error("'threads' must be an object with an object of rates for each number of threads");
+  for (auto &[key, value] : *o) {
+    int threads;
+    StringRef text = key;
+    if (text.getAsInteger(10, threads) || threads < 1 || threads > kMostThreads)
+      return error("'threads." + text + "' must be named by a number of threads");
+    if (auto e = readRates(value, ("threads." + text).str(), /*wantsWhole=*/false, to[threads]))
+      return e;
+  }
+  return llvm::Error::success();
+}
+
+llvm::Expected<Profile> zcc::parseProfile(StringRef text) {
+  auto root = parseConfigText(text);
+  if (!root)
+    return root.takeError();
+  Profile p;
+  const llvm::json::Object &o = *root->getAsObject();
+  if (o.getInteger("version") != kVersion)
+    return error("it has no \"version\": " + Twine(kVersion) + ", so it is no profile of this zcc; zcc --calibrate makes one");
+  for (auto &[key, value] : o) {
+    StringRef name = key;
+    if (name == "version")
+      continue;
+    if (name == "cpu") {
+      auto cpu = value.getAsString();
+      if (!cpu)
+        return error("'cpu' must be a text");
+      p.cpu = cpu->str();
+      continue;
+    }
+    if (name != "rates" && name != "threads")
+      return error("a profile has no '" + name + "'; there are version, cpu, rates and threads");
+    if (auto e = name == "rates" ? readRates(value, name, /*wantsWhole=*/true, p.whole) : readThreads(value, p.byThreads))
+      return e;
+  }
+  return p;
+}
+
+llvm::Expected<Profile> zcc::readProfile(StringRef path) {
+  constexpr uint64_t kMostBytes = 1 << 20;
+  auto named = [&](const Twine &why) { return error("profile '" + path + "': " + why); };
+  llvm::sys::fs::file_status status;
+  if (std::error_code ec = llvm::sys::fs::status(path, status))
+    return named(ec.message());
+  if (status.type() != llvm::sys::fs::file_type::regular_file)
+    return named("it is no file");
+  if (status.getSize() > kMostBytes)
+    return named("it is too large for a profile");
+  auto text = llvm::MemoryBuffer::getFile(path);
+  if (!text)
+    return named(text.getError().message());
+  auto p = parseProfile((*text)->getBuffer());
+  if (!p)
+    return named(llvm::toString(p.takeError()));
+  p->path = path.str();
+  return p;
+}
+
+// ---- writing
+
+static llvm::json::Object toObject(const Profile::Rates &rates) {
+  llvm::json::Object o;
+  for (const RateRow &row : kRows)
+    if (auto i = rates.find(row.rate); i != rates.end())
+      o[row.key] = i->second;
+  return o;
+}
+
+std::string Profile::json() const {
+  llvm::json::Object threads;
+  for (auto &[n, rates] : byThreads)
+    threads[std::to_string(n)] = toObject(rates);
+  llvm::json::Object o{{"version", kVersion}, {"cpu", cpu}, {"rates", toObject(whole)}, {"threads", std::move(threads)}};
+  return llvm::formatv("{0:2}\n", llvm::json::Value(std::move(o)));
+}
+
+// ---- this machine
+
+std::string zcc::cpuName() {
+  auto text = llvm::MemoryBuffer::getFileAsStream("/proc/cpuinfo");
+  if (!text)
+    return "cpu";
+  for (StringRef line : llvm::split((*text)->getBuffer(), '\n'))
+    if (auto [key, value] = line.split(':'); key.trim() == "model name" && !value.trim().empty())
+      return value.trim().str();
+  return "cpu";
+}
+
+std::string zcc::ownProfilePath() {
+  llvm::SmallString<128> path;
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (cache && llvm::sys::path::is_absolute(cache))
+    path = cache;
+  else if (home && *home)
+    llvm::sys::path::append(path, home, ".cache");
+  else
+    return "";
+  std::string name;
+  for (char c : cpuName())
+    if (llvm::isAlnum(c))
+      name += c;
+    else if (!name.empty() && name.back() != '-')
+      name += '-';
+  llvm::sys::path::append(path, "zcc", StringRef(name).rtrim('-') + ".json");
+  return path.str().str();
+}

@@ -1,0 +1,74 @@
+// The step's prediction walks the schedule with a clock for each engine: what is started goes on beside compute.
+#include "passes/CostModel.h"
+#include "ir/Text.h"
+#include <gtest/gtest.h>
+
+using namespace zcc;
+
+namespace {
+/// A second for each product of 64x64x64, for each 16 KiB that a disk or a copy moves, for each such sum over two ranks.
+Machine round() {
+  Machine m(/*flops=*/524288, /*bytes=*/1e12, /*link=*/16384);
+  m[Rate::Disk] = m[Rate::HostCopy] = 16384;
+  return m;
+}
+
+StepCost costOf(const std::string &body, bool collectivesCompute = true) {
+  std::string text = "module @m ranks 2 {\n  param %w : f32[64x64] = zero {trained}\n  state %n : f32[64x64]@nvme = zero\n"
+                     "  state %h : f32[64x64]@host = zero\n  func @update() -> () {\n" +
+                     body + "    return\n  }\n}\n";
+  auto m = parse(text, "test.zir");
+  if (!m) {
+    ADD_FAILURE() << llvm::toString(m.takeError()) << text;
+    return {};
+  }
+  Machine machine = round();
+  machine.collectivesCompute = collectivesCompute;
+  (*m)->ranks = 2;
+  Options o;
+  (*m)->functions[0]->name = "eval";
+  return costOfStep(**m, o, machine);
+}
+} // namespace
+
+static const char *const kProduct = "    %y = matmul %w, %w : f32[64x64]\n";
+
+TEST(CostModel, WhatIsNotStartedHoldsCompute) {
+  StepCost c = costOf(std::string(kProduct) + "    %d = transfer %n {to = \"device\"} : f32[64x64]\n");
+  EXPECT_NEAR(c.seconds, 2, 1e-3);
+}
+
+TEST(CostModel, AStartedTransferGoesOnBesideCompute) {
+  StepCost c = costOf("    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n" + std::string(kProduct) +
+                      "    %z = matmul %y, %w : f32[64x64]\n    %d = wait %f : f32[64x64]\n");
+  EXPECT_NEAR(c.seconds, 2, 1e-3);
+  EXPECT_NEAR(c.busy[size_t(EngineKind::Disk)], 1, 1e-3);
+  EXPECT_NEAR(c.busy[size_t(EngineKind::Compute)], 2, 1e-3);
+  EXPECT_EQ(c.boundBy, "compute");
+}
+
+TEST(CostModel, AnEngineTakesOneAfterAnother) {
+  StepCost c = costOf("    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n"
+                      "    %g = start transfer %n {to = \"device\"} : future<f32[64x64]>\n"
+                      "    %h1 = start transfer %h {to = \"device\"} : future<f32[64x64]>\n" +
+                      std::string(kProduct) +
+                      "    %a = wait %f : f32[64x64]\n    %b = wait %g : f32[64x64]\n    %c = wait %h1 : f32[64x64]\n");
+  EXPECT_NEAR(c.seconds, 2, 1e-3); // the copy from the host beside the disk
+  EXPECT_NEAR(c.busy[size_t(EngineKind::Disk)], 2, 1e-3);
+  EXPECT_NEAR(c.busy[size_t(EngineKind::FromHost)], 1, 1e-3);
+  EXPECT_EQ(c.boundBy, "disk");
+}
+
+TEST(CostModel, CopiesToAndFromTheHostMeet) {
+  StepCost c = costOf("    %f = start transfer %h {to = \"device\"} : future<f32[64x64]>\n"
+                      "    %g = start transfer %w {to = \"host\"} : future<f32[64x64]@host>\n"
+                      "    %a = wait %f : f32[64x64]\n    %b = wait %g : f32[64x64]@host\n");
+  EXPECT_NEAR(c.seconds, 1, 1e-3);
+  EXPECT_EQ(c.boundBy, "host copies");
+}
+
+TEST(CostModel, WhatStartsLateEndsLate) {
+  StepCost c = costOf(std::string(kProduct) + "    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n"
+                                              "    %d = wait %f : f32[64x64]\n    %z = matmul %d, %w : f32[64x64]\n");
+  EXPECT_NEAR(c.seconds, 3, 1e-3);
+}

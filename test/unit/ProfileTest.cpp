@@ -1,0 +1,98 @@
+// A machine's profile: what is read, written, merged and refused, and the rates between those that were measured.
+#include "codegen/CpuTarget.h"
+#include <cmath>
+#include <gtest/gtest.h>
+
+using namespace zcc;
+
+static std::string whyNot(llvm::StringRef text) {
+  auto p = parseProfile(text);
+  return p ? "" : llvm::toString(p.takeError());
+}
+
+static Profile parsed(llvm::StringRef text) {
+  auto p = parseProfile(text);
+  if (!p) {
+    ADD_FAILURE() << llvm::toString(p.takeError());
+    return {};
+  }
+  return *p;
+}
+
+TEST(Profile, WhatIsWrittenReadsBack) {
+  Profile p;
+  p.cpu = "A \"quoted\" CPU";
+  p.whole[Rate::Disk] = 2.1e9;
+  p.byThreads[1][Rate::Large] = 9.87e10;
+  p.byThreads[16][Rate::Bytes] = 1.23e11;
+  Profile q = parsed(p.json());
+  EXPECT_EQ(q.cpu, p.cpu);
+  EXPECT_EQ(q.whole, p.whole);
+  EXPECT_EQ(q.byThreads, p.byThreads);
+  EXPECT_EQ(q.json(), p.json());
+}
+
+TEST(Profile, MergingKeepsWhatIsNotMeasuredAnew) {
+  Profile p = parsed(R"({"version": 1, "cpu": "a", "rates": {"disk_bytes": 1e9, "link_bytes": 2e9},
+                         "threads": {"1": {"memory_bytes": 5, "teams": 7}, "2": {"memory_bytes": 9}}})");
+  p.merge(parsed(R"({"version": 1, "cpu": "b", "rates": {"disk_bytes": 3e9}, "threads": {"1": {"memory_bytes": 6}}})"));
+  EXPECT_EQ(p.cpu, "b");
+  EXPECT_EQ(p.whole, (Profile::Rates{{Rate::Disk, 3e9}, {Rate::Link, 2e9}}));
+  EXPECT_EQ(p.byThreads[1], (Profile::Rates{{Rate::Bytes, 6}, {Rate::Teams, 7}}));
+  EXPECT_EQ(p.byThreads[2], (Profile::Rates{{Rate::Bytes, 9}}));
+}
+
+TEST(Profile, RatesBetweenAndBeyondNumbersOfThreads) {
+  Profile p = parsed(R"({"version": 1, "rates": {"disk_bytes": 8},
+                         "threads": {"2": {"f32_large_flops": 200, "memory_bytes": 20, "teams": 1000},
+                                     "6": {"f32_large_flops": 400, "memory_bytes": 40, "teams": 600}}})");
+  auto at = [&](int threads, Rate r) {
+    Machine m(1, 1, 1);
+    p.apply(m, threads);
+    return m[r];
+  };
+  EXPECT_EQ(at(1, Rate::Large), 100);
+  EXPECT_EQ(at(2, Rate::Large), 200);
+  EXPECT_EQ(at(3, Rate::Large), 250);
+  EXPECT_EQ(at(12, Rate::Large), 800);
+  EXPECT_EQ(at(1, Rate::Bytes), 10);
+  EXPECT_EQ(at(12, Rate::Bytes), 40);
+  EXPECT_EQ(at(12, Rate::Teams), 600);
+  EXPECT_TRUE(std::isinf(at(1, Rate::Teams))) << "one thread makes no team";
+  EXPECT_EQ(at(3, Rate::Disk), 8);
+  EXPECT_EQ(at(3, Rate::Narrow), 1) << "what was not measured stays";
+}
+
+TEST(Profile, TheTargetAnswersByIt) {
+  EXPECT_EQ(cpuTarget("avx2", 1)->ratesFrom(), "shipped defaults");
+  Profile p = parsed(R"({"version": 1, "threads": {"1": {"f32_thin_flops": 5}}})");
+  p.path = "some.json";
+  auto target = cpuTarget("avx2", 1, p);
+  EXPECT_EQ(target->ratesFrom(), "some.json");
+  EXPECT_EQ(target->machine()[Rate::Thin], 5);
+  EXPECT_EQ(target->machine()[Rate::Large], cpuTarget("avx2", 1)->machine()[Rate::Large]);
+}
+
+TEST(Profile, HostileTextsAreRefusedByName) {
+  EXPECT_NE(whyNot(""), "");
+  EXPECT_NE(whyNot("{\"version\": 1, \"rates\": {\"disk_by"), "");
+  EXPECT_NE(whyNot("\"text\""), "");
+  EXPECT_NE(whyNot("[1, 2]"), "");
+  EXPECT_NE(whyNot(std::string(100000, '[')), "");
+  EXPECT_NE(whyNot("{\"version\": 1, \"rates\": " + std::string(100000, '{')), "");
+  EXPECT_NE(whyNot("{\"rates\": {}}").find("\"version\": 1"), std::string::npos);
+  EXPECT_NE(whyNot("{\"version\": 2}").find("\"version\": 1"), std::string::npos);
+  auto of = [](const char *members) { return whyNot(std::string("{\"version\": 1, ") + members + "}"); };
+  EXPECT_EQ(of(R"("cpu": 3)"), "'cpu' must be a text");
+  EXPECT_EQ(of(R"("rates": 3)"), "'rates' must be an object of rates");
+  EXPECT_EQ(of(R"("rates": {"disk_bytes": -1})"), "'rates.disk_bytes' must be a number above 0");
+  EXPECT_EQ(of(R"("rates": {"disk_bytes": 0})"), "'rates.disk_bytes' must be a number above 0");
+  EXPECT_EQ(of(R"("rates": {"disk_bytes": "fast"})"), "'rates.disk_bytes' must be a number above 0");
+  EXPECT_EQ(of(R"("rates": {"disk_byte": 1})"), "there is no rate 'rates.disk_byte'");
+  EXPECT_EQ(of(R"("rates": {"teams": 1})"), "'rates.teams' belongs into 'threads.N'");
+  EXPECT_EQ(of(R"("threads": {"1": {"disk_bytes": 1}})"), "'threads.1.disk_bytes' belongs into 'rates'");
+  EXPECT_EQ(of(R"("threads": {"1": 5})"), "'threads.1' must be an object of rates");
+  EXPECT_EQ(of(R"("threads": {"0": {}})"), "'threads.0' must be named by a number of threads");
+  EXPECT_EQ(of(R"("threads": {"all": {}})"), "'threads.all' must be named by a number of threads");
+  EXPECT_EQ(of(R"("disk": {})"), "a profile has no 'disk'; there are version, cpu, rates and threads");
+}

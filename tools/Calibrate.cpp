@@ -1,0 +1,111 @@
+// Measures this machine with one thread and with all of them, and its disks where folders are named.
+#include "tools/Calibrate.h"
+#include "codegen/Profile.h"
+#include "runtime/Fail.h"
+#include "runtime/OutFile.h"
+#include "tools/DiskRates.h"
+#include "tools/MachineRates.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+#include <cmath>
+#include <sched.h>
+#include <set>
+
+using namespace zcc;
+using llvm::StringRef;
+
+int zcc::ownCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) ? 1 : std::max(1, CPU_COUNT(&set));
+}
+
+/// Of what the folders are on, with the sizes that programs use.
+static double diskRate(StringRef folders, double seconds) {
+  constexpr uint64_t kLeast = uint64_t(32) << 20, kMost = uint64_t(1) << 30;
+  zccrt::NvmeOptions o;
+  for (StringRef f : llvm::split(folders, ','))
+    o.paths.push_back(f.str());
+  o.bytes = kLeast;
+  DiskRates r = measureDisk(o);
+  for (const std::string &note : r.notes)
+    llvm::errs() << "zcc: note: " << note << '\n';
+  // The file is passed over four times; a large one shows what a disk does behind its own memory.
+  uint64_t bytes = uint64_t(r.mixed * seconds / 4) / kLeast * kLeast;
+  if (bytes > kLeast) {
+    o.bytes = std::min(bytes, kMost);
+    r = measureDisk(o);
+  }
+  return r.mixed;
+}
+
+static Profile measure(const ToolOptions &tool, int threads) {
+  const double seconds = tool.calibrateSeconds;
+  const bool hasDisk = !tool.calibrate->empty();
+  Profile p;
+  p.cpu = cpuName();
+  if (hasDisk) // first: a folder that cannot be used is known at once
+    p.whole[Rate::Disk] = diskRate(*tool.calibrate, seconds / 4);
+  std::set<int> counts{1, threads};
+  for (int n : counts) {
+    llvm::errs() << "zcc: measuring " << p.cpu << " with " << n << (n > 1 ? " threads\n" : " thread\n");
+    p.byThreads[n] = measureRates(n, seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size()));
+  }
+  p.whole[Rate::HostCopy] = measureCopy(seconds / 40);
+  return p;
+}
+
+/// To three digits: more are noise.
+static void round(Profile::Rates &rates) {
+  for (auto &[rate, value] : rates) {
+    double unit = std::pow(10, std::floor(std::log10(value)) - 2);
+    value = std::round(value / unit) * unit;
+  }
+}
+
+/// What has been measured before, of other numbers of threads or of the disk, stays.
+static llvm::Expected<Profile> known(const std::string &path) {
+  if (!llvm::sys::fs::exists(path))
+    return Profile();
+  auto old = readProfile(path);
+  if (!old)
+    return error(llvm::toString(old.takeError()) + "\nnote: remove it, or name another file with --profile=FILE");
+  return old;
+}
+
+llvm::Error zcc::calibrate(const Request &r) {
+  if (!r.model.empty())
+    return error("--calibrate takes no model; a folder to measure its disk is named as --calibrate=" + r.model);
+  auto o = readPassOptions(r);
+  if (!o)
+    return o.takeError();
+  std::string path = r.tool.profile.empty() ? ownProfilePath() : r.tool.profile;
+  if (path.empty())
+    return error("neither HOME nor XDG_CACHE_HOME is set: --profile=FILE says where the profile is to be kept");
+  auto profile = known(path);
+  if (!profile)
+    return profile.takeError();
+  if (std::error_code ec =
+          r.tool.profile.empty() ? llvm::sys::fs::create_directories(llvm::sys::path::parent_path(path)) : std::error_code())
+    return error("cannot make the folder of '" + path + "': " + ec.message());
+  try {
+    zccrt::OutFile file(path); // first: a place that cannot be written to is known at once
+    Profile measured = measure(r.tool, o->threads ? o->threads : ownCores());
+    round(measured.whole);
+    for (auto &[threads, rates] : measured.byThreads)
+      round(rates);
+    profile->merge(measured);
+    const std::string text = profile->json();
+    file.write(text.data(), text.size());
+    file.commit();
+    llvm::outs() << text;
+  } catch (const zccrt::Failure &e) {
+    return error(e.what());
+  }
+  llvm::errs() << "zcc: note: kept in '" << path << "'" << (r.tool.profile.empty() ? "" : "; --profile=" + path + " uses it")
+               << '\n';
+  return llvm::Error::success();
+}
