@@ -10,7 +10,7 @@ import collections, os, shutil, subprocess, sys
 cxx, source, ranks, program, *options = sys.argv[1:]
 ranks, short, long = int(ranks), 10, 210
 WAITING = {"futex", "sched_yield", "write", "pread64", "read", "restart_syscall", "epoll_wait", "epoll_pwait", "poll",
-           "clock_nanosleep"}
+           "clock_nanosleep", "io_uring_enter"}
 MAPPING = {"mmap", "munmap", "mremap", "brk", "madvise"}
 
 
