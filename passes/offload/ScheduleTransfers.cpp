@@ -42,7 +42,6 @@ private:
   void collect();
   void startGroups();
   void startSpills();
-  Node *start(Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt);
   void finish(Group &g, Node *before);
   int madeAt(const Node &transfer) const;
 
@@ -108,26 +107,10 @@ void Scheduler::collect() {
   }
 }
 
-/// The node becomes a start before `before`; each result is waited for before the node that `waitAt` says. Returns the start.
-Node *Scheduler::start(Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt) {
-  Attrs attrs = n.attrs;
-  attrs.set("op", std::string(n.op->name));
-  Node *start = Builder(f_, before, n.loc).node(ops::start, n.operands(), attrs);
-  start->phase = n.phase;
-  for (unsigned i = 0; i < n.results.size(); ++i) {
-    Node *user = waitAt(*n.result(i));
-    Value *there = Builder(f_, user, n.loc).make(ops::wait, {start->result(i)});
-    std::swap(there->name, n.result(i)->name);
-    n.result(i)->replaceAllUsesWith(there);
-  }
-  n.erase();
-  return start;
-}
-
 /// What takes a group back is waited for, and assigned, before `before` (nullptr: at the end).
 void Scheduler::finish(Group &g, Node *before) {
   for (Node *out : g.out)
-    start(*out, out, [&](Value &v) {
+    startAt(f_, *out, out, [&](Value &v) {
       Node *first = before;
       for (auto &u : v.uses) {
         u.node->moveBefore(before);
@@ -170,7 +153,7 @@ void Scheduler::startGroups() {
     unsigned first = 0; // the first result that is read
     while (firstUser(*g.in->result(first), at_) != head)
       ++first;
-    Node *begun = start(*g.in, before, [&](Value &v) { return v.hasUses() ? firstUser(v, at_) : head; });
+    Node *begun = startAt(f_, *g.in, before, [&](Value &v) { return v.hasUses() ? firstUser(v, at_) : head; });
     g.head = begun->result(first)->uses.front().node;
   }
   for (; oldest < groups_.size(); ++oldest)
@@ -186,7 +169,7 @@ void Scheduler::startSpills() {
   std::vector<std::pair<Node *, int64_t>> begun;
   for (Node *n : spills_) {
     int64_t bytes = bytesOf(*n);
-    begun.push_back({start(*n, n, [&](Value &v) { return firstUser(v, at); }), bytes});
+    begun.push_back({startAt(f_, *n, n, [&](Value &v) { return firstUser(v, at); }), bytes});
   }
   at = positions(f_);
   size_t oldest = 0;

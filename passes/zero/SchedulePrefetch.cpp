@@ -69,6 +69,14 @@ static Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> 
   return last;
 }
 
+/// Starts it where it stands, and waits for each result before its first user.
+static void startHere(Function &f, Node &n, const llvm::DenseMap<const Node *, int> &at) {
+  startAt(f, n, &n, [&](Value &v) {
+    Node *user = firstUser(v, at);
+    return user ? user : &n;
+  });
+}
+
 static std::vector<Node *> gathersForCompute(Function &f) {
   std::vector<Node *> out;
   for (auto &n : f.nodes)
@@ -133,7 +141,7 @@ static void prefetch(Function &f, int64_t maxLive) {
     live.push_back({end, elementsOf(*n)});
     Node *begin = elements <= maxLive && at.lookup(place) <= at.lookup(n) ? place : n;
     moveGather(*n, begin);
-    startAt(f, *n, n, at);
+    startHere(f, *n, at);
     place = first ? first : place;
   }
 }
@@ -145,7 +153,7 @@ static void overlapReductions(Function &f) {
     if (n->op->isReduction())
       reductions.push_back(n.get());
   for (Node *n : reductions)
-    startAt(f, *n, n, at);
+    startHere(f, *n, at);
 }
 
 /// Waits for updated parameters, and the assignments behind them, go to where a later one starts.
@@ -167,7 +175,7 @@ static void overlapUpdates(Function &f) {
   }
   at = positions(f);
   for (Node *n : gathers)
-    startAt(f, *n, n, at);
+    startHere(f, *n, at);
 }
 
 llvm::Expected<bool> zcc::schedulePrefetch(Module &m, PassContext &ctx) {

@@ -74,16 +74,16 @@ Node *zcc::firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at
   return first;
 }
 
-Node *zcc::startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<const Node *, int> &at) {
+Node *zcc::startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt) {
   Attrs attrs = n.attrs;
   attrs.set("op", std::string(n.op->name));
   Node *start = Builder(f, before, n.loc).node(ops::start, n.operands(), attrs);
   start->phase = n.phase;
   for (unsigned i = 0; i < n.results.size(); ++i) {
-    Node *user = firstUser(*n.result(i), at);
-    Value *whole = Builder(f, user ? user : &n, n.loc).make(ops::wait, {start->result(i)});
-    std::swap(whole->name, n.result(i)->name);
-    n.result(i)->replaceAllUsesWith(whole);
+    Node *user = waitAt(*n.result(i));
+    Value *there = Builder(f, user, n.loc).make(ops::wait, {start->result(i)});
+    std::swap(there->name, n.result(i)->name);
+    n.result(i)->replaceAllUsesWith(there);
   }
   n.erase();
   return start;

@@ -3,6 +3,7 @@
 
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 namespace zcc {
 
@@ -31,9 +32,9 @@ bool gathersParam(const Node &n);
 /// Positions of the nodes of a function.
 llvm::DenseMap<const Node *, int> positions(const Function &f);
 
-/// The node becomes a start before `before`; each result is waited for before its first user, by the positions. Returns the
-/// start.
-Node *startAt(Function &f, Node &n, Node *before, const llvm::DenseMap<const Node *, int> &at);
+/// The node becomes a start before `before`; each result is waited for before the node that `waitAt` says (nullptr: at the end).
+/// Returns the start.
+Node *startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt);
 /// The first node that uses a value, views included.
 Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
 
