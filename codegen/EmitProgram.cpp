@@ -404,6 +404,8 @@ std::string ProgramEmitter::record() const {
   field("schedule", cString(info.schedule));
   if (!info.scheduleParams.empty())
     table("schedule_params", "nschedule_params", std::to_string(info.scheduleParams.size()));
+  if (!info.nvmePath.empty())
+    field("nvme_path", cString(info.nvmePath));
   field("prepare", "prepare");
   function("micro_fn", "micro");
   function("update", "update");

@@ -39,6 +39,7 @@ struct ProgramInfo {
   std::string absent;                ///< what of the model's state_dict they lack
   std::string schedule = "constant"; ///< default of the program's --lr-schedule, and its parameters
   std::vector<std::pair<std::string, std::string>> scheduleParams;
+  std::string nvmePath; ///< default of its --nvme-path; empty: none
 };
 
 /// A file of the model.

@@ -29,7 +29,10 @@ void Session::together(const std::function<void()> &phase) {
   comm.agree(error);
 }
 
-static SpaceOptions spaceOptions(const Options &o) { return {o.nvmePaths, o.nvmeChecksum}; }
+static SpaceOptions spaceOptions(const zccrt_program &p, const Options &o) {
+  bool isDefault = o.nvmePaths.empty() && p.nvme_path;
+  return {isDefault ? std::vector<std::string>{p.nvme_path} : o.nvmePaths, o.nvmeChecksum};
+}
 
 void Session::start(uint64_t command) {
   together([&] {
@@ -43,7 +46,7 @@ void Session::start(uint64_t command) {
     openData();
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(o)) + p.library_bytes + inflated, launch.ranksOnNode);
+    checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(p, o)) + p.library_bytes + inflated, launch.ranksOnNode);
     openOutputs();
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
@@ -51,7 +54,7 @@ void Session::start(uint64_t command) {
   expectSame(command);
   std::vector<uint64_t> hashes;
   together([&] {
-    spaces = std::make_unique<Spaces>(p, spaceOptions(o));
+    spaces = std::make_unique<Spaces>(p, spaceOptions(p, o));
     useSpaces(spaces.get());
     arena = &spaces->arenas()[kDevice];
     hashes = loadWeights(p, spaces->arenas(), comm, o.weights, o.seed);

@@ -247,6 +247,7 @@ typedef struct {
   const char *schedule; /* default of --lr-schedule */
   const zccrt_setting *schedule_params;
   int32_t nschedule_params;
+  const char *nvme_path;         /* default of --nvme-path; NULL: none */
   void (*prepare)(void);         /* calls every library kernel with arena NULL */
   void (*micro_fn)(char *arena); /* forward and backward; NULL: inference only */
   void (*update)(char *arena);   /* NULL: part of micro_fn */

@@ -276,6 +276,7 @@ llvm::Error Compilation::emit() {
   if (config) {
     info.schedule = config->schedule;
     info.scheduleParams = config->scheduleParams;
+    info.nvmePath = config->nvmePath;
   }
   StringRef folder = llvm::sys::path::parent_path(output);
   info.outputFolder = folder.empty() ? "." : folder.str();

@@ -146,6 +146,10 @@ void Resolver::take(const ConfigKey &k, const Value &v) {
     return takeFlag(k, flagText(v), kConfig);
   case Treatment::Offload:
     return takeOffload(k, v);
+  case Treatment::NvmePath:
+    if (auto folder = v.getAsString())
+      out_.nvmePath = folder->str();
+    return out_.set(path, jsonText(v), v.getAsNull() ? kDefault : "the program's default --nvme-path");
   case Treatment::Param:
     return takeParam(k, v);
   case Treatment::Derive:

@@ -7,7 +7,7 @@
 namespace zcc {
 
 /// What becomes of a key; see ConfigKeys.def.
-enum class Treatment { Section, Code, Flag, FlagDs, Hint, Prefetch, Offload, Param, Derive, Ignore, Refuse, Alias };
+enum class Treatment { Section, Code, Flag, FlagDs, Hint, Prefetch, Offload, NvmePath, Param, Derive, Ignore, Refuse, Alias };
 
 enum class KeyType {
   Bool,
@@ -43,6 +43,7 @@ struct Config {
   FlagValues flags; ///< to be set; none of them is given
   std::string schedule = "constant";
   std::vector<std::pair<std::string, std::string>> scheduleParams;
+  std::string nvmePath;   ///< the program's default folder for what lives on a disk
   int64_t microBatch = 0; ///< samples of a rank and micro-batch; 0: the model's
   bool fixesTrainBatch = false;
   int64_t gradAccum = 1, ranks = 1;
