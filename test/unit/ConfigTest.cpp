@@ -158,6 +158,8 @@ TEST(Config, EachKeyIsTreatedAsTheTableSays) {
       EXPECT_TRUE(contains(c->warnings, path) && contains(c->warnings, k.why)) << path;
     } else if (k.treatment == Treatment::Derive) {
       EXPECT_TRUE(StringRef(shown(*c, path)).contains("(derived: ")) << path;
+    } else if (k.treatment == Treatment::NvmePath) {
+      EXPECT_EQ(c->nvmePath, "other") << path;
     } else if (k.treatment == Treatment::Param) {
       EXPECT_TRUE(llvm::is_contained(llvm::make_first_range(c->scheduleParams), k.name)) << path;
     } else if (!*k.target) {
