@@ -384,9 +384,7 @@ llvm::Error Run::execute(Node &n) {
       if (!old)
         return old.takeError();
       Tensor whole = **old;
-      auto at = [&](auto &v) { return v.begin() + assigned(n).begin; };
-      std::copy(copy.f.begin(), copy.f.end(), at(whole.f));
-      std::copy(copy.i.begin(), copy.i.end(), at(whole.i));
+      copyElements(copy, 0, whole, assigned(n).begin, copy.count());
       copy = std::move(whole);
     }
     memory.insert_or_assign(n.operand(0), std::move(copy));

@@ -13,6 +13,13 @@ Tensor::Tensor(Type t) : type(std::move(t)) {
     i.resize(count());
 }
 
+void zcc::copyElements(const Tensor &from, int64_t at, Tensor &to, int64_t begin, int64_t count) {
+  if (from.isFloat())
+    std::copy_n(from.f.begin() + at, count, to.f.begin() + begin);
+  else
+    std::copy_n(from.i.begin() + at, count, to.i.begin() + begin);
+}
+
 bool zcc::isSplat(const Tensor &t) {
   auto same = [](auto &v) { return llvm::all_of(v, [&](auto &x) { return memcmp(&x, &v[0], sizeof x) == 0; }); };
   return t.isFloat() ? same(t.f) : same(t.i);

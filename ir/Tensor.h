@@ -30,6 +30,9 @@ void roundAll(Tensor &t, Compute c);
 /// Whether all elements are the same bits.
 bool isSplat(const Tensor &t);
 
+/// Elements at, at + 1, ... of a tensor become those of `to` from `begin` on; both are floats, or neither.
+void copyElements(const Tensor &from, int64_t at, Tensor &to, int64_t begin, int64_t count);
+
 Tensor tensorFromBytes(const Type &t, llvm::StringRef bytes);
 std::string tensorToBytes(const Tensor &t);
 /// Floats of a tensor in another element.

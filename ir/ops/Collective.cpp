@@ -12,10 +12,7 @@ static llvm::Error evalOneRank(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Te
   for (size_t i = 0; i < in.size(); ++i)
     if (in[i]->type.isPartitioned() || in[i]->type.isAddend() || out[i]->type.isPartitioned() || out[i]->type.isAddend())
       return errorAt(n.loc, "several ranks cannot be interpreted");
-  for (size_t i = 0; i < in.size(); ++i) {
-    out[i]->f = in[i]->f;
-    out[i]->i = in[i]->i;
-  }
+  copyOperands(in, out);
   return llvm::Error::success();
 }
 

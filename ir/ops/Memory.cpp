@@ -5,13 +5,6 @@
 using namespace zcc;
 using namespace zcc::rules;
 
-static void copyElements(const Tensor &from, int64_t at, Tensor &to, int64_t begin, int64_t count) {
-  if (from.isFloat())
-    std::copy_n(from.f.begin() + at, count, to.f.begin() + begin);
-  else
-    std::copy_n(from.i.begin() + at, count, to.i.begin() + begin);
-}
-
 static double noFlops(const Node &) { return 0; }
 
 // ---- runs: elements begin, begin + 1, ... of what a rank holds, in row-major order
@@ -142,10 +135,7 @@ static TypesOr inferTransfer(Operands t, const Attrs &a) {
 }
 
 static llvm::Error evalTransfer(Node &, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out) {
-  for (size_t i = 0; i < in.size(); ++i) {
-    out[i]->f = in[i]->f;
-    out[i]->i = in[i]->i;
-  }
+  copyOperands(in, out);
   return llvm::Error::success();
 }
 

@@ -12,6 +12,14 @@ using Operands = llvm::ArrayRef<const Type *>;
 using TypesOr = llvm::Expected<Types>;
 using Values = llvm::SmallVector<Value *, 4>;
 
+/// Each result gets the values of its operand.
+inline void copyOperands(llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    out[i]->f = in[i]->f;
+    out[i]->i = in[i]->i;
+  }
+}
+
 /// "f32[2x3] and f32[4]", for messages.
 inline std::string both(const Type &a, const Type &b) { return a.str() + " and " + b.str(); }
 

@@ -41,7 +41,6 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
 
 // ---- how much they take
 
-constexpr int64_t kLine = 64;        // one cache line, one AVX-512 register
 constexpr int64_t kDiskBlock = 4096; // what O_DIRECT asks for at most
 
 Extents::Extents(const Module &m) {

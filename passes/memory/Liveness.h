@@ -26,6 +26,9 @@ struct Lifetime {
   bool overlaps(const Lifetime &o) const { return first <= o.last && o.first <= last; }
 };
 
+/// The least alignment, in bytes: one cache line, one AVX-512 register.
+constexpr int64_t kLine = 64;
+
 /// What values take in their space's arena: whole cache lines; whole disk blocks in @nvme, and in memory where a disk reads or
 /// writes them (O_DIRECT).
 class Extents {

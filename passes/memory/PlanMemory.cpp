@@ -51,8 +51,6 @@ struct FunctionPlan {
 using Plans = std::map<const Function *, FunctionPlan>;
 } // namespace
 
-constexpr int64_t kLine = 64;
-
 // ---- what shares memory
 
 /// Where elements of a global begin in its memory, bytes.
@@ -163,13 +161,16 @@ static int64_t place(std::vector<Buffer> &buffers, Space space) {
   auto area = [](const Buffer &b) { return double(b.bytes) * (b.life.last - b.life.first + 1); };
   auto start = [](const Buffer &b) { return -double(b.life.first); };
   double (*keys[])(const Buffer &) = {size, area, start};
+  std::vector<unsigned> members;
+  for (unsigned i = 0; i < buffers.size(); ++i)
+    if (buffers[i].space == space)
+      members.push_back(i);
+  if (members.empty())
+    return 0;
   std::vector<Buffer> best;
   int64_t least = INT64_MAX;
   for (auto key : keys) {
-    std::vector<unsigned> order;
-    for (unsigned i = 0; i < buffers.size(); ++i)
-      if (buffers[i].space == space)
-        order.push_back(i);
+    std::vector<unsigned> order = members;
     llvm::stable_sort(order, [&](unsigned a, unsigned b) { return key(buffers[a]) > key(buffers[b]); });
     std::vector<Buffer> trial = buffers;
     int64_t end = placeInOrder(trial, order, least);
