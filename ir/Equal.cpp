@@ -10,7 +10,7 @@ using namespace zcc;
 /// NaN is equal to itself here.
 static bool equal(double a, double b) { return llvm::bit_cast<uint64_t>(a) == llvm::bit_cast<uint64_t>(b); }
 
-static bool equal(const Attr &a, const Attr &b) {
+bool zcc::areEqual(const Attr &a, const Attr &b) {
   auto *x = std::get_if<double>(&a), *y = std::get_if<double>(&b);
   if (x && y)
     return equal(*x, *y);
@@ -20,8 +20,8 @@ static bool equal(const Attr &a, const Attr &b) {
   return a == b;
 }
 
-static bool equal(const Attrs &a, const Attrs &b) {
-  return llvm::equal(a, b, [](auto &x, auto &y) { return x.first == y.first && equal(x.second, y.second); });
+bool zcc::areEqual(const Attrs &a, const Attrs &b) {
+  return llvm::equal(a, b, [](auto &x, auto &y) { return x.first == y.first && areEqual(x.second, y.second); });
 }
 
 static bool equal(const Init &a, const Init &b) {
@@ -31,7 +31,7 @@ static bool equal(const Init &a, const Init &b) {
 
 static bool equal(const GlobalValue &a, const GlobalValue &b) {
   return a.name == b.name && a.type == b.type && a.role == b.role && a.trained == b.trained && a.exported == b.exported &&
-         a.onnxName == b.onnxName && equal(a.init, b.init) && equal(a.attrs, b.attrs);
+         a.onnxName == b.onnxName && equal(a.init, b.init) && areEqual(a.attrs, b.attrs);
 }
 
 /// Where values are defined their types are compared, too.
@@ -44,7 +44,7 @@ static bool isDefinedAlike(const std::unique_ptr<Value> &a, const std::unique_pt
 
 static bool equal(const Node &a, const Node &b) {
   return a.op == b.op && (a.op->leaf || a.phase == b.phase) && llvm::equal(a.operands(), b.operands(), isNamedAlike) &&
-         llvm::equal(a.results, b.results, isDefinedAlike) && equal(a.attrs, b.attrs);
+         llvm::equal(a.results, b.results, isDefinedAlike) && areEqual(a.attrs, b.attrs);
 }
 
 static bool equal(const Function &a, const Function &b) {
@@ -55,7 +55,7 @@ static bool equal(const Function &a, const Function &b) {
 
 bool zcc::areEqual(const Module &a, const Module &b) {
   return a.name == b.name && a.ranks == b.ranks && a.properties == b.properties && a.constData == b.constData &&
-         equal(a.attrs, b.attrs) && llvm::equal(a.globals, b.globals, [](auto &x, auto &y) { return equal(*x, *y); }) &&
+         areEqual(a.attrs, b.attrs) && llvm::equal(a.globals, b.globals, [](auto &x, auto &y) { return equal(*x, *y); }) &&
          llvm::equal(a.functions, b.functions, [](auto &x, auto &y) { return equal(*x, *y); });
 }
 
@@ -65,6 +65,9 @@ namespace {
 class Hasher {
 public:
   uint64_t of(const Module &m);
+  uint64_t of(const Type &t) { return add(t), h_; }
+  uint64_t of(const Attrs &a) { return add(a), h_; }
+  uint64_t of(const Attr &a) { return addAttr(a), h_; }
 
 private:
   uint64_t h_ = 0;
@@ -89,11 +92,14 @@ private:
     add(uint64_t(t.addends));
     addAll(t.dims);
   }
+  void addAttr(const Attr &a) {
+    add(uint64_t(a.index()));
+    std::visit([&](auto &x) { add(x); }, a);
+  }
   void add(const Attrs &attrs) {
     for (auto &[name, a] : attrs) {
       add(llvm::StringRef(name));
-      add(uint64_t(a.index()));
-      std::visit([&](auto &x) { add(x); }, a);
+      addAttr(a);
     }
   }
   void addName(const Value *v) {
@@ -168,4 +174,7 @@ uint64_t Hasher::of(const Module &m) {
   return h_;
 }
 
+uint64_t zcc::hashOf(const Attr &a) { return Hasher().of(a); }
+uint64_t zcc::hashOf(const Attrs &a) { return Hasher().of(a); }
+uint64_t zcc::hashOf(const Type &t) { return Hasher().of(t); }
 uint64_t zcc::hashOf(const Module &m) { return Hasher().of(m); }

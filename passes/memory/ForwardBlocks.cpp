@@ -1,6 +1,7 @@
 // Finds equal stretches by the distances at which nodes with equal hashes come again; a stretch is then compared node by node.
 #include "passes/memory/ForwardBlocks.h"
 #include "ir/Control.h"
+#include "ir/Equal.h"
 #include "ir/Op.h"
 #include "ir/Steps.h"
 #include "llvm/ADT/DenseSet.h"
@@ -105,26 +106,6 @@ void BlockFinder::measure() {
 
 // ---- repeated stretches
 
-static llvm::hash_code hashOf(const Attr &a) {
-  return std::visit(
-      [](auto &x) -> llvm::hash_code {
-        using T = std::decay_t<decltype(x)>;
-        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-          return llvm::hash_combine_range(x.begin(), x.end());
-        else if constexpr (std::is_same_v<T, std::vector<double>>)
-          return x.size();
-        else if constexpr (std::is_same_v<T, double>)
-          return llvm::hash_value(llvm::StringRef(reinterpret_cast<const char *>(&x), sizeof x));
-        else
-          return llvm::hash_value(x);
-      },
-      a);
-}
-
-static llvm::hash_code hashOf(const Type &t) {
-  return llvm::hash_combine(int(t.elem), llvm::hash_combine_range(t.dims.begin(), t.dims.end()));
-}
-
 /// Of what a node does, whatever it reads: draws and bodies of equal nodes have other names.
 static size_t ownHash(const Node &n) {
   llvm::hash_code h = llvm::hash_value(n.op);
@@ -134,7 +115,7 @@ static size_t ownHash(const Node &n) {
   for (auto &r : n.results)
     h = llvm::hash_combine(h, hashOf(r->type));
   for (Value *v : n.operands())
-    h = llvm::hash_combine(h, v ? hashOf(v->type) : llvm::hash_code(0));
+    h = llvm::hash_combine(h, v ? hashOf(v->type) : 0);
   return h;
 }
 

@@ -7,12 +7,12 @@
 // becomes
 //   %y = silu %x                                : f32[8x64]
 #include "passes/simplify/Simplify.h"
+#include "ir/Equal.h"
 #include "ir/Steps.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/Hashing.h"
 #include "llvm/ADT/SetVector.h"
-#include "llvm/ADT/bit.h"
 #include <algorithm>
 #include <cmath>
 
@@ -138,50 +138,13 @@ Product zcc::productOf(const Rewriter &r, Value *v) {
 
 // ---- equal nodes
 
-static llvm::hash_code hashOf(const Node &n) {
-  llvm::hash_code h = llvm::hash_combine(n.op, llvm::hash_combine_range(n.operands().begin(), n.operands().end()));
-  for (auto &[name, a] : n.attrs) {
-    h = llvm::hash_combine(h, name, a.index());
-    std::visit(
-        [&](auto &x) {
-          using T = std::decay_t<decltype(x)>;
-          if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::string>)
-            h = llvm::hash_combine(h, x);
-          else if constexpr (std::is_same_v<T, double>)
-            h = llvm::hash_combine(h, llvm::bit_cast<uint64_t>(x));
-          else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-            h = llvm::hash_combine(h, llvm::hash_combine_range(x.begin(), x.end()));
-          else
-            for (double d : x)
-              h = llvm::hash_combine(h, llvm::bit_cast<uint64_t>(d));
-        },
-        a);
-  }
-  return h;
-}
-
-static bool sameBits(const Attr &a, const Attr &b) {
-  if (a.index() != b.index())
-    return false;
-  // 0 is not -0, NaN is NaN
-  auto same = [](double x, double y) { return llvm::bit_cast<uint64_t>(x) == llvm::bit_cast<uint64_t>(y); };
-  if (auto *x = std::get_if<double>(&a))
-    return same(*x, std::get<double>(b));
-  if (auto *x = std::get_if<std::vector<double>>(&a)) {
-    auto &y = std::get<std::vector<double>>(b);
-    return std::equal(x->begin(), x->end(), y.begin(), y.end(), same);
-  }
-  return a == b;
+static uint64_t hashOf(const Node &n) {
+  return llvm::hash_combine(n.op, llvm::hash_combine_range(n.operands().begin(), n.operands().end()), hashOf(n.attrs));
 }
 
 static bool isSame(const Node &a, const Node &b) {
-  if (a.op != b.op || a.operands() != b.operands() || a.results.size() != b.results.size())
-    return false;
-  auto j = b.attrs.begin();
-  for (auto i = a.attrs.begin(); i != a.attrs.end(); ++i, ++j)
-    if (j == b.attrs.end() || i->first != j->first || !sameBits(i->second, j->second))
-      return false;
-  return j == b.attrs.end() && a.result()->type == b.result()->type;
+  return a.op == b.op && a.operands() == b.operands() && a.results.size() == b.results.size() && areEqual(a.attrs, b.attrs) &&
+         a.result()->type == b.result()->type;
 }
 
 /// Equal pure nodes become the first of them. What reads a global that this function writes is left
