@@ -6,6 +6,7 @@
 #include "ir/Op.h"
 #include "ir/Phase.h"
 #include "passes/memory/Liveness.h"
+#include "passes/memory/SavedStates.h"
 #include "passes/train/Optimizer.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/StringExtras.h"
@@ -55,15 +56,18 @@ class ProgramEmitter {
   std::string moveTable; ///< what transfers read and write
   unsigned moveCount = 0, mostMoves = 0;
   Extents extents;
+  FirstWrites firstWrites;
+  std::vector<int> written;                              ///< saved globals, in the order of a step's first writes
   llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
 
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
-      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()), extents(mod) {}
+      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()), extents(mod), firstWrites(mod) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
   llvm::Error emitFunction(const Function &f);
+  std::string willWrite(const Function &f, const Node &n);
   void emitResults(const Function &body, llvm::raw_ostream &os) const;
   std::string scan(const Function &f, const Node &n) const;
   std::string cond(const Function &f, const Node &n) const;
@@ -303,6 +307,17 @@ static std::string symbolOf(const Function &body, const llvm::StringMap<bool> &t
 
 // ---- functions
 
+/// In front of the first statement of a step that writes a global which checkpoints hold.
+std::string ProgramEmitter::willWrite(const Function &f, const Node &n) {
+  if (f.name != "micro" && f.name != "update")
+    return "";
+  std::vector<int> first = firstWrites.of(f, n);
+  if (first.empty())
+    return "";
+  written.insert(written.end(), first.begin(), first.end());
+  return formatv("zccrt_will_write({0}); ", written.size() - 1);
+}
+
 llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   llvm::raw_string_ostream os(functions);
   if (f.isBody)
@@ -327,8 +342,8 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
     if (head != section)
       os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
     section = head;
-    os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n) << (text->empty() ? "   (written in place)" : "")
-       << '\n';
+    os << "  " << (text->empty() ? "" : willWrite(f, *n)) << *text << (text->empty() ? "// " : " // ") << comment(*n)
+       << (text->empty() ? "   (written in place)" : "") << '\n';
   }
   if (f.isBody)
     emitResults(f, os);
@@ -368,6 +383,8 @@ std::string ProgramEmitter::record() const {
         formatv("{{{0}, {1}, {2}}", arenaBytes(m, Space::Device), arenaBytes(m, Space::Host), arenaBytes(m, Space::Nvme)).str());
   number("library_bytes", info.libraryBytes);
   table("globals", "nglobals", "nglobals");
+  table("written", "nwritten", std::to_string(written.size()));
+  number("save_bytes", saveBytes(m));
   table("files", "nfiles", "nfiles");
   number("weights_bytes", out.weights.size());
   table("inputs", "ninputs", "ninputs");
@@ -455,6 +472,9 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   if (auto e = printInputsAndOutputs(m, os))
     return e;
   printGradients(os);
+  os << "static const int32_t written[] = {"
+     << llvm::join(llvm::map_range(written, [](int i) { return std::to_string(i); }), ", ")
+     << (written.empty() ? "0};\n\n" : "};\n\n");
   os << "// ---- the files that --export writes\n\n"
         R"(asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin \"literals.bin\"\n.byte 0\n.text");
 )"

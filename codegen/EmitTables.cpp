@@ -1,6 +1,7 @@
 // Prints the tables as C++ initializers.
 #include "codegen/EmitTables.h"
 #include "passes/memory/Liveness.h"
+#include "passes/memory/SavedStates.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -245,14 +246,16 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
         return source.takeError();
       s = *source;
     }
+    SavedAs saved = savedAs(m, *g);
     int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
     table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
-                     "{15}, {16}, {17:x}u},\n",
+                     "{15}, {16}, {17:x}u, {18}, {19}},\n",
                      cString(g->name), cString(g->exported ? g->onnxName : ""),
                      tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
                      initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset, s.bytes,
                      int(g->init.encoding == "transposed"), elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
-                     g->init.from.empty() || copyOf >= 0 ? "0" : cString(g->init.from), int(g->role), int(g->trained), s.hash);
+                     g->init.from.empty() || copyOf >= 0 ? "0" : cString(g->init.from), int(g->role), int(g->trained), s.hash,
+                     saved ? cString(saved.name) : "0", saved.flags);
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const WeightsFile &f : out.files)

@@ -2,6 +2,7 @@
 #include "runtime/Export.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/Json.h"
 #include "runtime/Npy.h"
 #include "runtime/Safetensors.h"
 #include "runtime/Transpose.h"
@@ -150,20 +151,6 @@ private:
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
   return form == ExportForm::Onnx ? Pieces{p.onnx, p.npieces} : Pieces{p.onnx_train, p.npieces_train};
-}
-
-std::string jsonString(const char *text) {
-  std::string s = "\"";
-  for (const char *c = text; *c; ++c) {
-    if (*c == '"' || *c == '\\')
-      s += '\\';
-    if (static_cast<unsigned char>(*c) < 0x20)
-      s += format("\\u%04x", *c);
-    else
-      s += *c;
-  }
-  s += '"';
-  return s;
 }
 
 } // namespace

@@ -58,14 +58,18 @@ void endDrawing() {
   isDrawing = 0;
 }
 
-std::string errorText(const std::string &text, About about) {
+static std::string lineText(const char *kind, const std::string &text, About about) {
   std::string at;
   if (where.ranks > 1 && about == About::ThisRank)
     at = format("rank %d", where.rank);
   if (where.step >= 0)
     at += format("%sstep %lld", at.empty() ? "" : ", ", static_cast<long long>(where.step));
-  return where.program + ": error: " + at + (at.empty() ? "" : ": ") + text + "\n";
+  return where.program + ": " + kind + ": " + at + (at.empty() ? "" : ": ") + text + "\n";
 }
+
+std::string errorText(const std::string &text, About about) { return lineText("error", text, about); }
+
+std::string warningText(const std::string &text) { return lineText("warning", text, About::ThisRank); }
 
 void endSilently() {
   removeUnfinishedFiles();

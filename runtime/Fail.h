@@ -52,6 +52,9 @@ enum class About { ThisRank, AnotherRank };
 /// "gpt2: error: rank 1, step 3: TEXT\n"
 std::string errorText(const std::string &text, About about = About::ThisRank);
 
+/// The same of what does not end the run: "gpt2: warning: rank 1, step 3: TEXT\n"
+std::string warningText(const std::string &text);
+
 /// Whether a terminal shows a line that is drawn again and again; endDrawing() ends it before another
 /// message. Async-signal-safe.
 extern volatile int isDrawing;

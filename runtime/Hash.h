@@ -55,14 +55,17 @@ inline uint64_t hashFinish(uint64_t sumOfBlocks, uint64_t totalBytes) {
   return h ? h : 1;
 }
 
-/// The hash of bytes in memory.
-inline uint64_t hashBytes(const void *data, size_t bytes) {
+/// The sum of the hashes of blocks side by side, the first of which has number `first`.
+inline uint64_t hashBlocks(const void *data, size_t bytes, uint64_t first) {
   uint64_t sum = 0;
-  for (size_t at = 0, i = 0; at < bytes; at += kHashBlockBytes, ++i) {
+  for (size_t at = 0; at < bytes; at += kHashBlockBytes, ++first) {
     size_t n = bytes - at < kHashBlockBytes ? bytes - at : kHashBlockBytes;
-    sum += hashBlock(static_cast<const char *>(data) + at, n, i);
+    sum += hashBlock(static_cast<const char *>(data) + at, n, first);
   }
-  return hashFinish(sum, bytes);
+  return sum;
 }
+
+/// The hash of bytes in memory.
+inline uint64_t hashBytes(const void *data, size_t bytes) { return hashFinish(hashBlocks(data, bytes, 0), bytes); }
 
 } // namespace zccrt

@@ -10,7 +10,7 @@
 
 namespace zccrt {
 
-static volatile sig_atomic_t finishes = 0, seen = 0;
+static volatile sig_atomic_t finishes = 0, seen = 0, saves = 0;
 static timespec seenAt;
 
 /// timeout(1) sends a signal to the process and again to its group: within this time they are one.
@@ -55,6 +55,15 @@ void onSignals(OnSignal what) {
       sigaction(number, &action, nullptr);
   }
 }
+
+void takeSaveSignals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { saves = saves + 1; };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+}
+
+int saveSignalsSeen() { return saves; }
 
 int signalSeen() { return seen; }
 

@@ -1,5 +1,5 @@
 // Signals that ask a run to end: SIGINT, SIGTERM, SIGHUP, and SIGUSR2, the one that mpirun passes on without killing its ranks a
-// second later.
+// second later. And SIGUSR1, which asks for a checkpoint.
 #pragma once
 
 namespace zccrt {
@@ -11,6 +11,11 @@ enum class OnSignal {
 
 /// What the signals do from here on.
 void onSignals(OnSignal what);
+
+/// From here on SIGUSR1 asks for a checkpoint.
+void takeSaveSignals();
+/// How many have come.
+int saveSignalsSeen();
 
 /// The first signal that came since FinishStep; 0: none.
 int signalSeen();

@@ -8,17 +8,30 @@
 #include <cmath>
 #include <cstring>
 #include <fcntl.h>
+#include <fstream>
 #include <unistd.h>
 
 namespace zccrt {
 
-Log::Log(const zccrt_program &p, const Options &o, int64_t steps, double stepsPerEpoch)
-    : program(p), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()), progress(o, steps, stepsPerEpoch) {
+Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, double stepsPerEpoch)
+    : program(p), first(first), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()), saves(!o.save.empty()),
+      progress(o, steps, stepsPerEpoch) {
   if (path.empty())
     return;
-  fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0)
+  if (first)
+    keepBefore(first);
+  fd = open(path.c_str(), O_WRONLY | O_CREAT | (first ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0 || (first && ftruncate(fd, wholeLines) != 0 && errno != EINVAL)) // devices and pipes have no length
     failErrno("cannot write the log '%s'", path.c_str());
+}
+
+/// Finds the end of the lines of earlier steps.
+void Log::keepBefore(int64_t step) {
+  std::ifstream file(path);
+  long long of;
+  for (std::string text; std::getline(file, text) && !file.eof(); wholeLines += text.size() + 1)
+    if (sscanf(text.c_str(), "{\"step\": %lld", &of) != 1 || of >= step)
+      return;
 }
 
 Log::~Log() {
@@ -117,7 +130,7 @@ void Log::finish(std::vector<std::string> wrote, int stoppedBy) {
   auto add = [&](const std::string &part) { text += (text.empty() ? "" : "; ") + part; };
   line.clear();
   if (stoppedBy)
-    line.add("stopped by %s after %lld of %lld steps", signalName(stoppedBy), static_cast<long long>(done),
+    line.add("stopped by %s after %lld of %lld steps", signalName(stoppedBy), static_cast<long long>(first + done),
              static_cast<long long>(steps));
   else if (done)
     line.add("%lld step%s", static_cast<long long>(done), done == 1 ? "" : "s");
@@ -134,7 +147,7 @@ void Log::finish(std::vector<std::string> wrote, int stoppedBy) {
     list += (list.empty() ? "wrote " : ", ") + w;
   if (!list.empty())
     add(list);
-  if (stoppedBy && !exports)
+  if (stoppedBy && !exports && !saves)
     add("the weights are lost, as there was no --export");
   if (!notFinite.empty())
     add(notFinite);

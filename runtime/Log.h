@@ -15,7 +15,8 @@ namespace zccrt {
 class Log {
 public:
   /// Creates the log file. Throws a Failure if it cannot be written.
-  Log(const zccrt_program &p, const Options &o, int64_t steps, double stepsPerEpoch);
+  /// `first`: the step with which the run begins; of a file that is there the steps before it stay.
+  Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, double stepsPerEpoch);
   ~Log();
   Log(const Log &) = delete;
   Log &operator=(const Log &) = delete;
@@ -36,17 +37,18 @@ public:
   void finish(std::vector<std::string> wrote, int stoppedBy);
 
 private:
+  void keepBefore(int64_t step);
   bool write(const StepReport &r);
   void dropLine(int64_t step);
   void addNumber(const char *key, double x);
   void addExact(const char *key, double x);
 
   const zccrt_program &program;
-  int64_t steps, done = 0;
+  int64_t first, steps, done = 0;
   std::string path, notFinite;
   int fd = -1;
   int64_t wholeLines = 0, lostLines = 0; ///< bytes; how many
-  bool quiet, exports;
+  bool quiet, exports, saves;
   Progress progress;
   Line line;
 };

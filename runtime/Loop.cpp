@@ -26,6 +26,7 @@ int Session::run() {
   setScalar(p.seed, o.seed + (static_cast<int64_t>(comm.rank) << 32));
   if (data)
     train();
+  finishSaving();
   // Before anything else can fail.
   if (!o.exportFile.empty())
     exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, o.weights, partToExport());
@@ -38,12 +39,16 @@ int Session::run() {
     log->finish(written(), stoppedBy);
   if (!stoppedBy && generator)
     generate();
+  together([&] {
+    if (checkpoints && !checkpoints->error().empty())
+      fail("the run's last state is not saved: %s", checkpoints->error().c_str());
+  });
   return stoppedBy ? exitStatusOf(stoppedBy) : 0;
 }
 
 /// One that came after the last step, perhaps to some ranks only.
 void Session::agreeOnSignal() {
-  const StepEnd mine = {0, signalSeen()};
+  const StepEnd mine = {0, signalSeen(), 0, {}};
   comm.exchange(&mine, sizeof mine, ends.data());
   noteSignal();
 }
@@ -61,6 +66,8 @@ std::vector<std::string> Session::written() const {
     list.push_back("'" + o.exportFile + "' (export)");
   if (outputs && !stoppedBy)
     list.push_back("'" + o.outputs + "' (outputs)");
+  if (checkpoints && checkpoints->lastStep() > first && checkpoints->error().empty())
+    list.push_back("'" + checkpoints->lastFolder() + "' (checkpoint)");
   return list;
 }
 
@@ -91,9 +98,11 @@ void Session::generate() {
 
 void Session::train() {
   onSignals(OnSignal::FinishStep);
-  for (int64_t s = 0; s < steps && !stoppedBy; ++s) {
+  for (int64_t s = first; s < steps && !stoppedBy; ++s) {
     where.step = s;
     StepReport r = trainStep(s);
+    if (isSaveDue(s + 1))
+      save(s + 1);
     bool last = s + 1 == steps;
     r.last = last || stoppedBy;
     bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
@@ -108,29 +117,67 @@ void Session::train() {
   where.step = -1;
 }
 
+// ---- checkpoints
+
+/// Whether a checkpoint is to be begun behind so many steps: every rank says the same.
+bool Session::isSaveDue(int64_t done) {
+  if (!checkpoints)
+    return false;
+  std::vector<SaveStatus> all;
+  int64_t signals = 0;
+  for (const StepEnd &end : ends) {
+    all.push_back(end.save);
+    signals = std::max(signals, end.saveSignals);
+  }
+  checkpoints->settle(all);
+  bool isAsked = signals > saveSignals;
+  saveSignals = std::max(signals, saveSignals);
+  return isAsked || done == steps || stoppedBy || (o.saveEvery && done % o.saveEvery == 0);
+}
+
+void Session::save(int64_t done) {
+  Manifest m;
+  m.model = p.model;
+  m.modelHash = modelHash(p);
+  m.step = done;
+  m.skipped = skippedBefore + integerAt(p.skipped);
+  m.samples = (firstBatch + (done - first) * p.grad_accum * comm.ranks) * data->batchRows();
+  m.tokens = p.tokens ? m.samples * (p.tokens->t.ndim ? p.tokens->t.dims[p.tokens->t.ndim - 1] : 1) : 0;
+  m.seed = o.seed;
+  m.shuffle = o.shuffle;
+  m.ranks = comm.ranks;
+  m.zero = p.zero;
+  checkpoints->begin(m);
+}
+
+void Session::finishSaving() {
+  if (checkpoints)
+    checkpoints->finish();
+}
+
 StepReport Session::trainStep(int64_t s) {
   double begin = now(), sum = 0;
   StepReport r;
   r.step = s;
   // Schedules count the steps that were taken.
-  int64_t taken = s - integerAt(p.skipped);
+  int64_t taken = s - skippedBefore - integerAt(p.skipped);
   r.lr = schedule.at(taken);
   Traffic before = traffic();
   setScalar(p.lr, static_cast<float>(*r.lr));
   if (schedule.cyclesMomentum())
     setScalar(p.beta1, static_cast<float>(schedule.beta1At(taken)));
-  setScalar(p.step, s);
+  setScalar(p.step, s - skippedBefore);
   if (p.loss_scale >= 0)
     r.lossScale = arena->floatAt(p.loss_scale, ZCCRT_F32);
   for (int64_t k = 0; k < p.grad_accum; ++k) {
     setScalar(p.micro, k);
-    data->load(*arena, (s * p.grad_accum + k) * comm.ranks + comm.rank);
+    data->load(*arena, firstBatch + ((s - first) * p.grad_accum + k) * comm.ranks + comm.rank);
     p.micro_fn(arena->base());
     sum += arena->floatAt(p.loss, p.loss_elem);
   }
   if (p.update)
     p.update(arena->base());
-  const StepEnd mine = {sum, signalSeen()};
+  const StepEnd mine = {sum, signalSeen(), saveSignalsSeen(), checkpoints ? checkpoints->status() : SaveStatus()};
   comm.exchange(&mine, sizeof mine, ends.data());
   noteSignal();
   sum = 0;

@@ -59,4 +59,21 @@ void isPartOfExport(const zccrt_program &p, const Options &o) {
   graphPart(p, o.outputsOf); // whether there is such a value
 }
 
+void trainsToSave(const zccrt_program &p, const Options &) {
+  if (!p.micro_fn)
+    fail("--save: this program was compiled with --loss=none and does not train");
+}
+
+void needsSave(const zccrt_program &, const Options &o) {
+  if (o.save.empty())
+    fail("%s needs --save=DIR", o.saveEvery ? "--save-every" : "--keep");
+}
+
+void resumesFrom(const zccrt_program &p, const Options &o) {
+  if (o.resume == "auto" && o.save.empty())
+    fail("--resume=auto looks into the folder of --save=DIR, which is not given");
+  if (!p.micro_fn)
+    fail("--resume: this program was compiled with --loss=none, and has no state to go on with");
+}
+
 } // namespace zccrt

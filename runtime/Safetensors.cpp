@@ -2,8 +2,8 @@
 #include "runtime/Safetensors.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
+#include "runtime/Json.h"
 #include <algorithm>
-#include <cstring>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,118 +13,25 @@ const char *safetensorsType(int elem) { return kElems[elem].safetensors; }
 
 namespace {
 
-/// As much of JSON as a header is made of: objects, strings, lists of whole numbers.
-class Reader {
-public:
-  explicit Reader(const std::string &text) : text(text) {}
-
-  std::vector<SafetensorsEntry> read() {
-    std::vector<SafetensorsEntry> entries;
-    members([&](const std::string &name) {
-      if (name == "__metadata__")
-        members([&](const std::string &) { string(); });
-      else
-        entries.push_back(entry(name));
-    });
-    skipBlanks();
-    if (at != text.size())
-      invalid();
-    return entries;
-  }
-
-private:
-  SafetensorsEntry entry(const std::string &name) {
-    SafetensorsEntry e{name, {}, {}};
-    std::vector<int64_t> range;
-    members([&](const std::string &key) {
-      if (key == "dtype")
-        e.dtype = string();
-      else if (key == "shape")
-        e.shape = numbers();
-      else if (key == "data_offsets")
-        range = numbers();
-      else
-        invalid();
-    });
-    if (e.dtype.empty() || range.size() != 2)
-      invalid();
-    e.begin = range[0];
-    e.end = range[1];
-    return e;
-  }
-
-  [[noreturn]] void invalid() const { fail("the header is not that of a safetensors file, at byte %zu", at); }
-  void skipBlanks() {
-    while (at < text.size() && strchr(" \t\r\n", text[at]))
-      ++at;
-  }
-  bool take(char c) {
-    skipBlanks();
-    bool is = at < text.size() && text[at] == c;
-    at += is;
-    return is;
-  }
-  void expect(char c) {
-    if (!take(c))
-      invalid();
-  }
-  template <typename F> void members(F member) {
-    expect('{');
-    if (take('}'))
-      return;
-    do {
-      std::string key = string();
-      expect(':');
-      member(key);
-    } while (take(','));
-    expect('}');
-  }
-  std::vector<int64_t> numbers() {
-    std::vector<int64_t> r;
-    expect('[');
-    if (take(']'))
-      return r;
-    do {
-      skipBlanks();
-      size_t digits = std::min(text.find_first_not_of("0123456789", at), text.size()) - at;
-      if (digits == 0 || digits > 18)
-        invalid();
-      r.push_back(std::stoll(text.substr(at, digits)));
-      at += digits;
-    } while (take(','));
-    expect(']');
-    return r;
-  }
-  std::string string() {
-    std::string s;
-    for (expect('"'); !isAt('"'); ++at) {
-      if (at >= text.size() || static_cast<unsigned char>(text[at]) < 0x20)
-        invalid();
-      if (text[at] == '\\')
-        ++at, escaped(s);
-      else
-        s += text[at];
-    }
-    ++at;
-    return s;
-  }
-  bool isAt(char c) const { return at < text.size() && text[at] == c; }
-  void escaped(std::string &s) {
-    constexpr const char *from = "\"\\/bfnrt", *to = "\"\\/\b\f\n\r\t";
-    if (isAt('u') && at + 4 < text.size()) { // as it is: only equality counts
-      s += "\\" + text.substr(at, 5);
-      at += 4;
-      return;
-    }
-    const char *c = at < text.size() && text[at] ? strchr(from, text[at]) : nullptr;
-    if (!c)
-      invalid();
-    s += to[c - from];
-  }
-
-  const std::string &text;
-  size_t at = 0;
-};
+SafetensorsEntry readEntry(JsonReader &json, const std::string &name) {
+  SafetensorsEntry e{name, {}, {}};
+  std::vector<int64_t> range;
+  json.members([&](const std::string &key) {
+    if (key == "dtype")
+      e.dtype = json.string();
+    else if (key == "shape")
+      e.shape = json.numbers();
+    else if (key == "data_offsets")
+      range = json.numbers();
+    else
+      json.invalid();
+  });
+  if (e.dtype.empty() || range.size() != 2)
+    json.invalid();
+  e.begin = range[0];
+  e.end = range[1];
+  return e;
+}
 
 int64_t bytesOf(const SafetensorsEntry &e) {
   auto type = std::find_if(std::begin(kElems), std::end(kElems), [&](const ElemDef &d) { return e.dtype == d.safetensors; });
@@ -139,7 +46,18 @@ int64_t bytesOf(const SafetensorsEntry &e) {
 
 } // namespace
 
-std::vector<SafetensorsEntry> parseSafetensors(const std::string &header) { return Reader(header).read(); }
+std::vector<SafetensorsEntry> parseSafetensors(const std::string &header) {
+  JsonReader json(header, "the header is not that of a safetensors file");
+  std::vector<SafetensorsEntry> entries;
+  json.members([&](const std::string &name) {
+    if (name == "__metadata__")
+      json.members([&](const std::string &) { json.string(); });
+    else
+      entries.push_back(readEntry(json, name));
+  });
+  json.end();
+  return entries;
+}
 
 void checkEntries(std::vector<SafetensorsEntry> entries, int64_t dataBytes) {
   auto sort = [&](auto key) { std::sort(entries.begin(), entries.end(), [&](auto &a, auto &b) { return key(a) < key(b); }); };

@@ -34,6 +34,33 @@ static SpaceOptions spaceOptions(const zccrt_program &p, const Options &o) {
   return {isDefault ? std::vector<std::string>{p.nvme_path} : o.nvmePaths, o.nvmeChecksum};
 }
 
+/// Which checkpoint the run goes on from, and what it says of options.
+void Session::findResume() {
+  auto tell = [&](int to) {
+    return [this, to](const std::string &text) {
+      std::string line = (to == STDERR_FILENO ? where.program + ": " : "") + text + "\n";
+      if (comm.rank == 0 && (to == STDERR_FILENO || !o.quiet))
+        writeAll(to, line.data(), line.size());
+    };
+  };
+  resume = findCheckpoint(o, comm, tell(STDOUT_FILENO), tell(STDERR_FILENO));
+  if (!resume)
+    return;
+  const Manifest &m = resume->manifest;
+  together([&] {
+    resumedGlobals(p, *resume); // whether it is of this model
+    if (o.seed && o.seed != m.seed)
+      fail("--seed=%lld: the run of checkpoint '%s' has the seed %lld; leave --seed out", static_cast<long long>(o.seed),
+           resume->folder.c_str(), static_cast<long long>(m.seed));
+    if (o.shuffle && !m.shuffle)
+      fail("--shuffle: the run of checkpoint '%s' takes its data in order; leave --shuffle out", resume->folder.c_str());
+  });
+  o.seed = m.seed;
+  o.shuffle = m.shuffle;
+  first = m.step;
+  skippedBefore = p.skipped >= 0 ? 0 : m.skipped;
+}
+
 void Session::start(uint64_t command) {
   together([&] {
     if (p.abi != ZCCRT_ABI)
@@ -43,10 +70,15 @@ void Session::start(uint64_t command) {
            "for %d:\n  %s --ranks=%d",
            p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line, comm.ranks);
     checkCpu(p.isa);
+  });
+  findResume();
+  together([&] {
     openData();
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(p, o)) + p.library_bytes + inflated, launch.ranksOnNode);
+    checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(p, o)) + p.library_bytes + inflated +
+                    (o.save.empty() ? 0 : p.save_bytes),
+                launch.ranksOnNode);
     openOutputs();
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
@@ -57,14 +89,30 @@ void Session::start(uint64_t command) {
     spaces = std::make_unique<Spaces>(p, spaceOptions(p, o));
     useSpaces(spaces.get());
     arena = &spaces->arenas()[kDevice];
-    hashes = loadWeights(p, spaces->arenas(), comm, o.weights, o.seed);
+    std::vector<bool> resumed = resume ? resumedGlobals(p, *resume) : std::vector<bool>();
+    hashes = loadWeights(p, spaces->arenas(), comm, o.weights, o.seed, resumed);
+    if (resume)
+      loadCheckpoint(p, *resume, spaces->arenas(), comm.rank);
   });
   together([&] {
-    checkHashes(p, hashes, comm, o.weights);
+    checkHashes(p, hashes, comm, o.weights, resume ? resumedGlobals(p, *resume) : std::vector<bool>());
     if (p.prepare)
       p.prepare();
   });
+  openCheckpoints();
   announce();
+}
+
+void Session::openCheckpoints() {
+  if (o.save.empty() || !data)
+    return;
+  auto warn = [this](const std::string &text) {
+    endDrawing();
+    std::string line = warningText(text);
+    writeAll(STDERR_FILENO, line.data(), line.size());
+  };
+  checkpoints = std::make_unique<Checkpoints>(p, o, comm, spaces->arenas(), resume ? first : -1, warn);
+  takeSaveSignals();
 }
 
 void Session::openData() {
@@ -87,13 +135,17 @@ Rest Session::restOfEvaluation() const {
 void Session::countSteps() {
   if (o.eval || !data)
     return;
+  firstBatch = resume ? resume->manifest.samples / data->batchRows() : 0;
   steps = o.steps;
   if (steps < 0) {
     int64_t batches = data->batches();
+    // Of a run that goes on, what is left of the data.
+    int64_t done = firstBatch;
     if (!batches && o.epochs < 0)
       fail("the data are the same for every step, so there is no epoch to end; give --steps=N");
     int64_t perStep = int64_t(p.grad_accum) * p.ranks;
-    steps = std::max<int64_t>(1, std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches) / perStep);
+    int64_t all = std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches);
+    steps = first + std::max<int64_t>(first ? 0 : 1, (all - done) / perStep);
   }
   schedule = makeSchedule(p, o, steps);
 }
@@ -126,7 +178,7 @@ void Session::openOutputs() {
     exportFile.expectRoom(exportBytes(p, exportForm(), partToExport()));
   }
   double perStep = double(p.grad_accum) * p.ranks;
-  log = std::make_unique<Log>(p, o, steps, data ? data->batches() / perStep : 0);
+  log = std::make_unique<Log>(p, o, first, steps, data ? data->batches() / perStep : 0);
   if (o.exportFormat == ExportFormat::Safetensors && p.absent)
     log->say("note: " + o.exportFile + " will lack tensors that the model's file does not hold: " + p.absent);
   if (exportedPart)
@@ -176,6 +228,8 @@ void Session::announce() {
   int threads = threadsPerRank(p, launch);
   std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(), p.ranks,
                             p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", p.arena_bytes[0] / 1048576.0);
+  if (resume)
+    log->say("resumed from '" + resume->folder + "', behind step " + std::to_string(first));
   if (data)
     line += format(", %lld steps of %lld samples", static_cast<long long>(steps),
                    static_cast<long long>(data->batchRows() * p.ranks * p.grad_accum));

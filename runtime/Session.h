@@ -8,6 +8,7 @@
 #include "runtime/Options.h"
 #include "runtime/Outputs.h"
 #include "runtime/Spaces.h"
+#include "runtime/checkpoint/Checkpoints.h"
 #include "runtime/comm/Comm.h"
 #include <functional>
 #include <memory>
@@ -23,6 +24,8 @@ struct Weighted {
 struct StepEnd {
   double loss; ///< summed over micro-batches
   int64_t signal;
+  int64_t saveSignals; ///< so far
+  SaveStatus save;
 };
 
 class Session {
@@ -39,17 +42,22 @@ public:
 
 private:
   void together(const std::function<void()> &phase);
+  void findResume();
   void openData();
   Rest restOfEvaluation() const;
   void explainRest();
   void countSteps();
   void openOutputs();
+  void openCheckpoints();
   void expectSame(uint64_t command);
   void announce();
 
   void train();
   void evaluateAll();
   std::vector<std::string> written() const;
+  bool isSaveDue(int64_t done);
+  void save(int64_t done);
+  void finishSaving();
   void agreeOnSignal();
   void noteSignal();
   void generate();
@@ -68,7 +76,7 @@ private:
   const GraphPart *partToExport() const; ///< nullptr: all of it
 
   const zccrt_program &p;
-  const Options &o;
+  Options o; ///< with what a checkpoint says
   const Launch &launch;
   Comm &comm;
   std::unique_ptr<DataSet> data, evalData;
@@ -80,7 +88,12 @@ private:
   OutFile exportFile; // of rank 0
   std::optional<GraphPart> exportedPart;
   Schedule schedule;
-  int64_t steps = 0;
+  int64_t first = 0, steps = 0;     // the run has the steps [first, steps)
+  int64_t firstBatch = 0;           // of all ranks' batches, that of step `first`
+  int64_t skippedBefore = 0;        // steps, of which the program has no count
+  std::optional<Checkpoint> resume; // what the run goes on from
+  std::unique_ptr<Checkpoints> checkpoints;
+  int64_t saveSignals = 0;              // that were heeded
   std::vector<double> gathered;         // one number from every rank
   std::vector<Weighted> gatheredLosses; // one from every rank
   std::vector<StepEnd> ends;            // one of every rank

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <span>
 
 namespace zccrt {
@@ -33,6 +34,7 @@ public:
   char *onHost(int64_t) const override { return nullptr; }
 
   void copyTo(int64_t offset, const void *from, int64_t bytes) override {
+    std::lock_guard lock(mutex);
     inPages(offset, bytes, [&](int64_t page, int64_t length, int64_t skip, int64_t n) {
       if (n < length) // what else is in the first and the last page stays
         disk.wait(disk.read(page, buffer.get(), length));
@@ -43,6 +45,7 @@ public:
   }
 
   void copyFrom(void *to, int64_t offset, int64_t bytes) const override {
+    std::lock_guard lock(mutex);
     inPages(offset, bytes, [&](int64_t page, int64_t length, int64_t skip, int64_t n) {
       disk.wait(disk.read(page, buffer.get(), length));
       std::memcpy(to, buffer.get() + skip, n);
@@ -67,6 +70,7 @@ private:
   }
 
   Nvme &disk;
+  mutable std::mutex mutex; ///< a checkpoint is saved by a thread of its own
   std::unique_ptr<char, Free> buffer;
 };
 

@@ -50,15 +50,16 @@ namespace {
 
 class Loader {
 public:
-  Loader(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &dir, int64_t seed)
-      : program(p), arenas(arenas), comm(comm), dir(dir), seed(seed) {}
+  Loader(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &dir, int64_t seed,
+         const std::vector<bool> &skipped)
+      : program(p), arenas(arenas), comm(comm), dir(dir), seed(seed), skipped(skipped) {}
 
   void load() {
     for (int i = 0; i < program.nglobals; ++i)
-      if (program.globals[i].init != ZCCRT_INIT_COPY)
+      if (program.globals[i].init != ZCCRT_INIT_COPY && !skips(i))
         fill(program.globals[i]);
     for (int i = 0; i < program.nglobals; ++i)
-      if (program.globals[i].init == ZCCRT_INIT_COPY)
+      if (program.globals[i].init == ZCCRT_INIT_COPY && !skips(i))
         copy(program.globals[i]);
   }
 
@@ -68,7 +69,7 @@ public:
     buffer.resize(kHashBlockBytes);
     for (int i = 0; i < program.nglobals; ++i) {
       const zccrt_global &g = program.globals[i];
-      if (!isChecked(g))
+      if (!isChecked(g) || skips(i))
         continue;
       int64_t blocks = (g.file_bytes + kHashBlockBytes - 1) / kHashBlockBytes, mine = comm.piece(blocks);
       for (int64_t b = comm.rank * mine; b < std::min(blocks, (comm.rank + 1) * mine); ++b) {
@@ -81,6 +82,8 @@ public:
   }
 
 private:
+  bool skips(int i) const { return !skipped.empty() && skipped[i]; }
+
   const File &file(int index) {
     auto &f = files[index];
     if (!f)
@@ -230,6 +233,7 @@ private:
   const Comm &comm;
   std::string dir;
   int64_t seed;
+  const std::vector<bool> &skipped;
   std::map<int, std::unique_ptr<File>> files;
   std::vector<char> buffer, converted, aside, asideFrom;
 };
@@ -249,19 +253,21 @@ static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
 }
 
 std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &weightsDir,
-                                  int64_t seed) {
+                                  int64_t seed, const std::vector<bool> &skipped) {
   expectFiles(p, weightsDir);
-  Loader loader(p, arenas, comm, weightsDir, seed);
+  Loader loader(p, arenas, comm, weightsDir, seed, skipped);
   loader.load();
   return loader.hash();
 }
 
-void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir) {
+void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir,
+                 const std::vector<bool> &skipped) {
   std::vector<uint64_t> total(sums.size());
   comm.allReduce(sums.data(), total.data(), sums.size(), ZCCRT_U64, /*mean=*/false);
   for (int i = 0; i < p.nglobals; ++i) {
     const zccrt_global &g = p.globals[i];
-    if (isChecked(g) && hashFinish(total[i], g.file_bytes) != g.hash)
+    bool isRead = skipped.empty() || !skipped[i];
+    if (isRead && isChecked(g) && hashFinish(total[i], g.file_bytes) != g.hash)
       fail("'%s' has changed since the program was compiled (tensor '%s'); compile again",
            weightsPath(p, g.file, weightsDir).c_str(), label(g));
   }

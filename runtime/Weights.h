@@ -14,12 +14,14 @@ namespace zccrt {
 /// in the whole tensor, so that every partitioning draws the same. Throws a Failure if a file is
 /// missing or cut short. Returns, for each global, this rank's part of the sum of its file's block
 /// hashes.
+/// `skipped`: globals that get their values elsewhere; empty: none.
 std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &weightsDir,
-                                  int64_t seed);
+                                  int64_t seed, const std::vector<bool> &skipped = {});
 
 /// Adds up the ranks' hashes and throws a Failure, on every rank, if a file has changed since the
 /// program was compiled.
-void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir);
+void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir,
+                 const std::vector<bool> &skipped = {});
 
 /// Where file `index` of the program is: in weightsDir if given, else relative to the program's
 /// folder; -1 is OUT.weights.

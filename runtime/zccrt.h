@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 4 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 5 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -121,6 +121,9 @@ typedef struct {
 void zccrt_transfer_start(int slot, const zccrt_move *moves, int n);
 void zccrt_transfer_wait(int slot);
 
+/* What comes writes the globals zccrt_program.written[0 .. n]: waits until a checkpoint that is being saved has read them. */
+void zccrt_will_write(int n);
+
 /* ---- the program record */
 
 typedef enum {
@@ -136,6 +139,13 @@ typedef enum {
  * "target" in it, or an `ignore` value, means NEXT, else IDS. SAME is for a model that shifts its
  * labels itself. */
 typedef enum { ZCCRT_TOKENS_AUTO, ZCCRT_TOKENS_IDS, ZCCRT_TOKENS_NEXT, ZCCRT_TOKENS_SAME, ZCCRT_TOKENS_NONE } zccrt_tokens;
+
+/* How checkpoints hold a global: bits. */
+enum {
+  ZCCRT_SAVED_OWN = 1,      /* every rank has values of its own (running statistics of its batches) */
+  ZCCRT_SAVED_IF_THERE = 2, /* a checkpoint may lack it: it starts as in a new run (the loss scale) */
+  ZCCRT_SAVED_CAST = 4      /* not written: it is another one, which is, in a narrower element (the parameter of a master) */
+};
 
 /* Where a global lies and how it starts. */
 typedef struct {
@@ -154,7 +164,9 @@ typedef struct {
   const char *draw_as; /* random numbers are drawn by this name; NULL: by its own */
   int32_t role;        /* 0 param, 1 state, 2 const */
   int32_t trained;
-  uint64_t hash; /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
+  uint64_t hash;       /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
+  const char *saved;   /* the tensor's name in checkpoints; NULL: it is not in them */
+  int32_t saved_flags; /* ZCCRT_SAVED_... */
 } zccrt_global;
 
 typedef struct {
@@ -212,6 +224,9 @@ typedef struct {
   int64_t library_bytes;
   const zccrt_global *globals;
   int32_t nglobals;
+  const int32_t *written; /* indices of the saved globals that a step writes, in the order of its first writes */
+  int32_t nwritten;
+  int64_t save_bytes; /* memory through which a checkpoint is saved, planned besides the arenas; 0: nothing is saved */
   const char *const *files;
   int32_t nfiles;        /* relative to the program's folder, or absolute */
   int64_t weights_bytes; /* size of OUT.weights; 0: there is none */

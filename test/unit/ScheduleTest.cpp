@@ -97,8 +97,9 @@ TEST(Options, Refuses) {
   EXPECT_FAILURE(parse({"--data=x.npy"}), "name the input: --data=NAME=x.npy");
   EXPECT_FAILURE(parse({"--export=x.pt"}), "expected a name ending in .onnx or .safetensors");
   EXPECT_FAILURE(parse({"--eval-every=2"}), "needs --eval-data");
-  EXPECT_FAILURE(parse({"--save=d"}), "--save is not supported yet");
-  EXPECT_FAILURE(parse({"--resume=d"}), "--resume is not supported yet");
+  EXPECT_FAILURE(parse({"--save-every=2"}), "--save-every needs --save=DIR");
+  EXPECT_FAILURE(parse({"--keep=2"}), "--keep needs --save=DIR");
+  EXPECT_FAILURE(parse({"--resume=auto"}), "--resume=auto looks into the folder of --save=DIR");
   EXPECT_FAILURE(parse({"--trace=t"}), "--trace is not supported yet");
   EXPECT_FAILURE(parse({"--nvme-path=d,,e"}), "names nothing between two commas");
 }
@@ -113,5 +114,5 @@ TEST(Options, HelpListsInputs) {
   std::string text = helpText(p);
   EXPECT_NE(text.find("mpirun -n 2"), std::string::npos);
   EXPECT_NE(text.find("int64 (4, 8)"), std::string::npos);
-  EXPECT_EQ(text.find("--save"), std::string::npos);
+  EXPECT_EQ(text.find("--trace"), std::string::npos);
 }

@@ -1,0 +1,107 @@
+// Looks at what a module's functions assign, and at what it is computed from.
+#include "passes/memory/SavedStates.h"
+#include "passes/memory/Liveness.h"
+#include "runtime/zccrt.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace zcc;
+
+/// What the runtime sets in each step, and what is of a step alone.
+static bool isOfStep(const GlobalValue &g) {
+  constexpr llvm::StringLiteral kNames[] = {"step",  "micro",    "seed",         "lr",       "grad_norm",
+                                            "beta1", "overflow", "grad_squares", "eval_rows"};
+  return llvm::is_contained(kNames, llvm::StringRef(g.name)) || (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
+}
+
+static bool isAssigned(const GlobalValue &g) {
+  return llvm::any_of(g.uses, [](auto &u) { return u.index == 0 && assigns(*u.node); });
+}
+
+/// Whether ranks may compute different values of `g`: of their batches or of their random numbers, with nothing summed or
+/// gathered over them on the way.
+static bool isOwn(const GlobalValue &g) {
+  llvm::SmallVector<const Value *> work;
+  llvm::SmallPtrSet<const Value *, 32> seen;
+  for (auto &u : g.uses)
+    if (u.index == 0 && assigns(*u.node))
+      work.push_back(u.node->operand(1));
+  while (!work.empty()) {
+    const Value *v = work.pop_back_val();
+    if (!v || !seen.insert(v).second)
+      continue;
+    if (v->kind == Value::Argument || (v->isGlobal() && v->name == "seed"))
+      return true;
+    if (!v->def || performed(*v->def)->collective != Collective::None)
+      continue;
+    for (Value *o : v->def->operands())
+      work.push_back(o);
+  }
+  return false;
+}
+
+SavedAs zcc::savedAs(const Module &m, const GlobalValue &g) {
+  bool isTrained = g.role == GlobalValue::Param && g.trained;
+  if (isOfStep(g) || (!isTrained && !isAssigned(g)))
+    return {};
+  SavedAs s{g.name};
+  if (g.role == GlobalValue::Param) {
+    const GlobalValue *master = m.global(g.attrs.s("master"));
+    s.flags = master ? ZCCRT_SAVED_CAST : 0;
+    return s;
+  }
+  std::string of = g.attrs.s("of");
+  if (const GlobalValue *param = m.global(of)) {
+    if (param->attrs.s("master") == g.name)
+      s.name = of;
+    return s;
+  }
+  if (m.ranks > 1 && isOwn(g))
+    s.flags |= ZCCRT_SAVED_OWN;
+  if (!g.exported)
+    s.flags |= ZCCRT_SAVED_IF_THERE;
+  return s;
+}
+
+int64_t zcc::saveBytes(const Module &m) {
+  constexpr int64_t kMost = 8 << 20, kPage = 4096;
+  int64_t bytes = 0;
+  for (auto &g : m.globals)
+    if (SavedAs s = savedAs(m, *g); s && !(s.flags & ZCCRT_SAVED_CAST))
+      bytes += g->type.localBytes();
+  return std::min<int64_t>(llvm::alignTo(bytes, kPage), kMost);
+}
+
+// ---- where a step writes
+
+FirstWrites::FirstWrites(const Module &m) {
+  for (size_t i = 0; i < m.globals.size(); ++i)
+    if (const GlobalValue &g = *m.globals[i]; savedAs(m, g)) {
+      int64_t begin = g.attrs.i("offset");
+      ranges_.push_back({g.type.space, begin, begin + g.type.localBytes(), int(i)});
+      int64_t &end = end_[size_t(g.type.space)];
+      end = std::max(end, ranges_.back().end);
+    }
+}
+
+void FirstWrites::add(Space space, int64_t begin, int64_t bytes, std::vector<int> &out) {
+  if (begin >= end_[size_t(space)]) // values lie behind globals
+    return;
+  for (const Placed &r : ranges_)
+    if (r.space == space && begin < r.end && r.begin < begin + bytes && written_.insert(r.global).second)
+      out.push_back(r.global);
+}
+
+std::vector<int> FirstWrites::of(const Function &f, const Node &n) {
+  std::vector<int> out;
+  if (assigns(n)) {
+    Place to = placeOf(f, n.operand(0));
+    add(to.space, to.offset, n.operand(0)->type.localBytes(), out);
+  }
+  if (!ownsMemory(n))
+    return out;
+  for (auto &r : n.results)
+    if (Place to = placeOf(f, r.get()); to.offset >= 0)
+      add(to.space, to.offset, r->type.localBytes(), out);
+  return out;
+}

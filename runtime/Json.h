@@ -1,0 +1,63 @@
+// As much of JSON as headers and manifests are made of: objects, lists, strings, whole numbers.
+#pragma once
+
+#include "runtime/Fail.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zccrt {
+
+class JsonReader {
+public:
+  /// `what` is said of a text that is none of this: "the header is not that of a safetensors file".
+  JsonReader(const std::string &text, const char *what) : text(text), what(what) {}
+
+  /// Calls member(key) for each member of an object, which must read its value.
+  template <typename F> void members(F member) {
+    expect('{');
+    if (take('}'))
+      return;
+    do {
+      std::string key = string();
+      expect(':');
+      member(key);
+    } while (take(','));
+    expect('}');
+  }
+  /// Calls item() for each item of a list, which must read it.
+  template <typename F> void items(F item) {
+    expect('[');
+    if (take(']'))
+      return;
+    do
+      item();
+    while (take(','));
+    expect(']');
+  }
+  int64_t number();
+  std::vector<int64_t> numbers();
+  /// Escapes of characters by their number stay as they are: only equality counts.
+  std::string string();
+  /// Nothing but blanks may follow.
+  void end();
+  [[noreturn]] void invalid() const { fail("%s, at byte %zu", what, at); }
+
+private:
+  void skipBlanks();
+  bool isAt(char c) const { return at < text.size() && text[at] == c; }
+  bool take(char c);
+  void expect(char c);
+  void escaped(std::string &s);
+
+  const std::string &text;
+  const char *what;
+  size_t at = 0;
+};
+
+/// A string in quotes.
+std::string jsonString(const std::string &text);
+/// "[1,2,3]"
+std::string jsonNumbers(const std::vector<int64_t> &numbers);
+
+} // namespace zccrt

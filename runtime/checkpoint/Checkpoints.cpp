@@ -1,0 +1,100 @@
+// The course of a save, from its beginning on all ranks to its name.
+#include "runtime/checkpoint/Checkpoints.h"
+#include "runtime/Fail.h"
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+namespace zccrt {
+
+Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas, int64_t resumed, Say warn)
+    : options(o), comm(comm), dir(o.save), warn(std::move(warn)), saver(p, arenas, comm.rank) {
+  manifest.step = resumed; // what is there need not be saved again
+  std::string error;
+  try {
+    if (comm.rank == 0) {
+      makeFolder(dir);
+      if (std::vector<int64_t> steps = stepsIn(dir); resumed < 0 && !steps.empty())
+        fail("'%s' has checkpoints of another run, the last of them '%s'; go on from there with --resume=auto, or give another "
+             "folder to --save",
+             dir.c_str(), stepFolder(dir, steps.back()).c_str());
+      removeUnfinished(dir);
+    }
+  } catch (const std::exception &e) {
+    error = e.what();
+  }
+  comm.agree(error);
+  std::random_device random;
+  const uint64_t mine = uint64_t(random()) << 32 | random();
+  std::vector<uint64_t> all(comm.ranks);
+  comm.exchange(&mine, sizeof mine, all.data());
+  run = all[0];
+  useSaver(&saver);
+}
+
+Checkpoints::~Checkpoints() { useSaver(nullptr); }
+
+void Checkpoints::begin(const Manifest &m) {
+  finish();
+  why.clear();
+  manifest = m;
+  isWriting = true;
+  saver.start(temporaryFolder(dir, m.step, run));
+}
+
+SaveStatus Checkpoints::status() const {
+  if (!isWriting)
+    return {};
+  if (!saver.isDone())
+    return {SaveStatus::Writing};
+  if (!saver.error().empty())
+    return {SaveStatus::Failed};
+  return {SaveStatus::Done, saver.file().bytes, saver.file().indexHash};
+}
+
+void Checkpoints::settle(const std::vector<SaveStatus> &all) {
+  auto count = [&](SaveStatus::State s) { return std::count_if(all.begin(), all.end(), [&](auto &r) { return r.state == s; }); };
+  if (!isWriting || count(SaveStatus::Writing))
+    return;
+  isWriting = false;
+  const std::string folder = temporaryFolder(dir, manifest.step, run);
+  if (count(SaveStatus::Failed)) {
+    why = saver.error();
+    if (!why.empty())
+      warn(format("checkpoint '%s' could not be saved: %s; those before it are as they were", lastFolder().c_str(), why.c_str()));
+    if (comm.rank == 0)
+      saver.startJob([folder] { std::filesystem::remove_all(folder); });
+    return;
+  }
+  if (comm.rank != 0)
+    return;
+  for (int r = 0; r < comm.ranks; ++r)
+    manifest.files.push_back({format("rank-%d.data", r), format("rank-%d.json", r), all[r].bytes, all[r].indexHash});
+  saver.startJob([this] { commit(); });
+}
+
+void Checkpoints::commit() {
+  const std::string temporary = temporaryFolder(dir, manifest.step, run);
+  writeDurably(temporary + "/" + kManifestName, toJson(manifest));
+  flushFolder(temporary);
+  nameCheckpoint(temporary, lastFolder());
+  if (options.keep)
+    removeOlder(dir, manifest.step, options.keep);
+}
+
+void Checkpoints::finish() {
+  saver.wait();
+  if (isWriting) {
+    const SaveStatus mine = status();
+    std::vector<SaveStatus> all(comm.ranks);
+    comm.exchange(&mine, sizeof mine, all.data());
+    settle(all);
+  }
+  saver.wait();
+  if (comm.rank == 0 && why.empty() && !saver.error().empty()) {
+    why = saver.error();
+    warn(format("checkpoint '%s' could not be saved: %s; those before it are as they were", lastFolder().c_str(), why.c_str()));
+  }
+}
+
+} // namespace zccrt
