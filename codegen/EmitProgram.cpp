@@ -379,6 +379,7 @@ std::string ProgramEmitter::record() const {
   number("threads", o.threads);
   number("grad_accum", o.gradAccum);
   number("zero", o.zero);
+  number("batches_per_call", batchesPerCall(m));
   field("arena_bytes",
         formatv("{{{0}, {1}, {2}}", arenaBytes(m, Space::Device), arenaBytes(m, Space::Host), arenaBytes(m, Space::Nvme)).str());
   number("library_bytes", info.libraryBytes);

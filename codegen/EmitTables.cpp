@@ -296,7 +296,9 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
         return error("input '" + a->name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
       if (a->name == m.attrs.s("tokens"))
         tokens = ninputs;
-      inputs += ioText(m, a->name, denseTensor(a->type, plannedOffset(*f, a.get())));
+      llvm::ArrayRef<int64_t> dims = a->type.dims;
+      bool isStacked = f->name == "micro" && batchesPerCall(m) > 1; // the table has one micro-batch
+      inputs += ioText(m, a->name, denseTensor(a->type.withDims(dims.drop_front(isStacked)), plannedOffset(*f, a.get())));
       ++ninputs;
     }
   }

@@ -260,7 +260,7 @@ StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machi
   for (auto &f : m.functions) {
     if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
       continue;
-    double times = f->name == "micro" ? o.gradAccum : 1;
+    double times = f->name == "micro" ? double(o.gradAccum) / batchesPerCall(m) : 1;
     Clocks clocks(machine);
     for (auto &n : f->nodes) {
       NodeCost c = costOf(*n, m.ranks);

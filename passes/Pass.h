@@ -18,6 +18,7 @@ struct Options {
     std::string regex;
     double weightDecay = -1, lrScale = 1;
   };
+  enum class AccumOrder { Batches, Blocks };
   static constexpr double kUnset = -1;    ///< the optimizer's default
   static constexpr int64_t kDerived = -1; ///< by passes/zero/Zero.h
   /// --checkpoint-activations: 0 is none, above 0 a number of blocks.
@@ -26,6 +27,8 @@ struct Options {
 #include "passes/options/Options.def"
 
   bool inference = false; ///< --loss=none
+  /// Whether @micro gets all micro-batches of a step at once.
+  bool ordersBlocks() const { return gradAccum > 1 && accumOrder == AccumOrder::Blocks; }
   bool fitsCheckpoints() const { return memoryBudget && checkpointActivations < 0; }
   bool isLow() const { return dtype != Elem::F32; }
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
@@ -39,6 +42,9 @@ struct PassContext {
   const Target *target;                  ///< nullptr: none is known, and no workspaces are planned
   std::vector<std::string> remarks = {}; ///< shown by --plan
 };
+
+/// Micro-batches that a call of @micro takes.
+inline int64_t batchesPerCall(const Module &m) { return m.attrs.i("batches_per_call", 1); }
 
 /// Returns whether it changed the module.
 using PassFn = llvm::Expected<bool> (*)(Module &, PassContext &);

@@ -33,6 +33,8 @@ void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
   if (!o.inference) {
     if (o.checkpointActivations > 0 || o.fitsCheckpoints())
       pm.add("recompute-activations"); // before gathers: one serves what is recomputed and what else the backward reads
+    if (o.ordersBlocks())
+      pm.add("order-microbatches");
     pm.add("append-optimizer");
     if (o.ranks > 1) {
       pm.add("partition-states");

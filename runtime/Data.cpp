@@ -295,12 +295,14 @@ void DataSet::copyBatch(const Binding &b, int64_t index, char *to) {
     copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
 }
 
-void DataSet::load(Arena &arena, int64_t index) {
-  for (const Binding &b : bindings)
-    arena.write(b.input->t.offset, b.rows * b.rowElements * elemBytes(b.input->t.elem), aside, [&](char *to) {
+void DataSet::load(Arena &arena, int64_t index, int64_t slot) {
+  for (const Binding &b : bindings) {
+    const int64_t bytes = b.rows * b.rowElements * elemBytes(b.input->t.elem);
+    arena.write(b.input->t.offset + slot * bytes, bytes, aside, [&](char *to) {
       copyBatch(b, index, to);
       checkRange(b, to, index);
     });
+  }
 }
 
 void DataSet::checkRange(const Binding &b, const char *data, int64_t index) const {

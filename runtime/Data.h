@@ -56,9 +56,9 @@ public:
   /// 64 KiB from its first to its last are read.
   uint64_t hash();
 
-  /// Fills the inputs with batch number `index` = (s*K + k)*N + r, or with the padded one behind the whole ones. Throws if a
-  /// value is outside its input's range.
-  void load(Arena &arena, int64_t index);
+  /// Fills the inputs with batch number `index` = (s*K + k)*N + r, or with the padded one behind the whole ones; of inputs that
+  /// take several, as batch number `slot` of them. Throws if a value is outside its input's range.
+  void load(Arena &arena, int64_t index, int64_t slot = 0);
 
 private:
   struct Binding {

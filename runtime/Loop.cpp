@@ -169,11 +169,14 @@ StepReport Session::trainStep(int64_t s) {
   setScalar(p.step, s - skippedBefore);
   if (p.loss_scale >= 0)
     r.lossScale = arena->floatAt(p.loss_scale, ZCCRT_F32);
-  for (int64_t k = 0; k < p.grad_accum; ++k) {
+  const int64_t atOnce = p.batches_per_call;
+  for (int64_t k = 0; k < p.grad_accum; k += atOnce) {
     setScalar(p.micro, k);
-    data->load(*arena, firstBatch + ((s - first) * p.grad_accum + k) * comm.ranks + comm.rank);
+    for (int64_t i = 0; i < atOnce; ++i)
+      data->load(*arena, firstBatch + ((s - first) * p.grad_accum + k + i) * comm.ranks + comm.rank, i);
     p.micro_fn(arena->base());
-    sum += arena->floatAt(p.loss, p.loss_elem);
+    for (int64_t i = 0; i < atOnce; ++i)
+      sum += arena->floatAt(p.loss, p.loss_elem, i);
   }
   if (p.update)
     p.update(arena->base());

@@ -248,20 +248,23 @@ static int64_t largestAlignment(const Plans &plans, Space space) {
 /// Inputs have one place by name in all functions, so that the data loader need not know which
 /// function runs next.
 static int64_t placeArguments(Module &m, int64_t at, const Extents &extents) {
-  llvm::StringMap<std::pair<int64_t, int64_t>> byName; // offset, bytes
+  llvm::StringMap<std::pair<int64_t, const Value *>> byName; // offset, and the largest of all functions
+  for (auto &f : m.functions)
+    for (auto &a : f->args)
+      if (const Value *&v = byName[a->name].second; f->isEntry() && (!v || v->type.localBytes() < a->type.localBytes()))
+        v = a.get();
+  for (auto &f : m.functions)
+    for (auto &a : f->args)
+      if (auto &[offset, v] = byName[a->name]; v == a.get()) {
+        offset = at;
+        at += extents.bytes(*a);
+      }
   for (auto &f : m.functions) {
     if (!f->isEntry())
       continue;
     std::vector<int64_t> offsets;
-    for (auto &a : f->args) {
-      int64_t bytes = a->type.localBytes();
-      auto [i, isNew] = byName.try_emplace(a->name, at, bytes);
-      if (!isNew && i->second.second != bytes)
-        i->second = {at, bytes}, isNew = true;
-      if (isNew)
-        at += extents.bytes(*a);
-      offsets.push_back(i->second.first);
-    }
+    for (auto &a : f->args)
+      offsets.push_back(byName[a->name].first);
     if (!offsets.empty())
       m.attrs.set(argOffsetsAttr(*f), offsets);
   }

@@ -44,6 +44,7 @@ private:
   void measure(Function &f, Optimizer &opt);
   Value *clip(Builder &b, Value *norm);
   Value *sumOverRanks(Builder &b, const GlobalValue &param, Value *v, bool isAddend);
+  Value *meanOf(Builder &b, const Gradient &g, Value *sum, bool isAddend);
   GlobalValue *stepState(llvm::StringRef name, Type t);
 
   Module &m_;
@@ -80,6 +81,14 @@ Value *Appender::sumOverRanks(Builder &b, const GlobalValue &param, Value *v, bo
     return v;
   Value *a = isAddend ? v : b.make(ops::addend, {v});
   return b.make(ops::sum_ranks, {a}, {{"mean", int64_t(1)}, {"of", param.name}}, v->name + ".sum");
+}
+
+/// Of a sum over micro-batches, over them and the ranks. Between ranks a gradient has its parameter's element.
+Value *Appender::meanOf(Builder &b, const Gradient &g, Value *sum, bool isAddend) {
+  auto mean = [&](Value *v) { return b.make(ops::mul, {v, b.scalar(1.0 / o_.gradAccum, v->type.elem)}); };
+  bool isWider = m_.ranks > 1 && sum->type.elem != g.param->type.elem;
+  return isWider ? sumOverRanks(b, *g.param, b.cast(mean(sum), g.param->type.elem), isAddend)
+                 : mean(sumOverRanks(b, *g.param, sum, isAddend));
 }
 
 /// Each update goes behind its gradient and behind what still reads the parameter, also through
@@ -235,7 +244,7 @@ llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
   return llvm::Error::success();
 }
 
-/// One micro-batch a step: the updates are in @micro, and no gradient is stored.
+/// One call of @micro a step: the updates are in it, and no gradient is stored.
 llvm::Error Appender::updateInMicro() {
   placeUpdates();
   if (m_.ranks > 1 && o_.overlap)
@@ -243,7 +252,8 @@ llvm::Error Appender::updateInMicro() {
   Optimizer opt(m_, o_, *micro_, micro_->first(), loc_);
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.assign, g.assign->loc);
-    g.value = sumOverRanks(b, *g.param, g.value, /*isAddend=*/false);
+    g.value = batchesPerCall(m_) > 1 ? meanOf(b, g, g.value, /*isAddend=*/false)
+                                     : sumOverRanks(b, *g.param, g.value, /*isAddend=*/false);
   }
   measure(*micro_, opt);
   if (m_.function("algorithm")) {
@@ -264,7 +274,7 @@ llvm::Error Appender::updateInMicro() {
   return llvm::Error::success();
 }
 
-/// K micro-batches a step: @micro adds up in the states, @update takes their mean.
+/// K calls a step: @micro adds up in the states, @update takes their mean.
 llvm::Error Appender::accumulate() {
   Builder top(*micro_, micro_->first(), loc_);
   Value *isFirst = top.make(ops::eq, {stepState("micro", Type(Elem::I64, {})), top.scalar(0, Elem::I64)}, {}, "is_first");
@@ -285,12 +295,7 @@ llvm::Error Appender::accumulate() {
   Builder b(f, nullptr, loc_);
   for (Gradient &g : gradients_) {
     b.loc = g.assign->loc;
-    auto mean = [&](Value *v) { return b.make(ops::mul, {v, b.scalar(1.0 / o_.gradAccum, v->type.elem)}); };
-    // Between ranks a gradient has its parameter's element.
-    bool isWider = m_.ranks > 1 && g.state->type.elem != g.param->type.elem;
-    g.value = isWider ? sumOverRanks(b, *g.param, b.cast(mean(g.state), g.param->type.elem),
-                                     /*isAddend=*/true)
-                      : mean(sumOverRanks(b, *g.param, g.state, /*isAddend=*/true));
+    g.value = meanOf(b, g, g.state, /*isAddend=*/true);
   }
   Optimizer opt(m_, o_, f, f.first(), loc_);
   measure(f, opt);
@@ -322,7 +327,7 @@ llvm::Error Appender::run() {
   llvm::DenseSet<const Node *> before;
   for (auto &n : micro_->nodes)
     before.insert(n.get());
-  if (auto e = o_.gradAccum > 1 ? accumulate() : updateInMicro())
+  if (auto e = o_.gradAccum > batchesPerCall(m_) ? accumulate() : updateInMicro())
     return e;
   for (Function *f : {micro_, m_.function("update")})
     for (Node *n = f ? f->first() : nullptr; n; n = n->next())
