@@ -212,7 +212,7 @@ llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
       if (a->name == "d." + g.param->name)
         now[a.get()] = g.value;
     if (!now.count(a.get()))
-      if (Value *v = f.arg(a->name))
+      if (Value *v = batchesPerCall(m_) == 1 ? f.arg(a->name) : nullptr)
         now[a.get()] = v;
     if (llvm::StringRef name = a->name; !now.count(a.get()) && name.consume_front("d.")) {
       Builder b(f, nullptr, loc_); // the loss does not depend on it

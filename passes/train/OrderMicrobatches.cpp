@@ -391,6 +391,7 @@ void Orderer::run() {
     for (Node *n : llvm::reverse(s.nodes))
       n->erase();
   }
+  eraseDeadNodes(f_); // what every stretch has made anew
 }
 
 llvm::Expected<bool> zcc::orderMicrobatches(Module &m, PassContext &ctx) {

@@ -17,13 +17,15 @@ def places(rng, ranks, stage):
     return flags
 
 
-def settings(rng, samples, stages, ranks):
+def settings(rng, samples, stages, ranks, accum):
     for stage in stages:
         yield [f"--zero={stage}"]
     size = lambda *named: rng.choice([*named, rng.randrange(1, 200000)])
     for _ in range(samples):
-        stage = rng.choice(stages)
-        yield [f"--zero={stage}", *places(rng, ranks, stage), f"--reduce-bucket-size={size(0, 500000000)}",
+        blocks = accum > 1 and 0 in stages and rng.randrange(2)  # any stage then has the bits of stages 0 and 1
+        stage = rng.choice((0, 1, 2, 3) if blocks else stages)
+        order = ["--accum-order=blocks"] if blocks else []
+        yield [f"--zero={stage}", *order, *places(rng, ranks, stage), f"--reduce-bucket-size={size(0, 500000000)}",
                f"--allgather-bucket-size={size(0, 500000000)}", f"--param-persistence-threshold={size(0, 1000000000)}",
                f"--max-reuse-distance={size(0, 1000000000)}", f"--max-live-parameters={size(1000000000)}",
                f"--prefetch={rng.choice(['on', 'off'])}", f"--overlap={rng.choice(['on', 'off'])}",
@@ -62,7 +64,7 @@ def main():
             for accum, stages in (1, (0, 1, 2, 3)), (2, (0, 1)), (2, (2, 3)):
                 for clip in [], ["--clip-grad-norm=0.5"]:
                     results = {}
-                    for flags in settings(rng, a.samples if accum == 1 else a.samples // 4, stages, ranks):
+                    for flags in settings(rng, a.samples if accum == 1 else a.samples // 4, stages, ranks, accum):
                         got = train(a, ranks, [*flags, *clip, f"--grad-accum={accum}"], tmp)
                         results.setdefault(got, []).append(flags)
                     count = sum(map(len, results.values()))
