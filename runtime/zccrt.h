@@ -220,8 +220,8 @@ typedef struct {
   uint64_t hash;            /* of program and configuration: equal on all ranks */
   const char *isa;          /* space-separated cpuid names the code needs: "avx2 fma avx512f" */
   int32_t ranks, threads, grad_accum, zero;
-  int32_t batches_per_call;        /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
-  int64_t arena_bytes[3]; /* device, host, nvme */
+  int32_t batches_per_call; /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
+  int64_t arena_bytes[3];   /* device, host, nvme */
   int64_t library_bytes;
   const zccrt_global *globals;
   int32_t nglobals;
