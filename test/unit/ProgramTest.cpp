@@ -100,7 +100,7 @@ struct Tiny {
     program.isa = "";
     program.ranks = ranks;
     program.threads = 1;
-    program.grad_accum = 1;
+    program.grad_accum = program.batches_per_call = 1;
     program.arena_bytes[0] = Bytes;
     program.globals = &w;
     program.nglobals = 1;
