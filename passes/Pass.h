@@ -34,7 +34,10 @@ struct Options {
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
   Space away(Space s) const { return s == Space::Host && !separateHost ? Space::Device : s; }
   /// Whether anything lives elsewhere than on the device.
-  bool offloads() const { return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device; }
+  bool offloads() const {
+    return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device ||
+           away(offloadActivations) != Space::Device;
+  }
 };
 
 struct PassContext {

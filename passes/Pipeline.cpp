@@ -53,6 +53,8 @@ void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
   pm.add("globalize-constants"); // before views of constants would be copied
   pm.add("legalize-operands");
   pm.add("fuse");
+  if (!o.inference && o.offloadActivations != Space::Device)
+    pm.add("move-activations"); // what is really kept
   if (o.ranks > 1)
     pm.add("schedule-prefetch");
   if (o.offloads())

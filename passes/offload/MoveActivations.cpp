@@ -1,0 +1,181 @@
+// What the forward keeps for the backward lives in another space in between (--offload-activations): it is transferred there behind
+// its last use in the forward, and back in front of its first one in the backward; no more than compute hides.
+//
+//   %h = fused @k1 %x                            %h = fused @k1 %x
+//   %y = matmul %h, %w                           %y = matmul %h, %w
+//   ...                                          %h.away = transfer %h {to = "nvme"}
+//   %ht = transpose %h                    ->     ...
+//   %d.w = matmul %ht, %d.y                      %h.back = transfer %h.away {to = "device"}
+//                                                %ht = transpose %h.back
+//                                                %d.w = matmul %ht, %d.y
+//
+// What is kept longest is chosen first, as long as it is away before the backward begins to fetch, and is back in time, at the rate
+// that other transfers leave (SSDTrain, arXiv 2408.10013, moves what the bandwidth hides). Behind fuse, so that what is moved is
+// what is really kept. schedule-transfers starts and waits.
+#include "ir/Builder.h"
+#include "ir/Control.h"
+#include "passes/CostModel.h"
+#include "passes/Target.h"
+#include "passes/memory/Liveness.h"
+#include "passes/zero/Zero.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace zcc;
+
+/// Less is not worth a transfer's latency.
+constexpr int64_t kLeastBytes = 64 << 10;
+
+namespace {
+/// A value that the backward reads again.
+struct Kept {
+  Value *value;
+  Node *lastRead, *firstAgain; ///< in the forward, and in the backward
+  double from, until;          ///< when it may go, and when it must be back, seconds
+  double seconds;              ///< of either transfer
+};
+
+class ActivationOffloader {
+public:
+  ActivationOffloader(Function &f, Space to, PassContext &ctx) : f_(f), to_(to), ctx_(ctx), at_(positions(f)) {}
+  bool run();
+
+private:
+  double freeRate();
+  void collect(double rate);
+  std::vector<Kept *> choose();
+  void move(const Kept &k);
+
+  Function &f_;
+  Space to_;
+  PassContext &ctx_;
+  const llvm::DenseMap<const Node *, int> at_;
+  std::vector<double> begins_; ///< when each node begins
+  std::vector<Kept> kept_;
+};
+} // namespace
+
+/// Bytes a second that other transfers leave to this one's engine, with the clock of compute.
+double ActivationOffloader::freeRate() {
+  Machine machine = ctx_.target ? ctx_.target->machine() : Machine(1e11, 1e10, 5e9);
+  Rate engine = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
+  double now = 0, others = 0;
+  for (auto &n : f_.nodes) {
+    NodeCost c = costOf(*n, f_.module->ranks);
+    begins_.push_back(now);
+    if (performed(*n)->structural == Structural::Transfer)
+      others += c[engine] / machine[engine];
+    else
+      now += c.seconds(machine);
+  }
+  return now > 0 ? machine[engine] * std::max(0.0, 1 - others / now) : 0;
+}
+
+void ActivationOffloader::collect(double rate) {
+  for (auto &n : f_.nodes) {
+    if (n->phase != Phase::Forward || !ownsMemory(*n))
+      continue;
+    for (auto &r : n->results) {
+      int64_t bytes = r->type.localBytes();
+      if (bytes < kLeastBytes || r->type.space != Space::Device || r->type.isFuture || llvm::is_contained(f_.results, r.get()))
+        continue;
+      Kept k{r.get(), n.get(), nullptr, 0, 0, double(bytes) / rate};
+      for (Node *reader : readersOf(*r)) {
+        Node *&end = reader->phase == Phase::Forward ? k.lastRead : k.firstAgain;
+        bool isLast = reader->phase == Phase::Forward;
+        if (!end || (at_.lookup(reader) > at_.lookup(end)) == isLast)
+          end = reader;
+      }
+      if (!k.firstAgain || at_.lookup(k.firstAgain) < at_.lookup(k.lastRead))
+        continue;
+      Node *behind = k.lastRead->next();
+      k.from = behind ? begins_[at_.lookup(behind)] : begins_.back();
+      k.until = begins_[at_.lookup(k.firstAgain)];
+      if (k.until > k.from)
+        kept_.push_back(k);
+    }
+  }
+  llvm::stable_sort(kept_, [](const Kept &a, const Kept &b) { return a.until - a.from > b.until - b.from; });
+}
+
+/// Those that go in their order and come back, each as late as may be, in the opposite one without anything waiting.
+std::vector<Kept *> ActivationOffloader::choose() {
+  std::vector<Kept *> chosen;
+  auto fits = [](std::vector<Kept *> all) {
+    llvm::DenseMap<Kept *, double> away;
+    double clock = 0;
+    llvm::stable_sort(all, [](Kept *a, Kept *b) { return a->from < b->from; });
+    for (Kept *k : all)
+      away[k] = clock = std::max(clock, k->from) + k->seconds;
+    double wholeWrite = clock;
+    llvm::stable_sort(all, [](Kept *a, Kept *b) { return a->until > b->until; });
+    clock = all.front()->until;
+    for (Kept *k : all) {
+      clock = std::min(clock, k->until) - k->seconds;
+      if (clock < away.lookup(k))
+        return false;
+    }
+    return clock >= wholeWrite; // one engine writes and reads
+  };
+  for (Kept &k : kept_) {
+    chosen.push_back(&k);
+    if (!fits(chosen))
+      chosen.pop_back();
+  }
+  return chosen;
+}
+
+/// The views that lead from `from` to `v`, made again of `to`.
+static Value *viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known) {
+  if (v == from)
+    return to;
+  if (Value *copy = known.lookup(v))
+    return copy;
+  Node &view = *v->def;
+  llvm::SmallVector<Value *, 2> operands(view.operands().begin(), view.operands().end());
+  operands[0] = viewsAgain(operands[0], from, to, before, known);
+  return known[v] = Builder(*before->parent(), before, view.loc).make(*view.op, operands, view.attrs, v->name);
+}
+
+void ActivationOffloader::move(const Kept &k) {
+  Builder out(f_, k.lastRead->next(), k.value->def->loc), back(f_, k.firstAgain, k.value->def->loc);
+  out.phase = Phase::Forward;
+  Value *away = out.make(ops::transfer, {k.value}, {{"to", spaceName(to_).str()}}, k.value->name + ".away");
+  Value *again = back.make(ops::transfer, {away}, {{"to", spaceName(Space::Device).str()}}, k.value->name + ".back");
+  llvm::DenseMap<Value *, Value *> views;
+  for (Node *reader : readersOf(*k.value))
+    for (unsigned i = 0; i < reader->numOperands() && reader->phase != Phase::Forward; ++i) {
+      Value *base = reader->operand(i);
+      while (base && base != k.value && base->def && base->def->op->view)
+        base = base->def->operand(0);
+      if (base == k.value)
+        reader->setOperand(i, viewsAgain(reader->operand(i), k.value, again, k.firstAgain, views));
+    }
+}
+
+bool ActivationOffloader::run() {
+  double rate = freeRate();
+  if (rate > 0)
+    collect(rate);
+  std::vector<Kept *> chosen = choose();
+  int64_t bytes = 0, all = 0;
+  for (const Kept &k : kept_)
+    all += k.value->type.localBytes();
+  for (const Kept *k : chosen) {
+    bytes += k->value->type.localBytes();
+    move(*k);
+  }
+  eraseDeadNodes(f_); // views of what has gone
+  auto mib = [](int64_t b) { return double(b) / (1 << 20); };
+  ctx_.remarks.push_back(llvm::formatv("of {0:f1} MiB that the forward keeps for the backward, {1:f1} MiB in {2} tensors go to @{3}: "
+                                       "compute hides no more",
+                                       mib(all), mib(bytes), chosen.size(), spaceName(to_)));
+  return !chosen.empty();
+}
+
+llvm::Expected<bool> zcc::moveActivations(Module &m, PassContext &ctx) {
+  Space to = ctx.options.away(ctx.options.offloadActivations);
+  if (to == Space::Device && ctx.options.offloadActivations == Space::Host)
+    ctx.remarks.push_back("host memory is the device's own on this target: --offload-activations=cpu moves nothing");
+  Function *micro = m.function("micro");
+  return to != Space::Device && micro && ActivationOffloader(*micro, to, ctx).run();
+}
