@@ -1,5 +1,5 @@
-// What the forward keeps for the backward lives in another space in between (--offload-activations): it is transferred there behind
-// its last use in the forward, and back in front of its first one in the backward; no more than compute hides.
+// What the forward keeps for the backward lives in another space in between (--offload-activations): it is transferred there
+// behind its last use in the forward, and back in front of its first one in the backward; no more than compute hides.
 //
 //   %h = fused @k1 %x                            %h = fused @k1 %x
 //   %y = matmul %h, %w                           %y = matmul %h, %w
@@ -9,9 +9,9 @@
 //                                                %ht = transpose %h.back
 //                                                %d.w = matmul %ht, %d.y
 //
-// What is kept longest is chosen first, as long as it is away before the backward begins to fetch, and is back in time, at the rate
-// that other transfers leave (SSDTrain, arXiv 2408.10013, moves what the bandwidth hides). Behind fuse, so that what is moved is
-// what is really kept. schedule-transfers starts and waits.
+// What is kept longest is chosen first, as long as it is away before the backward begins to fetch, and is back in time, at the
+// rate that other transfers leave (SSDTrain, arXiv 2408.10013, moves what the bandwidth hides). Behind fuse, so that what is
+// moved is what is really kept. schedule-transfers starts and waits.
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "passes/CostModel.h"
@@ -166,9 +166,10 @@ bool ActivationOffloader::run() {
   }
   eraseDeadNodes(f_); // views of what has gone
   auto mib = [](int64_t b) { return double(b) / (1 << 20); };
-  ctx_.remarks.push_back(llvm::formatv("of {0:f1} MiB that the forward keeps for the backward, {1:f1} MiB in {2} tensors go to @{3}: "
-                                       "compute hides no more",
-                                       mib(all), mib(bytes), chosen.size(), spaceName(to_)));
+  ctx_.remarks.push_back(
+      llvm::formatv("of {0:f1} MiB that the forward keeps for the backward, {1:f1} MiB in {2} tensors go to @{3}: "
+                    "compute hides no more",
+                    mib(all), mib(bytes), chosen.size(), spaceName(to_)));
   return !chosen.empty();
 }
 
