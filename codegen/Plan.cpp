@@ -2,6 +2,7 @@
 #include "codegen/Plan.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
+#include "passes/memory/SavedStates.h"
 #include "passes/zero/Zero.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
@@ -154,6 +155,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   if (auto e = findPeak(p, m))
     return e;
   p.libraryBytes = target.libraryBytes(m);
+  p.saveBytes = saveBytes(m);
   p.step = costOfStep(m, o, target.machine());
   p.ratesFrom = target.ratesFrom();
   return p;
@@ -173,13 +175,14 @@ static std::string size(int64_t bytes) {
 
 llvm::Error zcc::checkBudget(const Plan &p, const Options &o) {
   auto host = p.elsewhere.find(Space::Host);
-  int64_t arenas = p.arenaBytes + (host == p.elsewhere.end() ? 0 : host->second.arenaBytes), need = arenas + p.libraryBytes;
+  int64_t arenas = p.arenaBytes + (host == p.elsewhere.end() ? 0 : host->second.arenaBytes),
+          need = arenas + p.libraryBytes + p.saveBytes;
   if (!o.memoryBudget || need <= o.memoryBudget)
     return llvm::Error::success();
   std::string s = formatv("a rank needs {0}, --memory is {1}: {2} too little ({3} model state, {4} values most at {5}, {6} "
-                          "libraries)",
+                          "libraries, {7} for checkpoints)",
                           size(need), size(o.memoryBudget), size(need - o.memoryBudget), size(p.modelStateBytes),
-                          size(p.peakBytes), p.peakAt, size(p.libraryBytes));
+                          size(p.peakBytes), p.peakAt, size(p.libraryBytes), size(p.saveBytes));
   constexpr size_t kMost = 10;
   for (size_t i = 0; i < std::min(p.live.size(), kMost); ++i)
     s += formatv("\nnote: {0} of it: {1}{2}{3}", size(p.live[i].bytes), p.live[i].name, p.live[i].node.empty() ? "" : ", node ",
@@ -220,6 +223,7 @@ std::string zcc::toJson(const Plan &p) {
                        {"parameters", p.parameters},
                        {"spaces", std::move(spaces)},
                        {"library_bytes", p.libraryBytes},
+                       {"save_bytes", p.saveBytes},
                        {"traffic_bytes_per_rank", std::move(traffic)},
                        {"flops", p.step.flops},
                        {"predicted_step_s", p.step.seconds},
@@ -287,6 +291,7 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
       os << formatv("    values        {0}, most at {1}\n", size(s.peakBytes), s.peakAt);
   }
   os << formatv("  libraries, besides: {0}\n", size(p.libraryBytes));
+  os << formatv("  with --save, besides: {0}\n", size(p.saveBytes));
   os << formatv("\n  a step\n    floating-point operations  {0:e3}\n", p.step.flops);
   for (auto &[name, bytes] : p.step.sent)
     os << formatv("    {0,-26} {1} {2} by a rank\n", name, size(int64_t(bytes)),

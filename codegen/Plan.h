@@ -36,6 +36,7 @@ struct Plan {
   std::vector<LiveItem> live;           ///< at the peak, the largest first
   std::map<Space, SpacePlan> elsewhere; ///< spaces that are used, besides the device's
   int64_t libraryBytes = 0;
+  int64_t saveBytes = 0; ///< of the buffer through which --save writes
   StepCost step;
   std::string ratesFrom;              ///< Target::ratesFrom()
   std::vector<Setting> settings;      ///< what flags and configuration say, and what is derived
@@ -50,8 +51,8 @@ llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &t
 llvm::Error checkBudget(const Plan &p, const Options &o);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
-/// peak_at}}, library_bytes, traffic_bytes_per_rank, flops, predicted_step_s, engine_busy_s, profile, bound_by, settings [{key,
-/// value, reason}].
+/// peak_at}}, library_bytes, save_bytes, traffic_bytes_per_rank, flops, predicted_step_s, engine_busy_s, profile, bound_by,
+/// settings [{key, value, reason}].
 std::string toJson(const Plan &p);
 void print(const Plan &p, llvm::raw_ostream &os);
 

@@ -13,10 +13,11 @@
 namespace zccrt {
 
 constexpr int64_t kChunkBytes = 4 << 20;
+constexpr int64_t kBandBytes = 32 << 20; // a band's rows are short reads: the fewer the better
 
-/// What is computed in 16 bits and never written is exported as its file has it.
-static bool isNarrowed(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE && g.file_elem != g.t.elem; }
-static int exportElem(const zccrt_global &g) { return isNarrowed(g) ? g.file_elem : g.t.elem; }
+/// What is computed in 16 bits and never written is exported as its file has it; so is what lies in no arena.
+static bool isFromFile(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE && (g.file_elem != g.t.elem || g.t.offset < 0); }
+static int exportElem(const zccrt_global &g) { return isFromFile(g) ? g.file_elem : g.t.elem; }
 
 static int64_t globalBytes(const zccrt_global &g) { return elementCount(g.t) * elemBytes(exportElem(g)); }
 
@@ -59,8 +60,10 @@ public:
   /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them
   /// so.
   void tensor(const zccrt_global &g, bool transposed) {
-    if (isNarrowed(g))
+    if (isFromFile(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
+    if (g.shards <= 1 && !arenas[g.space].onHost(g.t.offset))
+      return comm.rank == 0 ? copyInPieces(g, transposed && g.t.ndim >= 2) : void();
     const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
     if (g.shards > 1) {
       gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(g), 1) : 0);
@@ -108,6 +111,36 @@ public:
   }
 
 private:
+  /// What the host cannot read in place, without ever having all of it.
+  void copyInPieces(const zccrt_global &g, bool transposed) {
+    const int64_t size = elemBytes(g.t.elem), bytes = globalBytes(g);
+    const Arena &from = arenas[g.space];
+    if (transposed)
+      return inBands(g.t, [&](int64_t at, int64_t n, char *to) { from.copyFrom(to, g.t.offset + at * size, n * size); });
+    buffer.resize(std::min(bytes, kChunkBytes));
+    for (int64_t at = 0; at < bytes; at += kChunkBytes) {
+      int64_t n = std::min(kChunkBytes, bytes - at);
+      from.copyFrom(buffer.data(), g.t.offset + at, n);
+      file.write(buffer.data(), n);
+    }
+  }
+
+  /// Writes matrices with their axes swapped; read(element, count, to) reads elements of the tensor.
+  template <class Fn> void inBands(const zccrt_tensor &t, Fn read) {
+    const int64_t size = elemBytes(t.elem), rows = t.dims[t.ndim - 2], cols = t.dims[t.ndim - 1];
+    const int64_t band = std::max<int64_t>(1, kBandBytes / (std::max<int64_t>(rows, 1) * size));
+    for (int64_t done = 0, total = elementCount(t); done < total; done += rows * cols)
+      for (int64_t c = 0; c < cols; c += band) {
+        const int64_t n = std::min(band, cols - c);
+        gathered.resize(rows * n * size);
+        buffer.resize(rows * n * size);
+        for (int64_t r = 0; r < rows; ++r)
+          read(done + r * cols + c, n, &gathered[r * n * size]);
+        transposeCopy(gathered.data(), n, buffer.data(), rows, n, rows, size);
+        file.write(buffer.data(), n * rows * size);
+      }
+  }
+
   void copyFromFile(const zccrt_global &g, bool transposed) {
     const File from(weightsPath(program, g.file, weightsDir));
     const int64_t bytes = globalBytes(g);
@@ -124,9 +157,8 @@ private:
     t.elem = g.file_elem;
     if (g.transposed)
       std::swap(t.dims[t.ndim - 2], t.dims[t.ndim - 1]);
-    gathered.resize(std::max<int64_t>(bytes, 1));
-    from.read(g.file_offset, bytes, gathered.data());
-    writeTransposed(t, gathered.data());
+    const int64_t size = elemBytes(t.elem);
+    inBands(t, [&](int64_t at, int64_t n, char *to) { from.read(g.file_offset + at * size, n * size, to); });
   }
 
   void writeTransposed(const zccrt_tensor &t, const char *data) {

@@ -42,7 +42,9 @@ static bool isOwn(const GlobalValue &g) {
 
 SavedAs zcc::savedAs(const Module &m, const GlobalValue &g) {
   bool isTrained = g.role == GlobalValue::Param && g.trained;
-  if (isOfStep(g) || (!isTrained && !isAssigned(g)))
+  // What is exported and in no file of the model, such as frozen weights that are drawn, is exported from a checkpoint, too.
+  bool isOnlyHere = g.exported && g.init.kind != Init::File;
+  if (isOfStep(g) || (!isTrained && !isAssigned(g) && !isOnlyHere))
     return {};
   SavedAs s{g.name};
   if (g.role == GlobalValue::Param) {

@@ -1,6 +1,8 @@
 // The course of a save, from its beginning on all ranks to its name.
 #include "runtime/checkpoint/Checkpoints.h"
 #include "runtime/Fail.h"
+#include "runtime/Hash.h"
+#include "runtime/checkpoint/Recipe.h"
 #include <algorithm>
 #include <filesystem>
 #include <random>
@@ -8,7 +10,7 @@
 namespace zccrt {
 
 Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas, int64_t resumed, Say warn)
-    : options(o), comm(comm), dir(o.save), warn(std::move(warn)), saver(p, arenas, comm.rank) {
+    : program(p), options(o), comm(comm), dir(o.save), warn(std::move(warn)), saver(p, arenas, comm.rank) {
   manifest.step = resumed; // what is there need not be saved again
   std::string error;
   try {
@@ -75,6 +77,10 @@ void Checkpoints::settle(const std::vector<SaveStatus> &all) {
 
 void Checkpoints::commit() {
   const std::string temporary = temporaryFolder(dir, manifest.step, run);
+  const std::string recipe = recipeOf(program, options.weights);
+  manifest.exports = "export";
+  manifest.exportsHash = hashBytes(recipe.data(), recipe.size());
+  writeDurably(temporary + "/" + manifest.exports, recipe);
   writeDurably(temporary + "/" + kManifestName, toJson(manifest));
   flushFolder(temporary);
   nameCheckpoint(temporary, lastFolder());

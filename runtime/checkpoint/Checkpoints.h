@@ -40,6 +40,7 @@ public:
 private:
   void commit();
 
+  const zccrt_program &program;
   const Options &options;
   Comm &comm;
   const std::string dir;

@@ -2,11 +2,10 @@
 #include "runtime/checkpoint/Resume.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
-#include "runtime/Npy.h"
 #include "runtime/checkpoint/SavedTensors.h"
+#include "runtime/checkpoint/TensorReader.h"
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 
 namespace zccrt {
@@ -90,88 +89,17 @@ std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say
 
 // ---- what comes out of it
 
-namespace {
-
-/// The runs of each tensor, and the files they are in.
-class Tensors {
-public:
-  explicit Tensors(const Checkpoint &c) : checkpoint(c) {
-    for (size_t i = 0; i < c.runs.size(); ++i)
-      for (const SavedRun &r : c.runs[i])
-        tensors[r.tensor].push_back({&r, i});
+/// A run that this rank holds, as much at a time as is converted and copied at once.
+static void load(TensorReader &reader, const HeldRun &h, const Arenas &arenas, std::vector<char> &aside) {
+  constexpr int64_t kElements = 1 << 20;
+  const int64_t size = elemBytes(h.saved.elem);
+  for (int64_t at = 0; at < h.saved.run.count; at += kElements) {
+    SavedRun part = h.saved;
+    part.run.begin += at;
+    part.run.count = std::min(kElements, h.saved.run.count - at);
+    arenas[h.space].write(h.offset + at * size, part.run.count * size, aside, [&](char *out) { reader.read(part, out); });
   }
-
-  struct Place {
-    const SavedRun *run;
-    size_t file;
-  };
-  /// Those whose values a rank takes: everybody's, or one rank's own.
-  std::vector<Place> of(const SavedRun &wanted) const {
-    std::vector<Place> places;
-    auto found = tensors.find(wanted.tensor);
-    if (found == tensors.end())
-      return places;
-    const int owner = std::max(wanted.rank, 0) % checkpoint.manifest.ranks;
-    for (const Place &p : found->second)
-      if (p.run->rank < 0 || p.run->rank == owner)
-        places.push_back(p);
-    return places;
-  }
-
-  const File &file(size_t i) {
-    if (!files[i])
-      files[i] = std::make_unique<File>(checkpoint.folder + "/" + checkpoint.manifest.files[i].data);
-    return *files[i];
-  }
-
-private:
-  const Checkpoint &checkpoint;
-  std::map<std::string, std::vector<Place>> tensors;
-  std::map<size_t, std::unique_ptr<File>> files;
-};
-
-class CheckpointLoader {
-public:
-  CheckpointLoader(const Checkpoint &c, const Arenas &arenas) : tensors(c), arenas(arenas) {}
-
-  void load(const HeldRun &h) {
-    int64_t found = 0;
-    for (const Tensors::Place &place : tensors.of(h.saved))
-      forEachCommon(h.saved.dims, place.run->run, h.saved.run, [&](int64_t from, int64_t to, int64_t n) {
-        read(place, from, h, to, n);
-        found += n;
-      });
-    if (found != h.saved.run.count)
-      fail("the checkpoint has %lld of %lld elements of tensor '%s'", static_cast<long long>(found),
-           static_cast<long long>(h.saved.run.count), h.saved.tensor.c_str());
-  }
-
-private:
-  static constexpr int64_t kElements = 1 << 18; // at a time
-
-  void read(const Tensors::Place &place, int64_t from, const HeldRun &h, int64_t to, int64_t count) {
-    const File &file = tensors.file(place.file);
-    const int elem = place.run->elem;
-    const int64_t stored = elemBytes(elem), size = elemBytes(h.saved.elem);
-    for (int64_t at = 0; at < count; at += kElements) {
-      const int64_t n = std::min(kElements, count - at);
-      arenas[h.space].write(h.offset + (to + at) * size, n * size, aside, [&](char *out) {
-        const int64_t offset = place.run->offset + (from + at) * stored;
-        if (elem == h.saved.elem)
-          return file.read(offset, n * stored, out);
-        buffer.resize(n * stored);
-        file.read(offset, n * stored, buffer.data());
-        convert(buffer.data(), elem, out, h.saved.elem, n);
-      });
-    }
-  }
-
-  Tensors tensors;
-  const Arenas &arenas;
-  std::vector<char> aside, buffer;
-};
-
-} // namespace
+}
 
 static std::string textOf(const std::vector<int64_t> &dims) { return shapeText(dims.data(), static_cast<int>(dims.size())); }
 
@@ -189,11 +117,11 @@ std::vector<bool> resumedGlobals(const zccrt_program &p, const Checkpoint &c) {
   if (c.manifest.modelHash != modelHash(p))
     fail("checkpoint '%s' is of another model ('%s'): names or shapes of its parameters are not this program's ('%s')",
          c.folder.c_str(), c.manifest.model.c_str(), p.model);
-  Tensors tensors(c);
+  const TensorReader reader(c);
   std::vector<bool> resumed(p.nglobals);
   std::string missing;
   for (const HeldRun &h : heldRuns(p, /*rank=*/0)) {
-    std::vector<Tensors::Place> places = tensors.of(h.saved);
+    const std::vector<TensorReader::Place> places = reader.placesOf(h.saved);
     resumed[h.global] = !places.empty();
     if (!places.empty())
       expectAlike(c, *places[0].run, h.saved);
@@ -207,10 +135,11 @@ std::vector<bool> resumedGlobals(const zccrt_program &p, const Checkpoint &c) {
 
 void loadCheckpoint(const zccrt_program &p, const Checkpoint &c, const Arenas &arenas, int rank) {
   std::vector<bool> resumed = resumedGlobals(p, c);
-  CheckpointLoader loader(c, arenas);
+  TensorReader reader(c);
+  std::vector<char> aside;
   for (const HeldRun &h : heldRuns(p, rank))
     if (resumed[h.global])
-      loader.load(h);
+      load(reader, h, arenas, aside);
 }
 
 } // namespace zccrt

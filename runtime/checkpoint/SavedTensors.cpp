@@ -12,8 +12,7 @@ constexpr int64_t kCutBytes = 1 << 16;
 
 static std::vector<int64_t> dimsOf(const zccrt_tensor &t) { return {t.dims, t.dims + t.ndim}; }
 
-/// Whether a global is another name of one before, in the same place.
-static bool isAlias(const zccrt_program &p, const zccrt_global &g) {
+bool isAlias(const zccrt_program &p, const zccrt_global &g) {
   if (g.init != ZCCRT_INIT_COPY)
     return false;
   const zccrt_global &from = p.globals[g.copy_of];

@@ -22,6 +22,9 @@ std::vector<HeldRun> heldRuns(const zccrt_program &p, int rank);
 /// of what every rank has.
 std::vector<HeldRun> runsToWrite(const zccrt_program &p, int rank);
 
+/// Whether a global is another name of one before, in the same place.
+bool isAlias(const zccrt_program &p, const zccrt_global &g);
+
 /// Of the names and shapes of the parameters: two programs of one model have the same, however they were compiled.
 uint64_t modelHash(const zccrt_program &p);
 

@@ -18,7 +18,7 @@ def plan(*flags):
 
 
 def need(p):
-    return p["spaces"]["device"]["arena_bytes"] + p["library_bytes"]
+    return p["spaces"]["device"]["arena_bytes"] + p["library_bytes"] + p["save_bytes"]
 
 
 def train(*flags):
@@ -31,7 +31,7 @@ def train(*flags):
 
 
 plain, _ = plan()
-floor = plain["spaces"]["device"]["model_state_bytes"] + plain["library_bytes"]
+floor = plain["spaces"]["device"]["model_state_bytes"] + plain["library_bytes"] + plain["save_bytes"]
 before, fitting, shorts, seen = None, [], 0, set()
 for i in range(1, 21):
     budget = floor + (need(plain) - floor) * i // 20
