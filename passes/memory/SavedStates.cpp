@@ -66,12 +66,13 @@ SavedAs zcc::savedAs(const Module &m, const GlobalValue &g) {
 }
 
 int64_t zcc::saveBytes(const Module &m) {
-  constexpr int64_t kMost = 8 << 20, kPage = 4096;
+  // Large writes keep a disk busy; beside a small model a large buffer would be much.
+  constexpr int64_t kLeast = 256 << 10, kMost = 8 << 20, kShare = 16, kPage = 4096;
   int64_t bytes = 0;
   for (auto &g : m.globals)
     if (SavedAs s = savedAs(m, *g); s && !(s.flags & ZCCRT_SAVED_CAST))
       bytes += g->type.localBytes();
-  return std::min<int64_t>(llvm::alignTo(bytes, kPage), kMost);
+  return llvm::alignTo(std::min(bytes, std::clamp(bytes / kShare, kLeast, kMost)), kPage);
 }
 
 // ---- where a step writes

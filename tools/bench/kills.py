@@ -55,6 +55,13 @@ def kill(job, program, one):
         os.kill(pid, signal.SIGKILL)
 
 
+def wait_for_save(job, folder, started):
+    """Until something is being saved, or the run has ended."""
+    while job.poll() is None and time.time() < started + 10:
+        if time.time() > started + 0.05 and any(d.endswith(".tmp") for d in os.listdir(folder)):
+            return
+
+
 def trial(name, zcc, ranks, stage, space, kills, steps):
     """Returns how many of the kills came while something was being saved, and how many before the first checkpoint."""
     program = os.path.abspath(name)
@@ -75,7 +82,11 @@ def trial(name, zcc, ranks, stage, space, kills, steps):
     during = done = ended = 0
     while done < kills:
         job = subprocess.Popen(command(program, ranks, options), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        time.sleep(start * random.uniform(0.5, 1.5) + random.uniform(0, 0.3))
+        if random.random() < 0.5:
+            time.sleep(start * random.uniform(0.5, 1.5) + random.uniform(0, 0.3))
+        else:
+            wait_for_save(job, folder, time.time())
+            time.sleep(random.choice((0, 0.002, 0.01, 0.1)) * random.random())
         if job.poll() is not None:
             ended += 1
             assert job.returncode == 0, job.stderr.read()
