@@ -48,7 +48,7 @@ private:
   Function &f_;
   Space to_;
   PassContext &ctx_;
-  const llvm::DenseMap<const Node *, int> at_;
+  const Positions at_;
   std::vector<double> begins_; ///< when each node begins
   std::vector<Kept> kept_;
 };
@@ -97,31 +97,34 @@ void ActivationOffloader::collect(double rate) {
   llvm::stable_sort(kept_, [](const Kept &a, const Kept &b) { return a.until - a.from > b.until - b.from; });
 }
 
-/// Those that go in their order and come back, each as late as may be, in the opposite one without anything waiting.
+/// Whether all go, one after the other, and come back, each as late as may be, without anything waiting: one engine writes, and
+/// then reads.
+static bool fits(llvm::ArrayRef<Kept *> going, llvm::ArrayRef<Kept *> coming) {
+  double clock = 0;
+  for (Kept *k : going)
+    clock = std::max(clock, k->from) + k->seconds;
+  double gone = clock;
+  clock = coming.front()->until;
+  for (Kept *k : coming)
+    clock = std::min(clock, k->until) - k->seconds;
+  return clock >= gone;
+}
+
 std::vector<Kept *> ActivationOffloader::choose() {
-  std::vector<Kept *> chosen;
-  auto fits = [](std::vector<Kept *> all) {
-    llvm::DenseMap<Kept *, double> away;
-    double clock = 0;
-    llvm::stable_sort(all, [](Kept *a, Kept *b) { return a->from < b->from; });
-    for (Kept *k : all)
-      away[k] = clock = std::max(clock, k->from) + k->seconds;
-    double wholeWrite = clock;
-    llvm::stable_sort(all, [](Kept *a, Kept *b) { return a->until > b->until; });
-    clock = all.front()->until;
-    for (Kept *k : all) {
-      clock = std::min(clock, k->until) - k->seconds;
-      if (clock < away.lookup(k))
-        return false;
-    }
-    return clock >= wholeWrite; // one engine writes and reads
-  };
+  std::vector<Kept *> going, coming; // in the order of the forward, and in that opposite to the backward's
+  auto isEarlier = [](Kept *a, Kept *b) { return a->from < b->from; };
+  auto isLater = [](Kept *a, Kept *b) { return a->until > b->until; };
   for (Kept &k : kept_) {
-    chosen.push_back(&k);
-    if (!fits(chosen))
-      chosen.pop_back();
+    size_t i = llvm::upper_bound(going, &k, isEarlier) - going.begin(),
+           j = llvm::upper_bound(coming, &k, isLater) - coming.begin();
+    going.insert(going.begin() + i, &k);
+    coming.insert(coming.begin() + j, &k);
+    if (fits(going, coming))
+      continue;
+    going.erase(going.begin() + i);
+    coming.erase(coming.begin() + j);
   }
-  return chosen;
+  return going;
 }
 
 /// The views that lead from `from` to `v`, made again of `to`.

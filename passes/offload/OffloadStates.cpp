@@ -62,7 +62,8 @@ private:
   Space space_, paramSpace_; ///< Space::Device: stays there
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
-  llvm::SmallPtrSet<Node *, 32> members_; ///< of updates that are not cut
+  llvm::SmallPtrSet<Node *, 32> members_;    ///< of updates that are not cut
+  std::map<const Function *, Positions> at_; ///< but of what a cut or a transfer adds
   /// What gradients that wait are read by, of each function and parameter.
   std::map<std::pair<Function *, GlobalValue *>, llvm::MapVector<Value *, std::vector<Value::Use>>> waiting_;
 };
@@ -73,18 +74,25 @@ static bool isAssigned(const Value::Use &u) { return assigns(*u.node) && u.index
 // ---- gradients that wait
 
 /// The reductions to one number that follow from `v` and from nothing else but numbers, and all that they need, in order.
-static std::vector<Node *> summaries(Value &v) {
+static std::vector<Node *> summaries(Value &v, const Positions &at) {
   std::vector<Node *> chain, out;
   llvm::SmallPtrSet<Node *, 8> needed;
   llvm::SmallPtrSet<const Value *, 8> known = {&v};
-  for (Node *n = v.def->next(); n; n = n->next()) { // what follows from v alone
-    bool reads = llvm::any_of(n->operands(), [&](Value *o) { return o && known.contains(o); });
-    bool isOwn = reads && n->op->isPure() && n->phase == Phase::Update && n->results.size() == 1 &&
+  std::map<int, Node *> next; // readers of what is known, by position
+  auto follow = [&](Value &known) {
+    for (auto &u : known.uses)
+      if (u.node->parent() == v.def->parent())
+        next[at.lookup(u.node)] = u.node;
+  };
+  for (follow(v); !next.empty();) { // what follows from v alone
+    Node *n = next.extract(next.begin()).mapped();
+    bool isOwn = n->op->isPure() && n->phase == Phase::Update && n->results.size() == 1 &&
                  llvm::all_of(n->operands(), [&](Value *o) { return o && (known.contains(o) || isConstant(o)); });
     if (!isOwn)
       continue;
     known.insert(n->result());
     chain.push_back(n);
+    follow(*n->result());
   }
   for (Node *n : llvm::reverse(chain)) { // what reductions need, and the views of their results
     bool isNumber = n->result()->type.count() == 1;
@@ -132,7 +140,7 @@ static bool readsStates(const Value &v) {
 /// Gradients whose update reads a number that is computed behind them, such as what clips them all; not one that follows from
 /// the update itself, as a ratio of norms does.
 std::vector<Value *> Offloader::waiting(const Update &u) const {
-  auto at = positions(*u.f);
+  const Positions &at = at_.at(u.f);
   int lastNumber = -1;
   for (Node *n : u.nodes)
     for (Value *v : n->operands())
@@ -148,7 +156,7 @@ std::vector<Value *> Offloader::waiting(const Update &u) const {
 /// Transfers a gradient away as soon as its share of the norm is taken. Returns what its update reads instead.
 Value *Offloader::spill(Function &f, Value *v, llvm::ArrayRef<Value::Use> updates) {
   Node *last = v->def;
-  for (Node *n : summaries(*v)) {
+  for (Node *n : summaries(*v, at_.at(&f))) {
     for (Value *o : n->operands())
       if (isConstant(o))
         o->def->moveBefore(v->def);
@@ -167,7 +175,7 @@ Value *Offloader::spill(Function &f, Value *v, llvm::ArrayRef<Value::Use> update
 
 /// In front of the first node that reads any of them, and behind the last that makes what is assigned.
 void Offloader::transfer(Function &f, Group &g) {
-  auto at = positions(f);
+  const Positions &at = at_.at(&f);
   Node *first = nullptr, *last = nullptr;
   llvm::SmallVector<Value *, 4> read, written;
   auto readers = [&](Value *v) {
@@ -253,7 +261,7 @@ int64_t Offloader::lengthOf(const Update &u) const {
 
 /// While all is still on the device: cuts a large update into runs, and notes which gradients wait.
 void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away) {
-  Update u = findUpdate(f, param, away);
+  Update u = findUpdate(f, at_.at(&f), param, away);
   std::vector<Value *> gradients = space_ == Space::Device ? std::vector<Value *>() : waiting(u);
   int64_t length = lengthOf(u);
   if (length && u.isElementwise)
@@ -321,6 +329,8 @@ llvm::Expected<bool> Offloader::run() {
   for (auto &f : m_.functions)
     if (f->isEntry())
       entries.push_back(f.get());
+  for (Function *f : entries)
+    at_[f] = positions(*f);
   for (auto &[key, globals] : away_)
     for (Function *f : entries)
       cut(*f, key.first, globals);
@@ -333,6 +343,7 @@ llvm::Expected<bool> Offloader::run() {
         fetch(*f, *key.first);
     if (auto e = clusterUses(*f, limits_, ctx_).takeError())
       return e;
+    at_[f] = positions(*f);
   }
   for (auto &[key, globals] : away_)
     for (Function *f : entries)

@@ -23,8 +23,6 @@ constexpr int64_t kGroupsAtOnce = 3;
 constexpr int64_t kLeastWindow = 16 << 20;
 
 namespace {
-using Positions = llvm::DenseMap<const Node *, int>;
-
 struct Group {
   Node *in;
   Node *head; ///< the first node that reads it; once it is started, the first that waits for it

@@ -1,7 +1,6 @@
 // Finds what belongs to an update by its types, and repeats it for each run of elements.
 #include "passes/offload/Updates.h"
 #include "ir/Builder.h"
-#include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 using namespace zcc;
@@ -11,7 +10,7 @@ using namespace zcc;
 namespace {
 class Finder {
 public:
-  Finder(Update &u) : u_(u) {}
+  Finder(Update &u, const Positions &at) : u_(u), at_(at) {}
   void find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
 
 private:
@@ -22,7 +21,8 @@ private:
   bool checkUses();
 
   Update &u_;
-  llvm::SmallPtrSet<const Node *, 16> members_;
+  const Positions &at_;
+  llvm::SmallPtrSet<Node *, 16> members_;
   llvm::SmallPtrSet<const Node *, 4> others_; ///< what something else reads, such as a norm: the update reads it too
 };
 } // namespace
@@ -72,9 +72,8 @@ void Finder::collect(llvm::ArrayRef<GlobalValue *> globals) {
         u_.assigns.push_back(use.node);
         visit(behindGather(use.node->operand(1)));
       }
-  for (auto &n : u_.f->nodes)
-    if (members_.contains(n.get()))
-      u_.nodes.push_back(n.get());
+  u_.nodes.assign(members_.begin(), members_.end());
+  llvm::sort(u_.nodes, [&](Node *a, Node *b) { return at_.lookup(a) < at_.lookup(b); });
 }
 
 void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
@@ -95,10 +94,10 @@ void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
   }
 }
 
-Update zcc::findUpdate(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
+Update zcc::findUpdate(Function &f, const Positions &at, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
   Update u;
   u.f = &f;
-  Finder(u).find(param, states);
+  Finder(u, at).find(param, states);
   return u;
 }
 

@@ -1,7 +1,7 @@
 // The update of one parameter: what is computed of its states, its gradient and itself, element by element.
 #pragma once
 
-#include "ir/Graph.h"
+#include "passes/zero/Zero.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace zcc {
@@ -17,8 +17,8 @@ struct Update {
 };
 
 /// The update of a param and its states in a function; no assigns if there is none. `states`, among which the param may be, are
-/// of one type but for elements and addends.
-Update findUpdate(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
+/// of one type but for elements and addends. `at`: positions of the nodes, of which later ones may have gone.
+Update findUpdate(Function &f, const Positions &at, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
 
 /// Updates runs of at most `length` elements, one after the other (ZeRO-Infinity's sub-groups, arXiv 2104.07857, section 5.2.2).
 ///

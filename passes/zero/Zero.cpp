@@ -1,6 +1,7 @@
 // Derives the limits that no option sets, and finds where values are read.
 #include "passes/zero/Zero.h"
 #include "ir/Builder.h"
+#include "ir/Steps.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -49,10 +50,11 @@ ZeroLimits zcc::zeroLimits(const Module &m, const Options &o) {
 
 bool zcc::isSplittable(const GlobalValue &g) { return !g.type.isScalar(); }
 
-llvm::DenseMap<const Node *, int> zcc::positions(const Function &f) {
-  llvm::DenseMap<const Node *, int> at;
+Positions zcc::positions(const Function &f) {
+  Positions at;
   for (auto &n : f.nodes)
     at.insert({n.get(), int(at.size())});
+  steps += at.size();
   return at;
 }
 

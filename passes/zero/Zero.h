@@ -30,7 +30,8 @@ llvm::Expected<bool> clusterUses(Function &f, const ZeroLimits &limits, PassCont
 bool gathersParam(const Node &n);
 
 /// Positions of the nodes of a function.
-llvm::DenseMap<const Node *, int> positions(const Function &f);
+using Positions = llvm::DenseMap<const Node *, int>;
+Positions positions(const Function &f);
 
 /// The node becomes a start before `before`; each result is waited for before the node that `waitAt` says (nullptr: at the end).
 /// Returns the start.

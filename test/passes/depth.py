@@ -91,7 +91,9 @@ def steps(tool, text, *flags):
 def main():
     tool, wrong = sys.argv[1], 0
     again = "--checkpoint-activations=2"
-    for graph, n, *flags in (blocks, 400), (blocks, 200, again), (chain, 1200), (wide, 400), (wide, 200, again), (total, 800), (values, 1600):
+    away = ["--offload-optimizer=nvme", "--offload-param=nvme", "--param-persistence-threshold=0", "--clip-grad-norm=1"]
+    rows = ["--grad-accum=2", "--accum-order=blocks", "--offload-activations=nvme"]
+    for graph, n, *flags in (blocks, 400), (blocks, 200, again), (blocks, 100, *away), (blocks, 200, *rows), (chain, 1200), (wide, 400), (wide, 200, again), (total, 800), (values, 1600):
         few, many = steps(tool, graph(n), *flags), steps(tool, graph(4 * n), *flags)
         for name, count in many.items():
             if count > 6.5 * few[name] + 10 * n:
