@@ -65,14 +65,25 @@ void Checkpoints::settle(const std::vector<SaveStatus> &all) {
     if (!why.empty())
       warn(format("checkpoint '%s' could not be saved: %s; those before it are as they were", lastFolder().c_str(), why.c_str()));
     if (comm.rank == 0)
-      saver.startJob([folder] { std::filesystem::remove_all(folder); });
+      saver.startJob([folder] {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder, ignored);
+      });
     return;
   }
   if (comm.rank != 0)
     return;
   for (int r = 0; r < comm.ranks; ++r)
     manifest.files.push_back({format("rank-%d.data", r), format("rank-%d.json", r), all[r].bytes, all[r].indexHash});
-  saver.startJob([this] { commit(); });
+  saver.startJob([this, folder] {
+    try {
+      commit();
+    } catch (...) {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+      throw;
+    }
+  });
 }
 
 void Checkpoints::commit() {

@@ -11,7 +11,8 @@
 namespace zccrt {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kMostAtOnce = 1 << 20; // from an arena: stays in the cache until it is hashed
+// From an arena at a time: from memory so little that it is in the nearest cache when it is hashed, from a disk a good read.
+constexpr int64_t kFromMemory = kHashBlockBytes, kFromDisk = 1 << 20;
 
 DataFile::DataFile(const std::string &path, std::span<char> buffer) : path(path), buffer(buffer) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
@@ -60,12 +61,13 @@ void DataFile::flush(int64_t n) {
 
 uint64_t DataFile::append(const Arena &from, int64_t offset, int64_t bytes) {
   constexpr int64_t kBlock = kHashBlockBytes;
+  const int64_t most = from.onHost(offset) ? kFromMemory : kFromDisk;
   uint64_t sum = 0;
   for (int64_t at = 0, n; at < bytes; at += n) {
     if (int64_t(buffer.size()) - filled < std::min(bytes - at, kBlock))
       flush(filled / kPage * kPage);
     int64_t room = buffer.size() - filled;
-    n = std::min(bytes - at, kMostAtOnce);
+    n = std::min(bytes - at, most);
     if (n > room) // whole blocks, but for the last
       n = room / kBlock * kBlock;
     from.copyFrom(buffer.data() + filled, offset + at, n);
