@@ -59,9 +59,11 @@ void isPartOfExport(const zccrt_program &p, const Options &o) {
   graphPart(p, o.outputsOf); // whether there is such a value
 }
 
-void trainsToSave(const zccrt_program &p, const Options &) {
+void trainsToSave(const zccrt_program &p, const Options &o) {
   if (!p.micro_fn)
     fail("--save: this program was compiled with --loss=none and does not train");
+  if (o.eval)
+    fail("--save: --eval does not train, there is nothing to save");
 }
 
 void needsSave(const zccrt_program &, const Options &o) {

@@ -99,6 +99,7 @@ TEST(Options, Refuses) {
   EXPECT_FAILURE(parse({"--eval-every=2"}), "needs --eval-data");
   EXPECT_FAILURE(parse({"--save-every=2"}), "--save-every needs --save=DIR");
   EXPECT_FAILURE(parse({"--keep=2"}), "--keep needs --save=DIR");
+  EXPECT_FAILURE(parse({"--eval", "--save=d"}), "--eval does not train, there is nothing to save");
   EXPECT_FAILURE(parse({"--resume=auto"}), "--resume=auto looks into the folder of --save=DIR");
   EXPECT_FAILURE(parse({"--trace=t"}), "--trace is not supported yet");
   EXPECT_FAILURE(parse({"--nvme-path=d,,e"}), "names nothing between two commas");
