@@ -75,11 +75,13 @@ int64_t CpuTarget::workspaceBytes(const Node &n) const {
 static int64_t packingBytes(const Node &n) {
   constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
   const Type &y = n.result()->type;
-  int64_t k = n.operand(0)->type.dims.back(), rows = y.dims[y.ndim() - 2], columns = y.dims.back();
-  if (elemBytes(y.elem) == 2) {
-    if (zccrt::cpu::computesNatively(int32_t(y.elem)))
+  const Type &x = n.operand(firstFactor(n))->type;
+  int64_t k = x.dims.back(), rows = y.dims[y.ndim() - 2], columns = y.dims.back();
+  if (elemBytes(x.elem) == 2) {
+    if (zccrt::cpu::computesNatively(int32_t(x.elem)))
       return 0;
-    if (int64_t block = y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0; block && block <= kRows)
+    if (int64_t block = n.is(ops::matmul) && y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0;
+        block && block <= kRows)
       columns = 0;
   }
   return (std::min(columns, kColumns) + std::min(rows, kRows)) * std::min(k, kDepth) * int64_t(sizeof(float));

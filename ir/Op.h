@@ -214,6 +214,8 @@ llvm::ArrayRef<const OpDef *> allOps();
 const OpDef *findOp(llvm::StringRef name);
 /// What a node performs: the operator that a `start` begins (nullptr if there is none of that name), else its own.
 const OpDef *performed(const Node &n);
+/// Of a matrix product: the operand that is its first factor; the second follows it.
+inline unsigned firstFactor(const Node &n) { return n.numOperands() - 2; }
 inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
 inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
 /// Elements of what a rank holds: [begin, end).

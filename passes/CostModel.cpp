@@ -59,7 +59,7 @@ static Rate workOf(const Node &n) {
   Rate r = Rate::Large;
   if (n.op->library == Library::None)
     return r;
-  const Type &x = n.operand(0)->type;
+  const Type &x = n.operand(n.op->library == Library::Product ? firstFactor(n) : 0)->type;
   if (n.op->library == Library::Attention)
     r = Rate::Attention;
   else if (n.op->library == Library::Convolution)
@@ -67,7 +67,8 @@ static Rate workOf(const Node &n) {
   else {
     const Type &y = n.result()->type;
     int64_t columns = y.dims.back(), depth = x.dims.back();
-    int64_t rows = n.operand(1)->type.ndim() == 2 && columns ? y.count() / columns : y.dims[y.ndim() - 2]; // one larger matrix
+    int64_t rows = n.operand(firstFactor(n) + 1)->type.ndim() == 2 && columns ? y.count() / columns
+                                                                              : y.dims[y.ndim() - 2]; // one larger matrix
     int64_t least = std::min({rows, columns, depth});
     r = least >= kLargeProduct ? Rate::Large : least >= kNarrowProduct ? Rate::Narrow : Rate::Thin;
   }

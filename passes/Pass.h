@@ -19,6 +19,11 @@ struct Options {
     double weightDecay = -1, lrScale = 1;
   };
   enum class AccumOrder { Batches, Blocks };
+  /// --tile: what is split and into how many pieces; without a name every large operator, 0 pieces: none.
+  struct TileRule {
+    std::string regex;
+    int64_t count = 0;
+  };
   static constexpr double kUnset = -1;    ///< the optimizer's default
   static constexpr int64_t kDerived = -1; ///< by passes/zero/Zero.h
   /// --checkpoint-activations: 0 is none, above 0 a number of blocks.
@@ -30,6 +35,9 @@ struct Options {
   /// Whether @micro gets all micro-batches of a step at once.
   bool ordersBlocks() const { return gradAccum > 1 && accumOrder == AccumOrder::Blocks; }
   bool fitsCheckpoints() const { return memoryBudget && checkpointActivations < 0; }
+  bool tiles() const {
+    return llvm::any_of(tileRules, [](const TileRule &r) { return r.count > 0; });
+  }
   bool isLow() const { return dtype != Elem::F32; }
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
   Space away(Space s) const { return s == Space::Host && !separateHost ? Space::Device : s; }

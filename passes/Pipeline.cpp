@@ -9,8 +9,12 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   pm.add("fold-constants");
   pm.add("simplify");
   pm.add("eliminate-dead");
+  if (o.tiles())
+    pm.add("choose-tiles"); // before a result that is not to be whole is returned
   pm.add("mask-rows"); // while every operator is still whole
   pm.add("expose-logits");
+  if (o.tiles())
+    pm.add("tile-operators");
   if (o.isLow()) {
     pm.add("lower-precision");
     pm.add("fold-constants"); // constants that have become 16 bit
@@ -21,6 +25,10 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     pm.add("fold-constants");
     pm.add("simplify");
     pm.add("eliminate-dead");
+    if (o.tiles()) {
+      pm.add("interleave-tiles");
+      pm.add("recompute-activations"); // of tiles, in front of what else is
+    }
     if (o.isLow())
       pm.add("save-narrow");
     if (o.checkpointActivations > 0 || o.fitsCheckpoints())

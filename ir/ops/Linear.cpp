@@ -91,6 +91,46 @@ constexpr OpDef zcc::ops::matmul = defineOp({
     .flops = flopsMatmul,
 });
 
+// ---- add_matmul
+
+static TypesOr inferAddMatmul(Operands t, const Attrs &a) {
+  auto product = inferMatmul(t.drop_front(), a);
+  if (!product)
+    return product;
+  Type y = (*product)[0];
+  if (t[0]->elem == Elem::F32)
+    y.elem = Elem::F32;
+  if (*t[0] != y)
+    return error("the sum so far is " + t[0]->str() + ", the product " + (*product)[0].str());
+  return Types{y};
+}
+
+static llvm::Error evalAddMatmul(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  if (auto e = evalMatmul(n, in.drop_front(), out))
+    return e;
+  for (int64_t i = 0; i < out[0]->count(); ++i)
+    out[0]->f[i] += in[0]->f[i];
+  return llvm::Error::success();
+}
+
+static double flopsAddMatmul(const Node &n) {
+  return 2.0 * double(n.result()->type.count()) * double(n.operand(1)->type.dims.back());
+}
+
+constexpr OpDef zcc::ops::add_matmul = defineOp({
+    .name = "add_matmul",
+    .summary = "x + matmul(a, b), in x's memory; an f32 sum of 16-bit products is not rounded",
+    .operands = {{{"x"}, {"a"}, {"b"}}},
+    .infer = inferAddMatmul,
+    .kernel = "add_matmul",
+    .noGrad = "it is inserted after differentiation",
+    .eval = evalAddMatmul,
+    .inPlace = 1,
+    .library = Library::Product,
+    .precision = Precision::Compute,
+    .flops = flopsAddMatmul,
+});
+
 // ---- conv
 
 namespace {

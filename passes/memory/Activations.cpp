@@ -28,10 +28,15 @@ llvm::DenseSet<const Node *> zcc::fixedNodes(const Function &f) {
 }
 
 Recomputable::Recomputable(const Function &f) : fixed_(fixedNodes(f)) {
-  for (auto &n : f.nodes)
+  bool isBackward = false;
+  for (auto &n : f.nodes) {
     for (unsigned i = 0; i < n->numOperands(); ++i)
       if (n->op->writes >> i & 1)
         written_.insert(n->operand(i));
+    isBackward |= n->phase == Phase::Backward;
+    if (isBackward && n->phase == Phase::Forward)
+      late_.insert(n.get());
+  }
 }
 
 const char *Recomputable::whyNot(const Node &n) const {
@@ -39,6 +44,8 @@ const char *Recomputable::whyNot(const Node &n) const {
     return "it is not of the forward";
   if (!n.op->isPure() || !holdsActivation(n))
     return "it makes no value of its own";
+  if (late_.contains(&n))
+    return "it is computed where the backward reads it";
   if (isFixed(&n))
     return "it depends on parameters and constants only";
   for (Value *v : n.operands())

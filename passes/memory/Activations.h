@@ -28,6 +28,7 @@ public:
 private:
   llvm::DenseSet<const Node *> fixed_;
   llvm::DenseSet<const Value *> written_; ///< globals: running statistics, gradients
+  llvm::DenseSet<const Node *> late_;     ///< of the forward, behind the first node of the backward: tiles
 };
 
 } // namespace zcc

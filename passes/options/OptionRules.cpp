@@ -134,3 +134,26 @@ std::string Groups::print(const Options::ParamGroup &g) const {
   std::string decay = Number().print(g.weightDecay);
   return g.regex + ":lr-scale=" + Number().print(g.lrScale) + (decay.empty() ? "" : ",weight-decay=" + decay);
 }
+
+llvm::Error Tiles::read(StringRef name, StringRef text, std::vector<Options::TileRule> &to) const {
+  auto fail = [&, name = name](const Twine &msg) { return error("--" + name + "=" + text + ": " + msg); };
+  if (text == "auto")
+    return fail("not supported yet; give the number of tiles, K or REGEX:K");
+  Options::TileRule r;
+  auto [regex, count] = text.contains(':') ? text.rsplit(':') : std::pair<StringRef, StringRef>("", text);
+  if (count != "none" && (count.getAsInteger(10, r.count) || r.count < 1 || r.count > kMost))
+    return mustBe(name, "none, a number of tiles from 1 on, or REGEX:K", text);
+  if (text.contains(':') && regex.empty())
+    return fail("expected REGEX:K");
+  if (!regex.empty())
+    if (auto pattern = readPattern(regex); !pattern)
+      return fail(llvm::toString(pattern.takeError()));
+  r.regex = regex.str();
+  to.push_back(r);
+  return llvm::Error::success();
+}
+
+std::string Tiles::print(const Options::TileRule &r) const {
+  std::string count = r.count ? std::to_string(r.count) : "none";
+  return r.regex.empty() ? count : r.regex + ":" + count;
+}

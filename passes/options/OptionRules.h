@@ -151,4 +151,12 @@ struct Groups {
   std::string print(const Options::ParamGroup &g) const;
 };
 
+/// "none" or a number of tiles, of what "REGEX:" in front of it names, else of all that is large; the regular expression may hold
+/// colons.
+struct Tiles {
+  static constexpr Takes takes = Takes::Values;
+  llvm::Error read(llvm::StringRef name, llvm::StringRef text, std::vector<Options::TileRule> &to) const;
+  std::string print(const Options::TileRule &r) const;
+};
+
 } // namespace zcc

@@ -11,6 +11,7 @@
 // `logits_result`, the result; `generate_why`, why there is none.
 #include "ir/Op.h"
 #include "passes/Pass.h"
+#include "passes/tile/RowRegion.h"
 #include "passes/train/BatchRows.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -95,6 +96,12 @@ static const Value *otherInput(const Value *logits, const TokenModel &m) {
   return nullptr;
 }
 
+/// Whether a value is to be computed in tiles, and so is never whole.
+static bool isInTiles(const Value &v, const Function &f) {
+  NodeOrder order = orderOf(f);
+  return llvm::any_of(f.nodes, [&](auto &n) { return n->attrs.has("tiles") && RowRegion(*n, order).holds(v); });
+}
+
 llvm::Expected<bool> zcc::exposeLogits(Module &m, PassContext &) {
   Function *f = m.function("eval");
   if (!f || m.attrs.has("tokens") || m.attrs.has("generate_why"))
@@ -109,6 +116,8 @@ llvm::Expected<bool> zcc::exposeLogits(Module &m, PassContext &) {
   Value *logits = logitsOf(*f, model, BatchRows(*f));
   if (!logits)
     return refuse("it computes no logits for each token of input '" + model.tokens->name + "'");
+  if (isInTiles(*logits, *f))
+    return refuse("its logits are computed in tiles (--tile) and never whole");
   if (const Value *other = otherInput(logits, model))
     return refuse("its logits depend on input '" + other->name + "', too");
   auto at = llvm::find(f->results, logits);

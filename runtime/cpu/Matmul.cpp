@@ -1,5 +1,5 @@
-// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n]. What follows a product (bias, activation, residual, norm) is a
-// generated kernel that reads it once; measured, oneDNN's own bias gained nothing over that.
+// Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n], or added to what y holds. What follows a product (bias, activation,
+// residual, norm) is a generated kernel that reads it once; measured, oneDNN's own bias gained nothing over that.
 //
 // f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured faster for the kind of shape;
 // 16-bit floats to the primitive; other elements to plain loops. Batches that are one larger matrix are merged; other batches run
@@ -10,6 +10,7 @@
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/StridedCopy.h"
 #include "runtime/cpu/Wide.h"
+#include <cstring>
 
 using namespace dnnl;
 
@@ -37,8 +38,13 @@ Matrix matrixOf(const zccrt_tensor &t) {
 
 enum class Way { Sgemm, Primitive, Loops };
 
+/// Operands behind those that are no factor: a sum that the product is added to.
+const zccrt_tensor &factor(const zccrt_call *c, int i) { return operand(c, c->nin - 2 + i); }
+bool isSum(const zccrt_call *c) { return c->nin == 3; }
+
 struct Plan {
   int64_t m, n, k, batches = 1;
+  bool adds = false; ///< to what y holds
   Matrix a, b, y;
   bool parallelBatches = false;
   Way way;
@@ -141,12 +147,17 @@ int64_t stepOf(const std::vector<int64_t> &at) {
   return step;
 }
 
-matmul::primitive_desc makePrimitive(const Plan &p, int32_t elem, int64_t batches) {
-  auto type = dnnlType(elem);
+matmul::primitive_desc makePrimitive(const Plan &p, int64_t batches) {
+  auto type = dnnlType(p.aT.elem);
   memory::desc a = describe(batches, p.m, p.k, p.a, stepOf(p.aAt), type);
   memory::desc b = describe(batches, p.k, p.n, p.b, stepOf(p.bAt), type);
-  memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), type);
+  memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), dnnlType(p.yT.elem));
   primitive_attr attr = userScratchpad();
+  if (p.adds) {
+    post_ops sum;
+    sum.append_sum(1.0f);
+    attr.set_post_ops(sum);
+  }
 #if DNNL_VERSION_MAJOR >= 3
   return {engine(), a, b, y, attr};
 #else
@@ -157,8 +168,9 @@ matmul::primitive_desc makePrimitive(const Plan &p, int32_t elem, int64_t batche
 enum class For { Workspace, Run };
 
 void planOperands(Plan &p, const zccrt_call *c) {
-  p.aT = operand(c, 0);
-  p.bT = operand(c, 1);
+  p.adds = isSum(c);
+  p.aT = factor(c, 0);
+  p.bT = factor(c, 1);
   p.yT = result(c, 0);
   p.m = p.yT.dims[p.yT.ndim - 2];
   p.n = p.yT.dims[p.yT.ndim - 1];
@@ -196,7 +208,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
     p.bAt.push_back(p.batches == 1 ? 0 : batchOffset(p.bT, p.yT, i));
     p.yAt.push_back(p.batches == 1 ? 0 : batchOffset(p.yT, p.yT, i));
   }
-  p.way = wayOf(p, p.yT.elem);
+  p.way = wayOf(p, p.aT.elem);
   // Side by side, the last round may leave threads idle; a single large product does not.
   int64_t rounds = (p.batches + c->threads - 1) / c->threads;
   bool balanced = p.batches * 8 >= rounds * c->threads * 7;
@@ -204,7 +216,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   if (p.way != Way::Primitive || !p.m || !p.n || !p.k || !p.batches)
     return;
   bool regular = stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0;
-  auto pd = makePrimitive(p, p.yT.elem, regular ? p.batches : 1);
+  auto pd = makePrimitive(p, regular ? p.batches : 1);
   p.libraryScratch = p.bytes;
   p.bytes += aligned(int64_t(pd.scratchpad_desc().get_size()));
   if (purpose == For::Workspace)
@@ -224,7 +236,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
 
 void sgemm(const Plan &p, const float *a, const float *b, float *y) {
   error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a, p.a.ld, b, p.b.ld,
-                               0.0f, y, p.y.ld),
+                               p.adds ? 1.0f : 0.0f, y, p.y.ld),
                     "sgemm failed");
 }
 
@@ -233,13 +245,14 @@ template <typename T> void loops(const Plan &p, const T *a, const T *b, T *y, in
   int64_t aDown = p.a.transposed ? 1 : p.a.ld, aRight = p.a.transposed ? p.a.ld : 1;
   for (int64_t i = r0; i < r1; ++i) {
     T *row = y + i * p.y.ld;
-    std::fill_n(row, p.n, T(0));
+    if (!p.adds)
+      std::fill_n(row, p.n, T(0));
     if (p.b.transposed) {
       for (int64_t j = 0; j < p.n; ++j) {
         Sum<T> sum = 0;
         for (int64_t k = 0; k < p.k; ++k)
           sum += Sum<T>(a[i * aDown + k * aRight]) * b[j * p.b.ld + k];
-        row[j] = T(sum);
+        row[j] = p.adds ? T(row[j] + sum) : T(sum);
       }
       continue;
     }
@@ -265,29 +278,32 @@ void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threa
   forEach(p.batches, p.parallelBatches ? threads : 1, [&](int64_t i) { sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]); });
 }
 
-void runPrimitive(Plan &p, char *a, char *b, char *y, int64_t bytes, void *scratch) {
+void runPrimitive(Plan &p, char *a, char *b, char *y, void *scratch) {
+  const int64_t bytes = elemBytes(p.aT.elem);
   for (size_t i = 0; i < p.aAt.size(); ++i) {
     p.primitive.bind(0, a + p.aAt[i] * bytes);
     p.primitive.bind(1, b + p.bAt[i] * bytes);
-    p.primitive.bind(2, y + p.yAt[i] * bytes);
+    p.primitive.bind(2, y + p.yAt[i] * elemBytes(p.yT.elem));
     p.primitive.run(scratch);
   }
 }
 
 void run(Plan &p, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
-  int64_t bytes = elemBytes(p.yT.elem);
+  const int64_t bytes = elemBytes(p.aT.elem);
   auto place = [&](const zccrt_tensor &t, int64_t packed) { return packed < 0 ? arena + t.offset : scratch + packed; };
   auto copyIn = [&](const zccrt_tensor &from, const zccrt_tensor &dense, int64_t packed) {
     if (packed >= 0)
       copyStrided(scratch + packed, dense.strides, arena + from.offset, from.strides, from.dims, from.ndim, bytes, c->threads);
   };
-  copyIn(operand(c, 0), p.aT, p.aScratch);
-  copyIn(operand(c, 1), p.bT, p.bScratch);
+  copyIn(factor(c, 0), p.aT, p.aScratch);
+  copyIn(factor(c, 1), p.bT, p.bScratch);
   // Where the call says now: slices and rows of a scan lie elsewhere in each iteration.
-  char *a = place(operand(c, 0), p.aScratch), *b = place(operand(c, 1), p.bScratch), *y = place(result(c, 0), p.yScratch);
+  char *a = place(factor(c, 0), p.aScratch), *b = place(factor(c, 1), p.bScratch), *y = place(result(c, 0), p.yScratch);
+  if (p.adds && operand(c, 0).offset != result(c, 0).offset)
+    memcpy(y, arena + operand(c, 0).offset, size_t(count(p.yT) * elemBytes(p.yT.elem)));
   if (p.primitive)
-    runPrimitive(p, a, b, y, bytes, scratch ? scratch + p.libraryScratch : nullptr);
+    runPrimitive(p, a, b, y, scratch ? scratch + p.libraryScratch : nullptr);
   else if (p.way == Way::Sgemm && p.k)
     runSgemm(p, (float *)a, (float *)b, (float *)y, c->threads);
   else
@@ -303,9 +319,7 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
 
 } // namespace
 
-int64_t matmulWorkspace(const zccrt_call *c) {
-  if (needsWide(c, computesNatively(result(c, 0).elem)))
-    return wideProductWorkspace(c, matmulWorkspace);
+static int64_t planWorkspace(const zccrt_call *c) {
   try {
     Plan p;
     makePlan(p, c, For::Workspace);
@@ -315,10 +329,8 @@ int64_t matmulWorkspace(const zccrt_call *c) {
   }
 }
 
-void matmulRun(char *arena, const zccrt_call *c) {
+static void planAndRun(char *arena, const zccrt_call *c) {
   useThreads(c);
-  if (needsWide(c, computesNatively(result(c, 0).elem)))
-    return wideProductRun(arena, c, matmulRun, matmulWorkspace);
   try {
     if (!*c->cache) {
       auto *p = new Plan;
@@ -332,6 +344,30 @@ void matmulRun(char *arena, const zccrt_call *c) {
   } catch (const error &e) {
     failDnnl(c, e);
   }
+}
+
+int64_t matmulWorkspace(const zccrt_call *c) {
+  bool isWide = needsWide(c, computesNatively(result(c, 0).elem));
+  return isWide ? wideProductWorkspace(c, planWorkspace) : planWorkspace(c);
+}
+
+void matmulRun(char *arena, const zccrt_call *c) {
+  useThreads(c);
+  if (needsWide(c, computesNatively(result(c, 0).elem)))
+    return wideProductRun(arena, c, planAndRun, planWorkspace);
+  planAndRun(arena, c);
+}
+
+/// A sum may be wider than its factors.
+static bool hasWideFactors(const zccrt_call *c) { return isHalf(factor(c, 0).elem) && !computesNatively(factor(c, 0).elem); }
+
+int64_t addMatmulWorkspace(const zccrt_call *c) { return hasWideFactors(c) ? wideWorkspace(c, planWorkspace) : planWorkspace(c); }
+
+void addMatmulRun(char *arena, const zccrt_call *c) {
+  useThreads(c);
+  if (hasWideFactors(c))
+    return wideRun(arena, c, planAndRun, planWorkspace);
+  planAndRun(arena, c);
 }
 
 } // namespace zccrt::cpu

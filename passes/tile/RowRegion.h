@@ -1,0 +1,72 @@
+// A matrix product and what is computed from it row by row, as far as rows are wider than those of what the product reads: the
+// logits up to their losses, the hidden layer of an MLP up to its output.
+#pragma once
+
+#include "ir/Builder.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+
+namespace zcc {
+
+/// Places of nodes in their function.
+using NodeOrder = llvm::DenseMap<const Node *, unsigned>;
+NodeOrder orderOf(const Function &f);
+
+class RowRegion {
+public:
+  /// Follows the rows of the result of a matrix product.
+  RowRegion(Node &seed, const NodeOrder &order);
+
+  /// Why it cannot be computed a few rows at a time, or "".
+  const std::string &whyNot() const { return why; }
+  /// Results of the function that would have to be whole.
+  const std::vector<unsigned> &returned() const { return results; }
+  /// Whether a value is one of its wide ones.
+  bool holds(const Value &v) const { return isWide(v); }
+  bool contains(const Node &n) const { return members.contains(&n); }
+  int64_t rows() const { return spaces.back().rows; }
+  /// Computes it in so many tiles, which get the note `tile`, with this number of a split.
+  void split(int64_t count, int64_t number);
+
+private:
+  friend class RowTile;
+  /// Rows, the product of a value's first axes; a slice along them makes others.
+  struct Space {
+    int64_t rows;
+    const Node *slice = nullptr; ///< of the space before
+  };
+  /// Whose rows the first axes of a value are.
+  struct Place {
+    unsigned space, axes;
+  };
+
+  bool grow();
+  void follow(Value &v);
+  bool add(Node &n);
+  void join(Node &n, Place at);
+  void adoptOperands(Node &n);
+  std::optional<Place> adopted(Value *v, Place reader) const;
+  bool canAdopt(Value *v, Place reader, int depth) const;
+  void adopt(Value *v, Place reader);
+  bool bring(Value *v);
+  std::optional<Place> placeOf(const Node &n);
+  std::optional<Place> placeOfSlice(const Node &n, Place at);
+  std::optional<unsigned> rowAxes(const Type &t, unsigned space) const;
+  bool isWide(const Value &v) const;
+  bool finish();
+
+  Function &fn;
+  Node &seed;
+  const NodeOrder &order;
+  int64_t width; ///< elements of a row of what the product reads
+  std::string why;
+  std::vector<unsigned> results;
+  std::vector<Space> spaces;
+  std::map<unsigned, Node *> pending; ///< by their places
+  std::vector<Node *> nodes;          ///< at the end in order
+  llvm::DenseSet<const Node *> members;
+  llvm::DenseMap<Value *, Place> inside;
+  std::vector<Value *> outputs; ///< narrow, and read elsewhere
+};
+
+} // namespace zcc
