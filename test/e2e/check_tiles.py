@@ -18,17 +18,21 @@ def tensors(path):
             yield key, struct.unpack(f"<{(end - begin) // 4}f", raw[begin:end])
 
 
-def run(out, more, steps=10):
-    compiled = [f for f in more if f not in program]
-    subprocess.run([zcc, model, "-o", out, f"--ranks={ranks}", "--threads=1", *common, *compiled], check=True)
+def build(out, more):
+    subprocess.run([zcc, model, "-o", out, f"--ranks={ranks}", "--threads=1", *common, *more], check=True)
+
+
+def run(out, steps, more):
     subprocess.run(["mpirun", "-n", ranks, f"./{out}", f"--data={data}", f"--steps={steps}", f"--log={out}.jsonl", "--quiet",
-                    f"--export={out}.safetensors", *[f for f in more if f in program]], check=True)
+                    f"--export={out}.safetensors", *more], check=True)
     return [json.loads(line)["loss"] for line in open(out + ".jsonl")], dict(tensors(out + ".safetensors"))
 
 
-_, start = run(name + ".start", [], steps=0)
-losses, weights = run(name + ".whole", [])
-tiled, others = run(name + ".tiled", flags)
+build(name + ".whole", [])
+build(name + ".tiled", [f for f in flags if f not in program])
+_, start = run(name + ".whole", 0, [])
+losses, weights = run(name + ".whole", 10, [])
+tiled, others = run(name + ".tiled", 10, program)
 tolerance = 1e-2 if any("16" in f for f in common) else 1e-4
 assert len(losses) == len(tiled) == 10
 for step, (x, y) in enumerate(zip(losses, tiled)):
