@@ -80,8 +80,7 @@ static int64_t packingBytes(const Node &n) {
   if (elemBytes(x.elem) == 2) {
     if (zccrt::cpu::computesNatively(int32_t(x.elem)))
       return 0;
-    if (int64_t block = n.is(ops::matmul) && y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0;
-        block && block <= kRows)
+    if (int64_t block = y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0; block && block <= kRows)
       columns = 0;
   }
   return (std::min(columns, kColumns) + std::min(rows, kRows)) * std::min(k, kDepth) * int64_t(sizeof(float));

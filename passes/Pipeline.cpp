@@ -11,7 +11,7 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   pm.add("eliminate-dead");
   if (o.tiles())
     pm.add("choose-tiles"); // before a result that is not to be whole is returned
-  pm.add("mask-rows"); // while every operator is still whole
+  pm.add("mask-rows");      // while every operator is still whole
   pm.add("expose-logits");
   if (o.tiles())
     pm.add("tile-operators");

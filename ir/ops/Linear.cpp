@@ -97,12 +97,9 @@ static TypesOr inferAddMatmul(Operands t, const Attrs &a) {
   auto product = inferMatmul(t.drop_front(), a);
   if (!product)
     return product;
-  Type y = (*product)[0];
-  if (t[0]->elem == Elem::F32)
-    y.elem = Elem::F32;
-  if (*t[0] != y)
+  if (*t[0] != (*product)[0])
     return error("the sum so far is " + t[0]->str() + ", the product " + (*product)[0].str());
-  return Types{y};
+  return product;
 }
 
 static llvm::Error evalAddMatmul(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
@@ -119,7 +116,7 @@ static double flopsAddMatmul(const Node &n) {
 
 constexpr OpDef zcc::ops::add_matmul = defineOp({
     .name = "add_matmul",
-    .summary = "x + matmul(a, b), in x's memory; an f32 sum of 16-bit products is not rounded",
+    .summary = "x + matmul(a, b), in x's memory",
     .operands = {{{"x"}, {"a"}, {"b"}}},
     .infer = inferAddMatmul,
     .kernel = "add_matmul",

@@ -10,6 +10,7 @@
 #include "ir/Pattern.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
+#include "passes/memory/Activations.h"
 #include "passes/tile/RowRegion.h"
 #include <set>
 
@@ -98,6 +99,9 @@ bool Choice::note(Function &f) {
     llvm::SmallVector<StringRef, 4> names{n->result()->name};
     if (n->loc)
       names.append(n->loc->nodes.begin(), n->loc->nodes.end());
+    for (Value *v : n->operands())
+      if (Value *base = behindViews(v); base->isGlobal())
+        names.append({base->name, static_cast<GlobalValue *>(base)->onnxName});
     int64_t count = countFor(names, n->result()->type);
     if (count < 2 || llvm::any_of(regions, [&](auto &r) { return r.contains(*n); }))
       continue;
@@ -121,7 +125,7 @@ llvm::Error Choice::checkUsed() const {
     if (r.isUsed || !r.pattern)
       continue;
     std::string near = nearest(r.text, {known.begin(), known.end()});
-    return refuse("--tile: no matrix product or parameter is called like '" + r.text + "'" +
+    return refuse("--tile: no matrix product, nor a parameter of one, is called like '" + r.text + "'" +
                   (near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   return llvm::Error::success();

@@ -13,7 +13,7 @@
 //
 // That is possible where the gradient of what a tile gives is known before the other tiles: of a mean of cross-entropies, whose
 // divisor depends on labels alone. Else a tile is noted to be computed again in the backward (`recompute`). Sums of the tiles'
-// gradients of a parameter are taken in place, in f32.
+// gradients of a parameter are taken in place.
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "passes/Pass.h"
@@ -129,9 +129,10 @@ static Node *ownProduct(Value *v) {
   return v->def && v->def->is(ops::matmul) && v->uses.size() == 1 && v->type.ndim() == 2 ? v->def : nullptr;
 }
 
+static bool isSum(const Value &v) { return v.def && v.def->is(ops::add_matmul) && v.uses.size() == 1; }
+
 void Interleaving::addInPlace() {
   llvm::DenseSet<const Node *> ofTiles;
-  llvm::DenseMap<Value *, Value *> sums; ///< of a gradient: the sum that it is, in f32
   for (Node *n = fn.first(), *next; n; n = next) {
     next = n->next();
     bool follows = llvm::any_of(n->operands(), [&](Value *v) { return v && v->def && ofTiles.contains(v->def); });
@@ -141,16 +142,12 @@ void Interleaving::addInPlace() {
       continue;
     Value *sum = n->operand(0);
     Node *product = ownProduct(n->operand(1));
-    if (!product || !ofTiles.contains(product) || (!sums.count(sum) && !ownProduct(sum)))
+    if (!product || !ofTiles.contains(product) || (!isSum(*sum) && !ownProduct(sum)))
       continue;
     Builder b(fn, n, n->loc);
-    Elem wide = elemBytes(sum->type.elem) == 2 ? Elem::F32 : sum->type.elem;
-    Value *wider = sums.count(sum) ? sums.lookup(sum) : b.cast(sum, wide);
-    Value *total = b.make(ops::add_matmul, {wider, product->operand(0), product->operand(1)}, {}, n->result()->name);
-    Value *narrow = b.cast(total, sum->type.elem);
+    Value *total = b.make(ops::add_matmul, {sum, product->operand(0), product->operand(1)}, {}, n->result()->name);
     ofTiles.insert(total->def);
-    sums[narrow] = total;
-    n->result()->replaceAllUsesWith(narrow);
+    n->result()->replaceAllUsesWith(total);
     ofTiles.erase(n);
     n->erase();
   }

@@ -358,16 +358,7 @@ void matmulRun(char *arena, const zccrt_call *c) {
   planAndRun(arena, c);
 }
 
-/// A sum may be wider than its factors.
-static bool hasWideFactors(const zccrt_call *c) { return isHalf(factor(c, 0).elem) && !computesNatively(factor(c, 0).elem); }
-
-int64_t addMatmulWorkspace(const zccrt_call *c) { return hasWideFactors(c) ? wideWorkspace(c, planWorkspace) : planWorkspace(c); }
-
-void addMatmulRun(char *arena, const zccrt_call *c) {
-  useThreads(c);
-  if (hasWideFactors(c))
-    return wideRun(arena, c, planAndRun, planWorkspace);
-  planAndRun(arena, c);
-}
+int64_t addMatmulWorkspace(const zccrt_call *c) { return matmulWorkspace(c); }
+void addMatmulRun(char *arena, const zccrt_call *c) { matmulRun(arena, c); }
 
 } // namespace zccrt::cpu

@@ -171,8 +171,8 @@ namespace {
 /// A product of matrices whose f32 copies of a and y would take much: they are made for a block of rows at a time.
 struct RowBlocks {
   static int64_t rowsOf(const zccrt_call *c) {
-    const zccrt_tensor &a = operand(c, 0), &y = result(c, 0);
-    bool matrices = a.ndim == 2 && operand(c, 1).ndim == 2;
+    const zccrt_tensor &a = operand(c, c->nin - 2), &y = result(c, 0);
+    bool matrices = a.ndim == 2 && operand(c, c->nin - 1).ndim == 2;
     return matrices ? wideBlockRows(y.dims[0], a.dims[1], y.dims[1]) : 0;
   }
 
@@ -190,9 +190,15 @@ struct RowBlocks {
     end.call.scratch_bytes = block.call.scratch_bytes;
   }
 
+  /// Its tensors that have the rows: a sum that the product is added to, the first factor, the result.
+  static std::vector<int> byRows(const zccrt_call *c) {
+    return c->nin == 3 ? std::vector<int>{0, 1, c->nin} : std::vector<int>{0, c->nin};
+  }
+
 private:
   const zccrt_call *take(int64_t n) {
-    t[0].dims[0] = t[size_t(part.nin)].dims[0] = n;
+    for (int i : byRows(&part))
+      t[size_t(i)].dims[0] = n;
     part.t = t.data();
     return &part;
   }
@@ -221,19 +227,20 @@ void wideProductRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_wo
   if (!arena)
     return;
   RowBlocks &b = *static_cast<RowBlocks *>(*c->cache);
-  for (int i = 1; i < c->nin; ++i)
-    if (hasOperand(c, i) && isHalf(c->t[i].elem))
-      widen(arena, b.block.t[size_t(i)], c->t[i], c->threads);
-  zccrt_tensor x = operand(c, 0), y = result(c, 0);
-  const int64_t m = y.dims[0], step = elemBytes(x.elem);
+  widen(arena, b.block.t[size_t(c->nin - 1)], operand(c, c->nin - 1), c->threads);
+  const int64_t m = result(c, 0).dims[0];
   for (int64_t at = 0; at < m; at += b.rows) {
     WideCall &w = m - at < b.rows ? b.end : b.block;
-    x.dims[0] = y.dims[0] = std::min(b.rows, m - at);
-    x.offset = operand(c, 0).offset + at * x.strides[0] * step;
-    y.offset = result(c, 0).offset + at * y.strides[0] * step;
-    widen(arena, w.t[0], x, c->threads);
+    auto rowsOf = [&](int i) {
+      zccrt_tensor x = c->t[i];
+      x.dims[0] = std::min(b.rows, m - at);
+      x.offset += at * x.strides[0] * elemBytes(x.elem);
+      return x;
+    };
+    for (int i = 0; i + 1 < c->nin; ++i)
+      widen(arena, w.t[size_t(i)], rowsOf(i), c->threads);
     run(arena, &w.call);
-    narrow(arena, w.t[size_t(c->nin)], y, c->threads);
+    narrow(arena, w.t[size_t(c->nin)], rowsOf(c->nin), c->threads);
   }
 }
 
