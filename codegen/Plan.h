@@ -3,6 +3,7 @@
 
 #include "passes/Target.h"
 #include "passes/options/Config.h"
+#include "passes/plan/PlanReport.h"
 
 namespace zcc {
 
@@ -35,24 +36,28 @@ struct Plan {
   std::string peakAt;                   ///< "@micro %y = matmul (node '/fc1/MatMul')"
   std::vector<LiveItem> live;           ///< at the peak, the largest first
   std::map<Space, SpacePlan> elsewhere; ///< spaces that are used, besides the device's
+  std::vector<LiveItem> residents;      ///< model state on the device, the largest first
   int64_t libraryBytes = 0;
   int64_t saveBytes = 0; ///< of the buffer through which --save writes
+  Needs needs;           ///< beside the budgets
   StepCost step;
-  std::string ratesFrom;              ///< Target::ratesFrom()
-  std::vector<Setting> settings;      ///< what flags and configuration say, and what is derived
-  std::vector<std::string> decisions; ///< of the frontend
-  std::vector<std::string> remarks;   ///< of the passes
+  std::string ratesFrom;                    ///< Target::ratesFrom()
+  std::vector<Setting> settings;            ///< what flags and configuration say, and what is derived
+  std::vector<std::string> decisions;       ///< of the frontend
+  std::vector<std::string> remarks;         ///< of the passes
+  std::shared_ptr<const PlanReport> search; ///< of choose-plan; nullptr: nothing was searched for
 };
 
 /// The plan of a module after plan-memory.
 llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &target);
 
-/// An error if it does not fit --memory: by how much, and what is largest at the peak.
+/// An error if it does not fit the budgets: by how much, what is largest at the peak, and what would fit.
 llvm::Error checkBudget(const Plan &p, const Options &o);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
 /// peak_at}}, library_bytes, save_bytes, traffic_bytes_per_rank, flops, predicted_step_s, engine_busy_s, profile, bound_by,
-/// settings [{key, value, reason}].
+/// settings [{key, value, reason}]; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s,
+/// memory_bytes, host_bytes, nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
 std::string toJson(const Plan &p);
 void print(const Plan &p, llvm::raw_ostream &os);
 

@@ -237,6 +237,14 @@ static void addSent(StepCost &step, const Node &n, const NodeCost &c, double tim
     step.sent[performed(n)->name] += times * c[Rate::Link];
 }
 
+double StepCost::diskWrites() const {
+  double bytes = 0;
+  for (auto &[name, count] : sent)
+    if (llvm::StringRef(name).ends_with("to nvme"))
+      bytes += count;
+  return bytes;
+}
+
 /// The name of what is busy longest; of the compute engine's work, of what takes most of it.
 static std::string boundBy(const StepCost &step, double compute, double memory, double communication) {
   auto longest = std::max_element(step.busy.begin(), step.busy.end()) - step.busy.begin();

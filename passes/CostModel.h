@@ -51,6 +51,8 @@ struct StepCost {
   double flops = 0;
   std::map<std::string, double> sent; ///< bytes a rank sends or transfers, by collective and by "FROM to TO"
   double seconds = 0;
+  /// Bytes that a rank writes to disks.
+  double diskWrites() const;
   std::array<double, kEngines> busy{}; ///< seconds of each engine
   std::string boundBy; ///< "compute", "memory" or "communication", "disk" or "host copies": what takes most of the time
 };

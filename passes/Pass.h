@@ -5,7 +5,11 @@
 
 namespace zcc {
 
-class Target; // passes/Target.h
+class Target;      // passes/Target.h
+struct PlanReport; // passes/plan/PlanReport.h
+
+/// Where something lives between its uses: as asked for, or as a search says that has a budget to fit.
+enum class Offload { WithBudget, None, Auto, Cpu, Nvme };
 
 /// What the user asked for; set by zcc and zcc-opt from the options of the same names, which have the words on each field.
 struct Options {
@@ -27,31 +31,33 @@ struct Options {
   static constexpr double kUnset = -1;    ///< the optimizer's default
   static constexpr int64_t kDerived = -1; ///< by passes/zero/Zero.h
   /// --checkpoint-activations: 0 is none, above 0 a number of blocks.
-  static constexpr int64_t kAuto = -1, kWithBudget = -2; ///< what fits --memory; that, if there is a budget
+  static constexpr int64_t kAuto = -1, kWithBudget = -2; ///< what fits the budgets; that, if there is one
 #define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
 #include "passes/options/Options.def"
 
   bool inference = false; ///< --loss=none
   /// Whether @micro gets all micro-batches of a step at once.
   bool ordersBlocks() const { return gradAccum > 1 && accumOrder == AccumOrder::Blocks; }
-  bool fitsCheckpoints() const { return memoryBudget && checkpointActivations < 0; }
+  bool hasBudget() const { return memoryBudget || hostBudget || nvmeBudget; }
+  /// Whether a search is to find what no flag gives.
+  bool seeksCheckpoints() const { return hasBudget() && checkpointActivations < 0; }
+  bool seeks(Offload o) const { return hasBudget() && (o == Offload::Auto || o == Offload::WithBudget); }
+  bool seeksPlan() const { return !inference && (seeksCheckpoints() || seeks(offloadOptimizer) || seeks(offloadParam)); }
   bool tiles() const {
     return llvm::any_of(tileRules, [](const TileRule &r) { return r.count > 0; });
   }
   bool isLow() const { return dtype != Elem::F32; }
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
   Space away(Space s) const { return s == Space::Host && !separateHost ? Space::Device : s; }
-  /// Whether anything lives elsewhere than on the device.
-  bool offloads() const {
-    return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device ||
-           away(offloadActivations) != Space::Device;
-  }
+  /// The space that a flag gives.
+  Space away(Offload o) const { return o == Offload::Nvme ? Space::Nvme : o == Offload::Cpu ? away(Space::Host) : Space::Device; }
 };
 
 struct PassContext {
   const Options &options;
-  const Target *target;                  ///< nullptr: none is known, and no workspaces are planned
-  std::vector<std::string> remarks = {}; ///< shown by --plan
+  const Target *target;                          ///< nullptr: none is known, and no workspaces are planned
+  std::vector<std::string> remarks = {};         ///< shown by --plan
+  std::shared_ptr<const PlanReport> search = {}; ///< what choose-plan found
 };
 
 /// Micro-batches that a call of @micro takes.

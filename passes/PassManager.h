@@ -36,6 +36,7 @@ public:
   llvm::Error run(Module &m);
   /// What the passes found worth telling.
   llvm::ArrayRef<std::string> remarks() const { return context.remarks; }
+  std::shared_ptr<const PlanReport> search() const { return context.search; }
 
 private:
   PassContext context;

@@ -31,15 +31,17 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     }
     if (o.isLow())
       pm.add("save-narrow");
-    if (o.checkpointActivations > 0 || o.fitsCheckpoints())
+    if (o.checkpointActivations > 0)
       pm.add("choose-checkpoints");
+    if (o.seeksPlan())
+      pm.add("choose-plan");
   }
-  buildBehindCheckpoints(pm, o);
+  buildBehindPlan(pm, o);
 }
 
-void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
+void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   if (!o.inference) {
-    if (o.checkpointActivations > 0 || o.fitsCheckpoints())
+    if (o.checkpointActivations)
       pm.add("recompute-activations"); // before gathers: one serves what is recomputed and what else the backward reads
     if (o.ordersBlocks())
       pm.add("order-microbatches");
@@ -52,10 +54,8 @@ void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
     }
     pm.add("eliminate-dead");
   }
-  if (o.offloadOptimizer != Space::Device || o.offloadParam != Space::Device) {
-    pm.add("offload-states");
-    pm.add("eliminate-dead");
-  }
+  pm.add("offload-states");
+  pm.add("eliminate-dead");
   pm.add("expand-composites");
   pm.add("sink-casts");
   pm.add("globalize-constants"); // before views of constants would be copied
@@ -65,7 +65,6 @@ void zcc::buildBehindCheckpoints(PassManager &pm, const Options &o) {
     pm.add("move-activations"); // what is really kept
   if (o.ranks > 1)
     pm.add("schedule-prefetch");
-  if (o.offloads())
-    pm.add("schedule-transfers");
+  pm.add("schedule-transfers");
   pm.add("plan-memory"); // last: it gives every value that is left its place
 }

@@ -26,3 +26,12 @@ bool zcc::isCommonLayout(const Node &n, unsigned i, const View &v) {
     return false;
   return isContiguous(v, d - 1, d - 2) || (isProduct && isContiguous(v, d - 2, d - 1));
 }
+
+Machine zcc::machineOf(const Target *target) {
+  if (target)
+    return target->machine();
+  Machine m(1e11, 1e10, 5e9);
+  m[Rate::HostCopy] = 5e9;
+  m[Rate::Disk] = 1e9;
+  return m;
+}

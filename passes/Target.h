@@ -11,10 +11,14 @@ struct zccrt_kernel_def; // runtime/zccrt.h
 namespace zcc {
 
 class CodePrinter; // codegen/CodePrinter.h
+class Target;
 
 /// Whether libraries commonly read operand `i` of a node where it lies in larger memory: of a matrix product, a matrix one of
 /// whose last two axes is contiguous; of attention, contiguous rows.
 bool isCommonLayout(const Node &n, unsigned i, const View &v);
+
+/// The rates of a target, or of one core where none is known.
+Machine machineOf(const Target *target);
 
 /// One machine, with the threads that a rank has. Answers depend on the arguments and on what it was made with, alone, and may be
 /// asked for by several threads.

@@ -55,6 +55,7 @@ private:
   ImportReport imported;
   std::unique_ptr<Module> module;
   std::vector<std::string> remarks; ///< of the passes
+  std::shared_ptr<const PlanReport> search;
   Plan plan;
 };
 } // namespace
@@ -193,6 +194,7 @@ llvm::Error Compilation::runPasses() {
   if (auto e = passes.run(*module))
     return e;
   remarks = passes.remarks().vec();
+  search = passes.search();
   return llvm::Error::success();
 }
 
@@ -245,6 +247,7 @@ llvm::Error Compilation::makePlan() {
   plan = std::move(*made);
   plan.decisions = decisionsOf(imported, importing, tool.plan == "full");
   plan.remarks = remarks;
+  plan.search = search;
   if (config)
     plan.settings.insert(plan.settings.begin(), config->settings.begin(), config->settings.end());
   addFlags(plan.settings, r.given);

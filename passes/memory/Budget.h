@@ -1,14 +1,19 @@
-// What a rank's process takes, for --memory.
+// What a rank takes, beside --memory, --host-memory and --nvme.
 #pragma once
 
-#include "ir/Graph.h"
+#include "passes/Pass.h"
 
 namespace zcc {
 
-class Target;
-
-/// Of a planned module on a machine whose device and host are one: the arenas of both, the buffer through which
-/// checkpoints are saved, and what libraries take besides.
-int64_t memoryOf(const Module &m, const Target *target);
+/// Bytes of a planned module.
+struct Needs {
+  int64_t memory =
+      0; ///< the device's arena, the buffer of checkpoints, libraries, and the host's arena where that has no budget of its own
+  int64_t host = 0, disk = 0;
+};
+Needs needsOf(const Module &m, const Options &o, const Target *target);
+/// What of a budget is exceeded by how much; all 0 where everything fits.
+Needs excessOf(const Needs &n, const Options &o);
+bool fits(const Needs &n, const Options &o);
 
 } // namespace zcc

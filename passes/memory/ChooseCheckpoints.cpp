@@ -7,13 +7,11 @@
 //   %b = matmul %y, %u                        %b = matmul %y, %u {!recompute = 1}
 //
 // A block is an element of the longest repeated stretch of the forward; without one, what lies between single values. With `auto`
-// a search notes what suits --memory. Notes that are there already hold.
+// choose-plan does. Notes that are there already hold.
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/ForwardBlocks.h"
-#include "passes/memory/RecomputationSearch.h"
-#include "llvm/ADT/MapVector.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
@@ -42,40 +40,11 @@ static bool markEvery(Function &f, int64_t every, PassContext &ctx) {
   return number > 0;
 }
 
-/// "24 layer_norm, 12 gelu"
-static std::string countOfNoted(const Function &f) {
-  llvm::MapVector<llvm::StringRef, unsigned> count;
-  for (auto &n : f.nodes)
-    if (n->attrs.has("recompute"))
-      ++count[n->op->name];
-  std::string s;
-  for (auto &[name, n] : count)
-    s += (s.empty() ? "" : ", ") + std::to_string(n) + " " + name.str();
-  return s.empty() ? "nothing" : s;
-}
-
-static llvm::Expected<bool> markToFit(Module &m, PassContext &ctx) {
-  auto choice = searchRecomputation(m, ctx);
-  if (!choice)
-    return choice.takeError();
-  Function &f = *m.function("micro");
-  note(f, choice->taken.notes);
-  auto mib = [](int64_t bytes) { return double(bytes) / (1 << 20); };
-  std::string what =
-      llvm::formatv("computed again in the backward: {0}. {1:f2} MiB and predicted {2:f2} ms instead of {3:f2} MiB "
-                    "and {4:f2} ms",
-                    countOfNoted(f), mib(choice->taken.bytes), choice->taken.seconds * 1e3, mib(choice->plain.bytes),
-                    choice->plain.seconds * 1e3);
-  ctx.remarks.push_back(std::move(what));
-  return !choice->taken.notes.empty();
-}
-
 llvm::Expected<bool> zcc::chooseCheckpoints(Module &m, PassContext &ctx) {
   Function *f = m.function("micro");
   // What is noted already, by hand or by a search, holds.
-  if (!f || llvm::any_of(f->nodes, [](auto &n) { return n->attrs.has("recompute"); }))
+  bool isNoted = f && llvm::any_of(f->nodes, [](auto &n) { return n->attrs.has("recompute"); });
+  if (!f || isNoted || ctx.options.checkpointActivations <= 0)
     return false;
-  if (ctx.options.checkpointActivations > 0)
-    return markEvery(*f, ctx.options.checkpointActivations, ctx);
-  return ctx.options.fitsCheckpoints() ? markToFit(m, ctx) : llvm::Expected<bool>(false);
+  return markEvery(*f, ctx.options.checkpointActivations, ctx);
 }

@@ -3,11 +3,11 @@
 // In each block a value is either kept or computed again from what is kept. Moves are taken greedily: the value whose cone of
 // producers, up to what is kept, saves the most bytes a nanosecond. Equal blocks have one list of moves, which is applied to them
 // from the first on, since its values are kept for longest; behind the last move stand segments of several blocks.
+#include "passes/memory/RecomputationLadder.h"
 #include "ir/Op.h"
 #include "passes/CostModel.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/ForwardBlocks.h"
-#include "passes/memory/RecomputationSearch.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include <algorithm>
 
@@ -170,6 +170,7 @@ class Ladder {
 public:
   Ladder(const Function &f, const Machine &machine, int ranks);
   std::vector<RecomputeNotes> rungs() const;
+  std::vector<RecomputeNotes> all(size_t most) const;
 
 private:
   struct Step {
@@ -293,6 +294,34 @@ std::vector<RecomputeNotes> Ladder::rungs() const {
       out.push_back(notesOf(again));
   }
   return out;
+}
+
+std::vector<RecomputeNotes> Ladder::all(size_t most) const {
+  std::vector<unsigned> open;
+  for (unsigned i = 0; i < blocks.nodes.size(); ++i)
+    if (!allowed.whyNot(*blocks.nodes[i]))
+      open.push_back(i);
+  std::vector<RecomputeNotes> out;
+  if (open.size() >= 32 || (size_t(1) << open.size()) > most)
+    return out;
+  for (size_t set = 0; set < size_t(1) << open.size(); ++set) {
+    std::vector<bool> again(blocks.nodes.size(), false);
+    for (size_t k = 0; k < open.size(); ++k)
+      again[open[k]] = set >> k & 1;
+    out.push_back(notesOf(again));
+  }
+  return out;
+}
+
+void zcc::note(Function &f, const RecomputeNotes &notes) {
+  unsigned at = 0;
+  for (auto &n : f.nodes)
+    if (auto note = notes.find(at++); note != notes.end())
+      n->attrs.set("recompute", note->second);
+}
+
+std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t most) {
+  return Ladder(f, Machine(1e11, 1e10, 5e9), f.module->ranks).all(most);
 }
 
 std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine) {

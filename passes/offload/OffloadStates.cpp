@@ -12,6 +12,9 @@
 // something that follows from all gradients, such as their norm, goes the same way: it is transferred as soon as it is there and
 // its share of the norm is taken, and comes back with the states. A parameter is transferred for each cluster of uses, as it is
 // gathered at stage 3, and before it is gathered there. schedule-transfers starts and waits.
+//
+// Where each lives is what a note on the parameter says (`place`, `states_place`, by choose-plan or by hand), else what the flag
+// says for all of them.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
@@ -40,26 +43,29 @@ using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
 
 class Offloader {
 public:
-  Offloader(Module &m, PassContext &ctx)
-      : m_(m), ctx_(ctx), limits_(zeroLimits(m, ctx.options)), space_(ctx.options.away(ctx.options.offloadOptimizer)),
-        paramSpace_(ctx.options.away(ctx.options.offloadParam)) {}
+  Offloader(Module &m, PassContext &ctx) : m_(m), ctx_(ctx), limits_(zeroLimits(m, ctx.options)) {}
   llvm::Expected<bool> run();
 
 private:
+  llvm::Error readNotes();
   void collect();
-  bool isAway(const GlobalValue &g) const;
+  Space spaceOf(const GlobalValue &g) const;
   void cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away);
   void fetch(Function &f, GlobalValue &param);
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
   std::vector<Value *> waiting(const Update &u) const;
-  Value *spill(Function &f, Value *v, llvm::ArrayRef<Value::Use> updates);
+  Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
   void transfer(Function &f, Group &g);
   int64_t lengthOf(const Update &u) const;
 
   Module &m_;
   PassContext &ctx_;
   ZeroLimits limits_;
-  Space space_, paramSpace_; ///< Space::Device: stays there
+  /// Of a param: where it lives, and where its states do.
+  struct Places {
+    Space own = Space::Device, states = Space::Device;
+  };
+  llvm::DenseMap<const GlobalValue *, Places> places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
   llvm::SmallPtrSet<Node *, 32> members_;    ///< of updates that are not cut
@@ -154,7 +160,7 @@ std::vector<Value *> Offloader::waiting(const Update &u) const {
 }
 
 /// Transfers a gradient away as soon as its share of the norm is taken. Returns what its update reads instead.
-Value *Offloader::spill(Function &f, Value *v, llvm::ArrayRef<Value::Use> updates) {
+Value *Offloader::spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates) {
   Node *last = v->def;
   for (Node *n : summaries(*v, at_.at(&f))) {
     for (Value *o : n->operands())
@@ -164,7 +170,7 @@ Value *Offloader::spill(Function &f, Value *v, llvm::ArrayRef<Value::Use> update
       n->moveBefore(last->next());
     last = n;
   }
-  Node *out = Builder(f, last->next(), v->def->loc).node(ops::transfer, {v}, {{"to", spaceName(space_).str()}});
+  Node *out = Builder(f, last->next(), v->def->loc).node(ops::transfer, {v}, {{"to", spaceName(to).str()}});
   out->phase = Phase::Update;
   for (auto &u : updates)
     u.node->setOperand(u.index, out->result());
@@ -252,7 +258,8 @@ void Offloader::fetch(Function &f, GlobalValue &param) {
 
 /// Elements updated at once; 0: all.
 int64_t Offloader::lengthOf(const Update &u) const {
-  int64_t most = ctx_.options.subGroup > 0 ? ctx_.options.subGroup : kSubGroup, count = u.type.localCount();
+  int64_t otherwise = m_.attrs.i("sub_group", kSubGroup), count = u.type.localCount();
+  int64_t most = ctx_.options.subGroup > 0 ? ctx_.options.subGroup : otherwise;
   if (count <= most || u.nodes.empty())
     return 0;
   int64_t runs = (count + most - 1) / most;
@@ -262,7 +269,7 @@ int64_t Offloader::lengthOf(const Update &u) const {
 /// While all is still on the device: cuts a large update into runs, and notes which gradients wait.
 void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away) {
   Update u = findUpdate(f, at_.at(&f), param, away);
-  std::vector<Value *> gradients = space_ == Space::Device ? std::vector<Value *>() : waiting(u);
+  std::vector<Value *> gradients = places_[param].states == Space::Device ? std::vector<Value *>() : waiting(u);
   int64_t length = lengthOf(u);
   if (length && u.isElementwise)
     splitUpdate(u, length);
@@ -281,7 +288,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
   llvm::SmallVector<Value *, 8> away(globals.begin(), globals.end());
   if (auto i = waiting_.find({&f, param}); i != waiting_.end())
     for (auto &[v, updates] : i->second)
-      away.push_back(spill(f, v, updates));
+      away.push_back(spill(f, v, places_[param].states, updates));
   waiting_.erase({&f, param});
   Groups groups;
   for (Value *v : away) {
@@ -307,24 +314,63 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
     transfer(f, group);
 }
 
-bool Offloader::isAway(const GlobalValue &g) const {
+static llvm::Error checkShards(const Module &m, const Options &o) {
+  if (m.ranks == 1 || o.zero == 3)
+    return llvm::Error::success();
+  return refuse("--offload-param needs --zero=3, or one rank: with several ranks it is a parameter's shard that lives elsewhere");
+}
+
+/// Where the notes and flags say that a global lives.
+Space Offloader::spaceOf(const GlobalValue &g) const {
   if (g.type.isScalar())
-    return false;
+    return Space::Device;
   if (g.role == GlobalValue::Param)
-    return paramSpace_ != Space::Device && g.type.count() > limits_.persistence && !g.attrs.has("persists");
-  return space_ != Space::Device && g.role == GlobalValue::State && g.attrs.has("of");
+    return places_.lookup(&g).own;
+  return g.role == GlobalValue::State && g.attrs.has("of") ? places_.lookup(m_.global(g.attrs.s("of"))).states : Space::Device;
+}
+
+/// Finds and erases the notes; what none is on goes where the flags say, but for parameters that are small.
+llvm::Error Offloader::readNotes() {
+  const Options &o = ctx_.options;
+  for (auto &g : m_.globals) {
+    if (g->role != GlobalValue::Param)
+      continue;
+    bool isSmall = g->type.count() <= limits_.persistence;
+    Places &p = places_[g.get()];
+    p = {isSmall ? Space::Device : o.away(o.offloadParam), o.away(o.offloadOptimizer)};
+    for (auto [name, place] : {std::pair("place", &p.own), {"states_place", &p.states}}) {
+      if (!g->attrs.has(name))
+        continue;
+      auto space = spaceFromName(g->attrs.s(name));
+      if (!space)
+        return refuse("param '%" + g->name + "': " + name + " must be device, host or nvme, not '" + g->attrs.s(name) + "'");
+      *place = o.away(*space);
+      g->attrs.erase(name);
+    }
+    if (g->attrs.has("persists"))
+      p.own = Space::Device;
+    if (p.own != Space::Device)
+      if (auto e = checkShards(m_, o))
+        return e;
+  }
+  return llvm::Error::success();
 }
 
 void Offloader::collect() {
   for (auto &g : m_.globals)
-    if (isAway(*g)) {
+    if (spaceOf(*g) != Space::Device) {
       bool isParam = g->role == GlobalValue::Param;
       away_[{isParam ? g.get() : m_.global(g->attrs.s("of")), g->type.shards}].push_back(g.get());
     }
 }
 
 llvm::Expected<bool> Offloader::run() {
+  bool hadNotes = llvm::any_of(m_.globals, [](auto &g) { return g->attrs.has("place") || g->attrs.has("states_place"); });
+  if (auto e = readNotes())
+    return e;
   collect();
+  if (away_.empty())
+    return hadNotes;
   llvm::SmallVector<Function *, 4> entries;
   for (auto &f : m_.functions)
     if (f->isEntry())
@@ -336,7 +382,7 @@ llvm::Expected<bool> Offloader::run() {
       cut(*f, key.first, globals);
   for (auto &[key, globals] : away_)
     for (GlobalValue *g : globals)
-      g->type.space = g->role == GlobalValue::Param ? paramSpace_ : space_;
+      g->type.space = spaceOf(*g);
   for (Function *f : entries) {
     for (auto &[key, globals] : away_)
       if (llvm::is_contained(globals, key.first))
@@ -348,16 +394,19 @@ llvm::Expected<bool> Offloader::run() {
   for (auto &[key, globals] : away_)
     for (Function *f : entries)
       offload(*f, key.first, globals);
-  return !away_.empty();
+  return true;
 }
 
 llvm::Expected<bool> zcc::offloadStates(Module &m, PassContext &ctx) {
   const Options &o = ctx.options;
-  if (o.offloadParam != Space::Device && m.ranks > 1 && o.zero < 3)
-    return refuse(
-        "--offload-param needs --zero=3, or one rank: with several ranks it is a parameter's shard that lives elsewhere");
-  for (auto [space, flag] : {std::pair(o.offloadOptimizer, "--offload-optimizer"), {o.offloadParam, "--offload-param"}})
-    if (space == Space::Host && o.away(space) == Space::Device)
+  for (auto [place, flag] : {std::pair(o.offloadOptimizer, "--offload-optimizer"), {o.offloadParam, "--offload-param"}}) {
+    if (place == Offload::Cpu && !o.separateHost)
       ctx.remarks.push_back("host memory is the device's own on this target: " + std::string(flag) + "=cpu moves nothing");
+    if (place == Offload::Auto && !o.hasBudget())
+      ctx.remarks.push_back(std::string(flag) + "=auto moves nothing without --memory");
+  }
+  if (o.away(o.offloadParam) != Space::Device)
+    if (auto e = checkShards(m, o))
+      return e;
   return Offloader(m, ctx).run();
 }

@@ -42,6 +42,7 @@ private:
   void startSpills();
   void finish(Group &g, Node *before);
   int madeAt(const Node &transfer) const;
+  int64_t windowFor(int64_t bytes) const;
 
   Function &f_;
   const Positions at_; ///< before anything was started
@@ -118,11 +119,15 @@ void Scheduler::finish(Group &g, Node *before) {
     });
 }
 
+/// What a note says, else enough for so many bytes.
+int64_t Scheduler::windowFor(int64_t bytes) const { return f_.module->attrs.i("transfer_window", std::max(bytes, kLeastWindow)); }
+
 /// Group k starts where group `place` is first read; those before `oldest` are waited for.
 void Scheduler::startGroups() {
-  int64_t window = kLeastWindow;
+  int64_t largest = 0;
   for (const Group &g : groups_)
-    window = std::max(window, kGroupsAtOnce * g.bytes);
+    largest = std::max(largest, g.bytes);
+  int64_t window = windowFor(kGroupsAtOnce * largest);
   size_t place = 0, oldest = 0;
   int64_t unread = 0, taken = 0; // of groups [place, k], and of [oldest, k]
   std::vector<int> heads;        // as they were
@@ -160,9 +165,10 @@ void Scheduler::startGroups() {
 
 /// Each is waited for where later ones would not fit beside it, at the latest where it is transferred back.
 void Scheduler::startSpills() {
-  int64_t window = kLeastWindow, taken = 0;
+  int64_t largest = 0, taken = 0;
   for (const Node *n : spills_)
-    window = std::max(window, bytesOf(*n));
+    largest = std::max(largest, bytesOf(*n));
+  int64_t window = windowFor(largest);
   Positions at = positions(f_);
   std::vector<std::pair<Node *, int64_t>> begun;
   for (Node *n : spills_) {

@@ -98,6 +98,11 @@ template <class T> struct Words {
   }
 };
 
+struct Offloads : Words<Offload> {
+  Offloads()
+      : Words{{"none", Offload::None}, {"auto", Offload::Auto}, {"cpu", Offload::Cpu}, {"nvme", Offload::Nvme}} {}
+};
+
 /// One of some words, as they are.
 struct OneOf : Words<std::string> {
   template <class... W> OneOf(W... words) : Words<std::string>{{words, words}...} {}

@@ -61,6 +61,12 @@ static llvm::Error needsBudget(StringRef name, const Options &o) {
   return isOpen ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
 }
 
+static llvm::Error needsSeparateHost(StringRef name, const Options &o) {
+  if (o.separateHost)
+    return llvm::Error::success();
+  return error("--" + name + ": host memory is the device's own on this target: --memory bounds both");
+}
+
 /// A setting of some optimizers.
 template <unsigned use> static llvm::Error hasOptimizer(StringRef name, const Options &o) {
   if (findOptimizer(o.optimizer)->uses & use)

@@ -157,7 +157,8 @@ void Inserter::insert(Gather &g) {
       r.node->setOperand(r.operand, rebuild(r.node->operand(r.operand), whole, again, first, views));
   }
   if (g.clusters.size() > 2)
-    ctx_.remarks.push_back(llvm::formatv("@{0} gathers '%{1}' {2} times: its uses lie too far apart", f_.name,
+    ctx_.remarks.push_back(llvm::formatv("@{0} {1} '%{2}' {3} times: its uses lie too far apart", f_.name,
+                                         g.node->op->structural == Structural::Transfer ? "fetches" : "gathers",
                                          g.node->operand(0)->name, g.clusters.size()));
   if (llvm::is_contained(f_.results, whole))
     return;

@@ -42,7 +42,7 @@ ZeroLimits zcc::zeroLimits(const Module &m, const Options &o) {
   ZeroLimits l;
   l.persistence = given(o.persistence, persistenceOf(sizes, total));
   l.maxLive = given(o.maxLive, std::max(total / kLivePart, 2 * largest));
-  l.maxReuse = given(o.maxReuse, total / kReusePart);
+  l.maxReuse = given(o.maxReuse, m.attrs.i("max_reuse", total / kReusePart));
   l.reduceBucket = given(o.reduceBucket, kSmallBucket);
   l.gatherBucket = given(o.gatherBucket, kSmallBucket);
   return l;

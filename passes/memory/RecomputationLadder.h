@@ -1,0 +1,19 @@
+// Ways to compute activations again, from nothing to all.
+#pragma once
+
+#include "passes/CostModel.h"
+
+namespace zcc {
+
+/// Notes of one way to train: `recompute`, by a node's place in the function.
+using RecomputeNotes = std::map<unsigned, int64_t>;
+void note(Function &f, const RecomputeNotes &notes);
+
+/// Ways to recompute more and more, the cheapest first: by what the backward need not keep for the time that computing it again
+/// takes; the first is nothing. They depend on the function and the machine, not on a budget.
+std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine &machine);
+
+/// Every set of what can be computed again; none where these are more than `most`.
+std::vector<RecomputeNotes> allRecomputations(const Function &f, size_t most);
+
+} // namespace zcc

@@ -1,0 +1,329 @@
+// The decisions that are open: what is computed again, which states and parameters live elsewhere, and how much of what is
+// fetched is there at once.
+#include "passes/plan/Axes.h"
+#include "ir/Op.h"
+#include "passes/Target.h"
+#include "passes/memory/RecomputationLadder.h"
+#include "passes/zero/Zero.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace zcc;
+using llvm::formatv;
+
+/// Levels of an axis of parameters: a search tries some of them, and looks closer in the end.
+constexpr int64_t kPlaceLevels = 64;
+/// Where so few nodes are in the forward, all sets of them are levels.
+constexpr size_t kFewNodes = 12, kFewParams = 3;
+
+namespace {
+class Axes {
+public:
+  Axes(const Module &m, const PassContext &ctx);
+  std::vector<Axis> all() const;
+
+private:
+  /// Parameters that move: of each level, which.
+  struct Moves {
+    std::vector<const GlobalValue *> params;
+    std::vector<std::vector<unsigned>> levels;
+    int64_t bytes(unsigned level) const;
+  };
+  llvm::DenseMap<const GlobalValue *, int64_t> timeLeft() const;
+  std::vector<const GlobalValue *> movable(bool isParam, size_t &exposed) const;
+  Moves movesOf(bool isParam) const;
+  std::vector<Space> spaces() const;
+  bool mayMoveParams() const;
+  bool movesAnything() const;
+  void addRecomputation(std::vector<Axis> &out) const;
+  void addPlaces(std::vector<Axis> &out) const;
+  void addDiskShare(std::vector<Axis> &out) const;
+  void addWindow(std::vector<Axis> &out) const;
+  void addSubGroup(std::vector<Axis> &out) const;
+  void addReuse(std::vector<Axis> &out) const;
+
+  const Module &m_;
+  const PassContext &ctx_;
+  const Options &o_;
+  const Function &micro_;
+  bool isSmall_; ///< all there is to decide is tried
+};
+} // namespace
+
+static std::string size(int64_t bytes) { return formatv("{0:f2} MiB", double(bytes) / (1 << 20)); }
+
+/// A level that sets a number of the module: level 0 leaves it.
+static Axis numbers(const char *name, const char *note, std::vector<int64_t> values, const char *words) {
+  Axis a;
+  a.name = name;
+  a.levels = unsigned(values.size()) + 1;
+  a.note = [=](Module &m, unsigned level) {
+    if (level)
+      m.attrs.set(note, values[level - 1]);
+  };
+  a.text = [=](unsigned level) { return level ? formatv(words, values[level - 1]).str() : ""; };
+  return a;
+}
+
+Axes::Axes(const Module &m, const PassContext &ctx) : m_(m), ctx_(ctx), o_(ctx.options), micro_(*m.function("micro")) {
+  size_t forward = llvm::count_if(micro_.nodes, [](auto &n) { return n->phase == Phase::Forward && !n->op->view; });
+  size_t params = llvm::count_if(m.globals, [](auto &g) { return g->role == GlobalValue::Param; });
+  isSmall_ = forward <= kFewNodes && params <= kFewParams;
+}
+
+// ---- what is computed again
+
+/// "24 layer_norm, 12 gelu"
+static std::string nodesOf(const Function &f, const RecomputeNotes &notes) {
+  llvm::MapVector<llvm::StringRef, unsigned> count;
+  unsigned at = 0;
+  for (auto &n : f.nodes)
+    if (notes.count(at++))
+      ++count[n->op->name];
+  std::string s;
+  for (auto &[name, n] : count)
+    s += (s.empty() ? "" : ", ") + std::to_string(n) + " " + name.str();
+  return "computed again in the backward: " + s;
+}
+
+void Axes::addRecomputation(std::vector<Axis> &out) const {
+  bool isNoted = llvm::any_of(micro_.nodes, [](auto &n) { return n->attrs.has("recompute"); });
+  if (!o_.seeksCheckpoints() || isNoted)
+    return;
+  auto notes = std::make_shared<std::vector<RecomputeNotes>>();
+  if (isSmall_)
+    *notes = allRecomputations(micro_, kTriedAll);
+  if (notes->empty())
+    *notes = recomputationLadder(micro_, machineOf(ctx_.target));
+  Axis a;
+  a.name = "recompute";
+  a.levels = unsigned(notes->size());
+  a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
+  a.text = [=, f = &micro_](unsigned level) { return nodesOf(*f, (*notes)[level]); };
+  out.push_back(std::move(a));
+}
+
+// ---- what lives elsewhere
+
+bool Axes::mayMoveParams() const { return m_.ranks == 1 || o_.zero == 3; }
+
+/// Where what is to move can go, the nearest first.
+std::vector<Space> Axes::spaces() const {
+  std::vector<Space> out;
+  if (o_.separateHost)
+    out.push_back(Space::Host);
+  if (o_.nvmeBudget)
+    out.push_back(Space::Nvme);
+  return out;
+}
+
+bool Axes::movesAnything() const {
+  bool seeks = !spaces().empty() && (o_.seeks(o_.offloadOptimizer) || (o_.seeks(o_.offloadParam) && mayMoveParams()));
+  return seeks || o_.away(o_.offloadOptimizer) != Space::Device || o_.away(o_.offloadParam) != Space::Device;
+}
+
+int64_t Axes::Moves::bytes(unsigned level) const {
+  int64_t sum = 0;
+  for (unsigned i : levels[level])
+    sum += params[i]->type.count() * elemBytes(params[i]->type.elem);
+  return sum;
+}
+
+/// Nanoseconds that are left of a step where a parameter's gradient is there: the backward comes back from where the parameter
+/// is first read, and takes twice the time of the forward.
+llvm::DenseMap<const GlobalValue *, int64_t> Axes::timeLeft() const {
+  const Machine machine = machineOf(ctx_.target);
+  llvm::DenseMap<const GlobalValue *, int64_t> left;
+  int64_t ns = 0;
+  for (auto &n : micro_.nodes) {
+    if (n->phase != Phase::Forward)
+      break;
+    for (Value *v : n->operands())
+      if (v && v->isGlobal())
+        left.try_emplace(static_cast<GlobalValue *>(v), 2 * ns);
+    ns += int64_t(costOf(*n, m_.ranks).seconds(machine) * 1e9);
+  }
+  return left;
+}
+
+/// Parameters that may move, in the order of the forward; those that a step would have to wait for in the end, last.
+std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) const {
+  const double rate = machineOf(ctx_.target)[spaces().front() == Space::Nvme ? Rate::Disk : Rate::HostCopy];
+  auto left = timeLeft();
+  std::vector<std::pair<int64_t, const GlobalValue *>> beside, behind;
+  for (auto &g : m_.globals) {
+    bool isOpen = g->role == GlobalValue::Param && g->type.count() > zeroLimits(m_, o_).persistence && (isParam || g->trained);
+    if (!isOpen)
+      continue;
+    int64_t late = int64_t(4 * double(g->type.localBytes()) / rate * 1e9) - left.lookup(g.get());
+    (late > 0 ? behind : beside).push_back({late > 0 ? late : left.lookup(g.get()), g.get()});
+  }
+  std::vector<const GlobalValue *> out;
+  for (auto *part : {&beside, &behind}) {
+    llvm::stable_sort(*part, [](auto &a, auto &b) { return a.first < b.first; });
+    for (auto &[key, g] : *part)
+      out.push_back(g);
+  }
+  exposed = behind.size();
+  return out;
+}
+
+/// Every set, where these are few. Otherwise more and more: a part of the parameters that lie evenly between the others, so that
+/// the disk works all through the backward.
+Axes::Moves Axes::movesOf(bool isParam) const {
+  Moves moves;
+  size_t exposed = 0;
+  moves.params = movable(isParam, exposed);
+  moves.levels.emplace_back();
+  auto bytes = [&](size_t i) { return moves.params[i]->type.count(); };
+  size_t count = moves.params.size(), even = count - exposed;
+  if (isSmall_) {
+    for (unsigned set = 1; set < 1u << count; ++set) {
+      moves.levels.emplace_back();
+      for (unsigned i = 0; i < count; ++i)
+        if (set >> i & 1)
+          moves.levels.back().push_back(i);
+    }
+    return moves;
+  }
+  int64_t total = 0, sum = 0;
+  for (size_t i = 0; i < count; ++i)
+    total += bytes(i), sum += i < even ? bytes(i) : 0;
+  int64_t levels = total ? std::max<int64_t>(kPlaceLevels * sum / total, 1) : 0;
+  for (int64_t level = 1; level <= levels && even; ++level) {
+    std::vector<unsigned> taken;
+    int64_t due = 0; // bytes times levels, of what should have been taken so far
+    for (unsigned i = 0; i < even; ++i) {
+      due += bytes(i) * level;
+      if (2 * due < bytes(i) * levels)
+        continue;
+      due -= bytes(i) * levels;
+      taken.push_back(i);
+    }
+    if (taken != moves.levels.back())
+      moves.levels.push_back(std::move(taken));
+  }
+  for (unsigned i = even; i < count; ++i) {
+    moves.levels.push_back(moves.levels.back());
+    moves.levels.back().push_back(i);
+  }
+  return moves;
+}
+
+void Axes::addPlaces(std::vector<Axis> &out) const {
+  if (spaces().empty())
+    return;
+  std::string to = spaceName(spaces().front()).str();
+  for (bool isParam : {false, true}) {
+    if (!o_.seeks(isParam ? o_.offloadParam : o_.offloadOptimizer) || (isParam && !mayMoveParams()))
+      continue;
+    auto moves = std::make_shared<Moves>(movesOf(isParam));
+    const char *note = isParam ? "place" : "states_place";
+    Axis a;
+    a.name = isParam ? "parameters" : "states";
+    a.levels = unsigned(moves->levels.size());
+    a.note = [=](Module &m, unsigned level) {
+      for (unsigned i : moves->levels[level])
+        m.global(moves->params[i]->name)->attrs.set(note, to);
+    };
+    a.text = [=](unsigned level) {
+      return formatv("{0} of {1} of {2} parameters ({3}) live elsewhere: {4}", isParam ? "the values" : "the states",
+                     moves->levels[level].size(), moves->params.size(), size(moves->bytes(level)), to)
+          .str();
+    };
+    out.push_back(std::move(a));
+  }
+}
+
+/// With host memory and a disk: of what moves, how much goes to the disk. The last noted are first needed, and stay in the host.
+void Axes::addDiskShare(std::vector<Axis> &out) const {
+  constexpr unsigned kParts = 4;
+  if (spaces().size() < 2 || out.empty())
+    return;
+  Axis a;
+  a.name = "disk";
+  a.levels = kParts + 1;
+  a.shifts = true;
+  a.note = [](Module &m, unsigned level) {
+    int64_t total = 0, sum = 0;
+    for (auto &g : m.globals)
+      total += g->attrs.has("place") || g->attrs.has("states_place") ? g->type.count() : 0;
+    for (auto &g : m.globals) {
+      if (!g->attrs.has("place") && !g->attrs.has("states_place"))
+        continue;
+      sum += g->type.count();
+      if (sum * kParts <= total * level)
+        for (const char *note : {"place", "states_place"})
+          if (g->attrs.has(note))
+            g->attrs.set(note, std::string("nvme"));
+    }
+  };
+  a.text = [=](unsigned level) {
+    return formatv("{0} of {1} parts of what lives elsewhere lie on the disk", level, kParts).str();
+  };
+  out.push_back(std::move(a));
+}
+
+// ---- how much is there at once
+
+/// Less than what schedule-transfers takes, down to one transfer at a time.
+void Axes::addWindow(std::vector<Axis> &out) const {
+  constexpr int64_t kMostWindow = 128 << 20;
+  int64_t total = 0;
+  for (auto &g : m_.globals)
+    if (g->role == GlobalValue::Param)
+      total += g->type.localBytes();
+  int64_t most = std::min(kMostWindow, total / 2);
+  std::vector<int64_t> values = {most, most / 4, most / 16, 0};
+  if (isSmall_)
+    values = {0};
+  out.push_back(numbers("window", "transfer_window", values, "under way between spaces at once: {0} bytes"));
+}
+
+void Axes::addSubGroup(std::vector<Axis> &out) const {
+  constexpr int64_t kMostRuns = 512; // of all updates: each is some nodes more
+  int64_t total = 0, largest = 0;
+  for (auto &g : m_.globals)
+    if (g->role == GlobalValue::Param) {
+      total += g->type.count();
+      largest = std::max(largest, g->type.count());
+    }
+  std::vector<int64_t> values;
+  for (int64_t length : {int64_t(1) << 19})
+    if (length < largest && total / length <= kMostRuns)
+      values.push_back(length);
+  if (o_.subGroup < 0 && !values.empty())
+    out.push_back(numbers("sub-group", "sub_group", values, "elements of states that are updated at once: {0}"));
+}
+
+void Axes::addReuse(std::vector<Axis> &out) const {
+  bool gathers = m_.ranks > 1 && o_.zero == 3;
+  bool fetches = (o_.seeks(o_.offloadParam) && mayMoveParams() && !spaces().empty()) || o_.away(o_.offloadParam) != Space::Device;
+  if (o_.maxReuse < 0 && (gathers || fetches))
+    out.push_back(
+        numbers("reuse", "max_reuse", {0}, "elements between two uses of a parameter that is fetched once for both: {0}"));
+}
+
+// ---- all
+
+std::vector<Axis> Axes::all() const {
+  std::vector<Axis> out;
+  addRecomputation(out);
+  addPlaces(out);
+  addDiskShare(out);
+  if (movesAnything()) {
+    addWindow(out);
+    addSubGroup(out);
+  }
+  addReuse(out);
+  return out;
+}
+
+std::vector<Axis> zcc::openAxes(const Module &m, const PassContext &ctx) { return Axes(m, ctx).all(); }
+
+size_t zcc::countOf(llvm::ArrayRef<Axis> axes) {
+  size_t n = 1;
+  for (const Axis &a : axes)
+    n = std::min<size_t>(n * a.levels, size_t(1) << 32);
+  return n;
+}

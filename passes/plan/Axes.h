@@ -1,0 +1,30 @@
+// What a search over plans may decide: each open decision is an axis with levels, from what is done where there is room on.
+//
+// To make something else part of the plan, add an axis to openAxes(): a number of levels, and how a level is noted in the module.
+// The passes behind choose-plan carry the notes out.
+#pragma once
+
+#include "passes/Pass.h"
+#include <functional>
+
+namespace zcc {
+
+struct Axis {
+  std::string name;
+  unsigned levels = 1; ///< each further one is meant to take less memory
+  /// Notes a level in a copy of the module, behind the axes before it.
+  std::function<void(Module &, unsigned level)> note;
+  /// The level in words, for --plan; "" where there is nothing to say.
+  std::function<std::string(unsigned level)> text;
+  bool shifts = false; ///< its levels do not take less of a rank's memory, but more of one space and less of another
+};
+
+/// Of a module before recompute-activations. With few decisions the levels are all that there is to decide, and not an order of
+/// what takes less and less.
+std::vector<Axis> openAxes(const Module &m, const PassContext &ctx);
+/// So many trials are carried out for a module whose plans are all tried.
+constexpr size_t kTriedAll = 4096;
+/// How many plans there are.
+size_t countOf(llvm::ArrayRef<Axis> axes);
+
+} // namespace zcc

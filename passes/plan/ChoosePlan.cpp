@@ -1,0 +1,107 @@
+// Notes the plan that fits the budgets in the least predicted time: what of the forward the backward computes again, which
+// states and parameters live in host memory or on a disk, and how much of what is fetched is there at once.
+//
+//   param %w : f32[768x768] = ... {trained}         param %w : f32[768x768] = ... {states_place = "nvme", trained}
+//   %h = gelu %a                             ->     %h = gelu %a {!recompute = 0}
+//
+// What a flag gives is fixed, and so is what is noted already; the rest is open. recompute-activations, offload-states and
+// schedule-transfers do what is noted.
+#include "passes/Refusal.h"
+#include "passes/plan/PlanBound.h"
+#include "passes/plan/PlanSearch.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace zcc;
+using llvm::formatv;
+
+/// With other options than those asked for: the least that would fit, or nullopt.
+static llvm::Expected<std::optional<Needs>> leastWith(const Module &m, const Options &o, const PassContext &ctx) {
+  PassContext other{o, ctx.target};
+  std::vector<Axis> axes = openAxes(m, other);
+  PlanSearch search(m, other, axes);
+  if (auto e = search.run())
+    return e;
+  if (!search.hasFit())
+    return std::nullopt;
+  return search.trials().at(search.taken()).needs;
+}
+
+/// The smallest changes to the command with which something fits.
+static llvm::Error advise(PlanReport &r, const Module &m, const PassContext &ctx) {
+  auto mib = [](int64_t bytes) { return std::to_string(((bytes - 1) >> 20) + 1) + "MiB"; };
+  const Options &given = ctx.options;
+  bool keepsStates = given.offloadOptimizer == Offload::None, keepsParams = given.offloadParam == Offload::None;
+  struct Change {
+    std::string flags;
+    bool isOpen;
+    void (*apply)(Options &);
+  };
+  const Change changes[] = {
+      {"--checkpoint-activations=auto", given.checkpointActivations >= 0,
+       [](Options &o) { o.checkpointActivations = Options::kAuto; }},
+      {"", true, [](Options &o) { o.nvmeBudget = INT64_MAX; }}, // --nvme, by what it takes
+      {"--offload-optimizer=auto --offload-param=auto", keepsStates || keepsParams,
+       [](Options &o) { o.offloadOptimizer = o.offloadParam = Offload::Auto; }},
+  };
+  Options o = given;
+  std::string flags;
+  for (const Change &c : changes) {
+    if (!c.isOpen)
+      continue;
+    c.apply(o);
+    flags += (flags.empty() || c.flags.empty() ? "" : " ") + c.flags;
+    auto least = leastWith(m, o, ctx);
+    if (!least)
+      return least.takeError();
+    if (!*least)
+      continue;
+    std::string disk = (*least)->disk > given.nvmeBudget ? "--nvme=" + mib((*least)->disk) : "";
+    r.advice.push_back("it fits with " + flags + (flags.empty() || disk.empty() ? "" : " ") + disk);
+    break;
+  }
+  Needs over = excessOf(r.taken.needs, given);
+  if (over.memory)
+    r.advice.push_back("the least that was found needs --memory=" + mib(r.taken.needs.memory) + "; a smaller batch needs less");
+  return llvm::Error::success();
+}
+
+static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m, const PassContext &ctx) {
+  PlanReport r;
+  r.fits = s.hasFit();
+  r.plain = s.trials().choice(s.plain());
+  r.taken = s.trials().choice(s.taken());
+  if (s.second())
+    r.second = s.trials().choice(*s.second());
+  r.tried = s.trials().all().size();
+  int64_t compute = INT64_MAX;
+  for (auto &[p, t] : s.trials().all())
+    if (t.isPossible)
+      compute = std::min(compute, t.busyNs[size_t(EngineKind::Compute)]);
+  auto bound = boundOf(m, ctx, compute);
+  if (!bound)
+    return bound.takeError();
+  r.bound = *bound;
+  if (!r.fits)
+    if (auto e = advise(r, m, ctx))
+      return e;
+  return r;
+}
+
+llvm::Expected<bool> zcc::choosePlan(Module &m, PassContext &ctx) {
+  if (!m.function("micro") || !ctx.options.seeksPlan())
+    return false;
+  std::vector<Axis> axes = openAxes(m, ctx);
+  if (axes.empty())
+    return false;
+  PlanSearch search(m, ctx, axes);
+  if (auto e = search.run())
+    return e;
+  auto found = reportOf(search, m, ctx);
+  if (!found)
+    return found.takeError();
+  note(m, axes, search.taken());
+  bool changed = !found->taken.decisions.empty();
+  ctx.search = std::make_shared<PlanReport>(std::move(*found));
+  return changed;
+}

@@ -1,0 +1,49 @@
+// A bound from below for each engine, from the plan without any decision.
+#include "passes/plan/PlanBound.h"
+#include "passes/Target.h"
+#include "passes/memory/Activations.h"
+#include "passes/memory/Liveness.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include <cmath>
+
+using namespace zcc;
+
+/// Bytes that the values of one operator take at least, whatever else is where.
+static int64_t largestOperator(const Module &m) {
+  int64_t most = 0;
+  for (auto &f : m.functions)
+    for (auto &n : f->nodes) {
+      if (!f->isEntry() || !ownsMemory(*n) || !inplacePairs(*n).empty() || n->op->structural != Structural::None)
+        continue;
+      int64_t bytes = 0;
+      llvm::SmallPtrSet<const Value *, 4> seen;
+      for (Value *v : n->operands())
+        if (auto s = v ? storageOf(v) : std::nullopt; s && s->base->def && seen.insert(s->base).second)
+          bytes += s->base->type.localBytes();
+      for (auto &r : n->results)
+        bytes += r->hasUses() && !assigns(*r->uses.front().node) ? r->type.localBytes() : 0;
+      most = std::max(most, bytes);
+    }
+  return most;
+}
+
+llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, int64_t computeNs) {
+  PlanBound b;
+  b.busyNs[size_t(EngineKind::Compute)] = computeNs;
+  std::unique_ptr<Module> copy = m.clone();
+  if (auto e = carryOut(*copy, ctx))
+    return e;
+  const Options &o = ctx.options;
+  if (!o.memoryBudget || !ctx.target)
+    return b;
+  int64_t changing = 0, fixed = 0; // what a step writes, and what it reads only
+  for (auto &g : copy->globals)
+    if (g->role != GlobalValue::Const && !g->type.isScalar())
+      (g->role == GlobalValue::State || g->trained ? changing : fixed) += g->type.localBytes();
+  int64_t room = o.memoryBudget - ctx.target->libraryBytes(*copy) - largestOperator(*copy);
+  b.bytesAway = std::clamp<int64_t>(changing + fixed - room, 0, changing + fixed);
+  int64_t onDisk = o.separateHost ? o.hostBudget ? std::max<int64_t>(b.bytesAway - o.hostBudget, 0) : 0 : b.bytesAway;
+  int64_t moved = onDisk + std::max<int64_t>(onDisk - fixed, 0);
+  b.busyNs[size_t(EngineKind::Disk)] = int64_t(std::llround(double(moved) / ctx.target->machine()[Rate::Disk] * 1e9));
+  return b;
+}
