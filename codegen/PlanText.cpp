@@ -180,7 +180,7 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   os << formatv("\n  the plan, of {0} that were tried\n", r.tried);
   if (r.taken.decisions.empty()) {
     list("choice", r.taken);
-    os << "      all is kept, and stays on the device\n";
+    os << "      all else is kept, and stays on the device\n";
   } else {
     list("without", r.plain);
     list("choice", r.taken);

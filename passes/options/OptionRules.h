@@ -99,8 +99,7 @@ template <class T> struct Words {
 };
 
 struct Offloads : Words<Offload> {
-  Offloads()
-      : Words{{"none", Offload::None}, {"auto", Offload::Auto}, {"cpu", Offload::Cpu}, {"nvme", Offload::Nvme}} {}
+  Offloads() : Words{{"none", Offload::None}, {"auto", Offload::Auto}, {"cpu", Offload::Cpu}, {"nvme", Offload::Nvme}} {}
 };
 
 /// One of some words, as they are.
