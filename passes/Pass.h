@@ -22,7 +22,7 @@ struct Options {
     std::string regex;
     double weightDecay = -1, lrScale = 1;
   };
-  enum class AccumOrder { Batches, Blocks };
+  enum class AccumOrder { WithBudget, Batches, Blocks, Auto };
   /// --tile: what is split and into how many pieces; without a name every large operator, 0 pieces: none.
   struct TileRule {
     std::string regex;
@@ -42,9 +42,16 @@ struct Options {
   /// Whether a search is to find what no flag gives.
   bool seeksCheckpoints() const { return hasBudget() && checkpointActivations < 0; }
   bool seeks(Offload o) const { return hasBudget() && (o == Offload::Auto || o == Offload::WithBudget); }
-  bool seeksPlan() const { return !inference && (seeksCheckpoints() || seeks(offloadOptimizer) || seeks(offloadParam)); }
   bool tiles() const {
     return llvm::any_of(tileRules, [](const TileRule &r) { return r.count > 0; });
+  }
+  /// Also without a budget, if it is told to.
+  bool seeksOrder() const {
+    return gradAccum > 1 && (accumOrder == AccumOrder::Auto || (hasBudget() && accumOrder == AccumOrder::WithBudget));
+  }
+  bool seeksPlan() const {
+    return !inference &&
+           (seeksCheckpoints() || seeks(offloadOptimizer) || seeks(offloadParam) || seeks(offloadActivations) || seeksOrder());
   }
   bool isLow() const { return dtype != Elem::F32; }
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.

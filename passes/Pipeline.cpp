@@ -43,7 +43,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   if (!o.inference) {
     if (o.checkpointActivations)
       pm.add("recompute-activations"); // before gathers: one serves what is recomputed and what else the backward reads
-    if (o.ordersBlocks())
+    if (o.ordersBlocks() || o.seeksOrder())
       pm.add("order-microbatches");
     pm.add("append-optimizer");
     if (o.ranks > 1) {
@@ -61,7 +61,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   pm.add("globalize-constants"); // before views of constants would be copied
   pm.add("legalize-operands");
   pm.add("fuse");
-  if (!o.inference && o.offloadActivations != Space::Device)
+  if (!o.inference && (o.away(o.offloadActivations) != Space::Device || o.seeks(o.offloadActivations)))
     pm.add("move-activations"); // what is really kept
   if (o.ranks > 1)
     pm.add("schedule-prefetch");

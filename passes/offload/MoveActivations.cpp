@@ -178,7 +178,10 @@ bool ActivationOffloader::run() {
 
 llvm::Expected<bool> zcc::moveActivations(Module &m, PassContext &ctx) {
   Space to = ctx.options.away(ctx.options.offloadActivations);
-  if (to == Space::Device && ctx.options.offloadActivations == Space::Host)
+  if (auto noted = spaceFromName(m.attrs.s("activations_place")))
+    to = *noted;
+  m.attrs.erase("activations_place");
+  if (to == Space::Device && ctx.options.offloadActivations == Offload::Cpu)
     ctx.remarks.push_back("host memory is the device's own on this target: --offload-activations=cpu moves nothing");
   Function *micro = m.function("micro");
   return to != Space::Device && micro && ActivationOffloader(*micro, to, ctx).run();

@@ -38,6 +38,8 @@ private:
   void addRecomputation(std::vector<Axis> &out) const;
   void addPlaces(std::vector<Axis> &out) const;
   void addDiskShare(std::vector<Axis> &out) const;
+  void addActivations(std::vector<Axis> &out) const;
+  void addOrder(std::vector<Axis> &out) const;
   void addWindow(std::vector<Axis> &out) const;
   void addSubGroup(std::vector<Axis> &out) const;
   void addReuse(std::vector<Axis> &out) const;
@@ -264,6 +266,40 @@ void Axes::addDiskShare(std::vector<Axis> &out) const {
   out.push_back(std::move(a));
 }
 
+/// What the forward keeps, as much as compute hides.
+void Axes::addActivations(std::vector<Axis> &out) const {
+  if (spaces().empty() || !o_.seeks(o_.offloadActivations))
+    return;
+  std::string to = spaceName(spaces().front()).str();
+  Axis a;
+  a.name = "activations";
+  a.levels = 2;
+  a.note = [=](Module &m, unsigned level) {
+    if (level)
+      m.attrs.set("activations_place", to);
+  };
+  a.text = [=](unsigned level) { return level ? "what the forward keeps lives elsewhere until the backward: " + to : ""; };
+  out.push_back(std::move(a));
+}
+
+// ---- the order of micro-batches
+
+/// Blocks first keeps more, and fetches less.
+void Axes::addOrder(std::vector<Axis> &out) const {
+  if (!o_.seeksOrder())
+    return;
+  Axis a;
+  a.name = "order";
+  a.levels = 2;
+  a.shifts = true;
+  a.note = [](Module &m, unsigned level) {
+    if (level)
+      m.attrs.set("accum_order", std::string("blocks"));
+  };
+  a.text = [](unsigned level) { return level ? "all micro-batches pass through a block before the next one" : ""; };
+  out.push_back(std::move(a));
+}
+
 // ---- how much is there at once
 
 /// Less than what schedule-transfers takes, down to one transfer at a time.
@@ -311,6 +347,8 @@ std::vector<Axis> Axes::all() const {
   addRecomputation(out);
   addPlaces(out);
   addDiskShare(out);
+  addActivations(out);
+  addOrder(out);
   if (movesAnything()) {
     addWindow(out);
     addSubGroup(out);

@@ -396,8 +396,10 @@ void Orderer::run() {
 
 llvm::Expected<bool> zcc::orderMicrobatches(Module &m, PassContext &ctx) {
   Function *micro = m.function("micro");
-  if (!micro || !ctx.options.ordersBlocks())
-    return false;
+  bool isNoted = m.attrs.s("accum_order") == "blocks"; // by choose-plan
+  m.attrs.erase("accum_order");
+  if (!micro || !(isNoted || ctx.options.ordersBlocks()))
+    return isNoted;
   Orderer(m, *micro, ctx.options.gradAccum).run();
   m.attrs.set("batches_per_call", int64_t(ctx.options.gradAccum));
   return true;
