@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Models that need several times the memory they are given, each under a hard limit of address space, so that a plan that lies is a
+crash. Prints a table: what the model needs without (`--plan`), the limit, the plan, the resident peak, seconds a step.
+
+limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch, transformers, onnx, onnxscript
+
+layer: one linear layer whose weights are four times the limit, in tiles from the disk. stack: a transformer whose activations are,
+computed again. head: a language model whose logits are, in tiles of rows. gpt2: GPT-2 124M in a quarter of what it needs, states on
+the disk. xl (--xl; 24 GiB of disk): GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB."""
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import warnings
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tools", "python"))
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+import zcc
+
+MIB = 1 << 20
+AWAY = ["--offload-optimizer=nvme", "--offload-param=nvme"]
+
+
+class Layer(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.one = nn.Linear(n, n, bias=False)
+
+    def forward(self, x):
+        return self.one(x)
+
+
+class Stack(nn.Module):
+    def __init__(self, layers, width):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Head(nn.Module):
+    def __init__(self, words, width):
+        super().__init__()
+        self.words, self.mix = nn.Embedding(words, width), nn.Linear(width, width)
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.mix(self.words(tokens))))
+
+
+def gpt2(**size):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    return GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **size))
+
+
+def squared(y, target):
+    return F.mse_loss(y, target)
+
+
+def scored(logits, labels):
+    logits = getattr(logits, "logits", logits)
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def tokens(words, *shape):
+    return lambda n: np.random.default_rng(0).integers(0, words, (n * shape[0], *shape[1:]))
+
+
+def reals(*shape):
+    return lambda n: np.random.default_rng(0).standard_normal((n * shape[0], *shape[1:]), dtype=np.float32)
+
+
+# name: the model, its loss, its inputs, the limit in MiB (or a part of what the model needs), flags
+CASES = {
+    "layer": (lambda: Layer(11648), squared, {"x": reals(4, 11648), "target": reals(4, 11648)}, 128, [*AWAY, "--tile=64"]),
+    "stack": (lambda: Stack(12, 256), squared, {"x": reals(4, 512, 256), "target": reals(4, 512, 256)}, 256, ["--checkpoint-activations=1"]),
+    "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 8, 512), "labels": tokens(32768, 8, 512)}, 128, ["--tile=32"]),
+    "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25, ["--nvme=16GiB"]),
+    "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
+           {"input_ids": tokens(50257, 1, 1024), "labels": tokens(50257, 1, 1024)}, 6144, [*AWAY, "--checkpoint-activations=1"]),
+}
+
+
+def export(build, loss, inputs, path):
+    with torch.device("meta"):
+        model = build()
+    given = {name: torch.from_numpy(make(1)) for name, make in inputs.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zcc.export(model, given if "input_ids" in given else tuple(given.values()), loss=loss, path=path, check=False)
+
+
+def plan(tool, path, *flags):
+    done = subprocess.run([tool, path, "--init=pytorch", "--optimizer=adamw", *flags, "--plan=json"], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    p = json.loads(done.stdout)
+    return p["spaces"]["device"]["arena_bytes"] + p["library_bytes"]
+
+
+def limited(bytes_):
+    return lambda: resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
+
+
+def measure(a, name, folder):
+    build, loss, inputs, limit, flags = CASES[name]
+    path = os.path.join(folder, f"{name}.onnx")
+    export(build, loss, inputs, path)
+    flags = [*flags, *(["--clip-grad-norm=1.0"] if name in ("gpt2", "xl") else [])]
+    need = plan(a.zcc, path)
+    limit = int(need * limit) if limit < 1 else limit * MIB
+    flags.append(f"--memory={limit}")
+    program = os.path.join(folder, name)
+    done = subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
+    if done.returncode:
+        return need, limit, None, done.stderr.splitlines()[-1]
+    np.savez(os.path.join(folder, "data.npz"), **{n: make(2) for n, make in inputs.items()})
+    run = subprocess.Popen([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
+                            f"--nvme-path={a.nvme_path or folder}"], preexec_fn=limited(limit), stderr=subprocess.PIPE, text=True)
+    said = run.stderr.read()
+    _, status, used = os.wait4(run.pid, 0)
+    if status:
+        return need, limit, None, said.strip().splitlines()[-1] if said.strip() else f"status {status}"
+    rows = [json.loads(line) for line in open(program + ".jsonl")]
+    return need, limit, plan(a.zcc, path, *flags), (used.ru_maxrss * 1024, min(r["time_s"] for r in rows), rows[0]["loss"])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--nvme-path"); p.add_argument("--steps", type=int, default=3)
+    p.add_argument("--only", action="append"); p.add_argument("--xl", action="store_true")
+    a = p.parse_args()
+    names = a.only or [n for n in CASES if n != "xl" or a.xl]
+    print(f"{'':8}{'needs':>10}{'limit':>10}{'plan':>10}{'resident':>10}  MiB {'s/step':>8}  loss of step 0")
+    for name in names:
+        with tempfile.TemporaryDirectory(dir=a.nvme_path) as folder:
+            need, limit, planned, result = measure(a, name, folder)
+        if planned is None:
+            print(f"{name:8}{need / MIB:10.0f}{limit / MIB:10.0f}  {result}", flush=True)
+        else:
+            peak, seconds, loss = result
+            print(f"{name:8}{need / MIB:10.0f}{limit / MIB:10.0f}{planned / MIB:10.0f}{peak / MIB:10.0f}      {seconds:8.2f}  {loss:.6g}",
+                  flush=True)
+
+
+main()
