@@ -167,7 +167,8 @@ bool ActivationOffloader::run() {
     bytes += k->value->type.localBytes();
     move(*k);
   }
-  eraseDeadNodes(f_); // views of what has gone
+  if (!chosen.empty())
+    eraseDeadNodes(f_); // views of what has gone
   auto mib = [](int64_t b) { return double(b) / (1 << 20); };
   ctx_.remarks.push_back(
       llvm::formatv("of {0:f1} MiB that the forward keeps for the backward, {1:f1} MiB in {2} tensors go to @{3}: "
@@ -178,11 +179,13 @@ bool ActivationOffloader::run() {
 
 llvm::Expected<bool> zcc::moveActivations(Module &m, PassContext &ctx) {
   Space to = ctx.options.away(ctx.options.offloadActivations);
-  if (auto noted = spaceFromName(m.attrs.s("activations_place")))
+  auto noted = spaceFromName(m.attrs.s("activations_place")); // by choose-plan
+  if (noted)
     to = *noted;
   m.attrs.erase("activations_place");
   if (to == Space::Device && ctx.options.offloadActivations == Offload::Cpu)
     ctx.remarks.push_back("host memory is the device's own on this target: --offload-activations=cpu moves nothing");
   Function *micro = m.function("micro");
-  return to != Space::Device && micro && ActivationOffloader(*micro, to, ctx).run();
+  bool moves = to != Space::Device && micro && ActivationOffloader(*micro, to, ctx).run();
+  return moves || noted;
 }

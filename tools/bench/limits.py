@@ -25,6 +25,7 @@ from torch import nn
 import zcc
 
 MIB = 1 << 20
+CODE = 64 * MIB  # of the limit: the program itself, and libraries' code
 AWAY = ["--offload-optimizer=nvme", "--offload-param=nvme"]
 
 
@@ -118,11 +119,11 @@ def measure(a, name, folder):
     flags = [*flags, *(["--clip-grad-norm=1.0"] if name in ("gpt2", "xl") else [])]
     need = plan(a.zcc, path)
     limit = int(need * limit) if limit < 1 else limit * MIB
-    flags.append(f"--memory={limit}")
+    flags.append(f"--memory={limit - CODE}")
     program = os.path.join(folder, name)
     done = subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
     if done.returncode:
-        return need, limit, None, done.stderr.splitlines()[-1]
+        return need, limit, None, next(line for line in done.stderr.splitlines() if "error:" in line)
     np.savez(os.path.join(folder, "data.npz"), **{n: make(2) for n, make in inputs.items()})
     run = subprocess.Popen([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
                             f"--nvme-path={a.nvme_path or folder}"], preexec_fn=limited(limit), stderr=subprocess.PIPE, text=True)
