@@ -13,6 +13,9 @@ bool holdsActivation(const Node &n);
 /// A cast of 16 bits to 32: free in the loops that read it.
 bool widens(const Node &n);
 
+/// Bytes of an activation below which moving it elsewhere is not worth a transfer's latency.
+constexpr int64_t kLeastMoved = 64 << 10;
+
 /// Nodes of the function that depend on globals and constants only, but for random draws.
 llvm::DenseSet<const Node *> fixedNodes(const Function &f);
 

@@ -16,14 +16,12 @@
 #include "ir/Control.h"
 #include "passes/CostModel.h"
 #include "passes/Target.h"
+#include "passes/memory/Activations.h"
 #include "passes/memory/Liveness.h"
 #include "passes/zero/Zero.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
-
-/// Less is not worth a transfer's latency.
-constexpr int64_t kLeastBytes = 64 << 10;
 
 namespace {
 /// A value that the backward reads again.
@@ -76,7 +74,7 @@ void ActivationOffloader::collect(double rate) {
       continue;
     for (auto &r : n->results) {
       int64_t bytes = r->type.localBytes();
-      if (bytes < kLeastBytes || r->type.space != Space::Device || r->type.isFuture || llvm::is_contained(f_.results, r.get()))
+      if (bytes < kLeastMoved || r->type.space != Space::Device || r->type.isFuture || llvm::is_contained(f_.results, r.get()))
         continue;
       Kept k{r.get(), n.get(), nullptr, 0, 0, double(bytes) / rate};
       for (Node *reader : readersOf(*r)) {

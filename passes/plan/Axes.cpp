@@ -3,6 +3,7 @@
 #include "passes/plan/Axes.h"
 #include "ir/Op.h"
 #include "passes/Target.h"
+#include "passes/memory/Activations.h"
 #include "passes/memory/RecomputationLadder.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
@@ -268,7 +269,10 @@ void Axes::addDiskShare(std::vector<Axis> &out) const {
 
 /// What the forward keeps, as much as compute hides.
 void Axes::addActivations(std::vector<Axis> &out) const {
-  if (spaces().empty() || !o_.seeks(o_.offloadActivations))
+  bool isLarge = llvm::any_of(micro_.nodes, [](auto &n) {
+    return n->phase == Phase::Forward && holdsActivation(*n) && n->result()->type.localBytes() >= kLeastMoved;
+  });
+  if (spaces().empty() || !o_.seeks(o_.offloadActivations) || !isLarge)
     return;
   std::string to = spaceName(spaces().front()).str();
   Axis a;
