@@ -4,9 +4,8 @@ crash. Prints a table: what the model needs without (`--plan`), the limit, the p
 
 limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch, transformers, onnx, onnxscript
 
-layer: one linear layer whose weights are four times the limit, in tiles from the disk. stack: a transformer whose activations are,
-computed again. head: a language model whose logits are, in tiles of rows. gpt2: GPT-2 124M in a quarter of what it needs, states on
-the disk. xl (--xl; 24 GiB of disk): GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB."""
+stack: a transformer whose activations are four times the limit, computed again. head: a language model whose logits are, in tiles of
+rows. gpt2: GPT-2 124M in a quarter of what it needs, on the disk. xl (--xl; 24 GiB of disk): GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB."""
 import argparse
 import json
 import os
@@ -14,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -27,15 +27,6 @@ import zcc
 MIB = 1 << 20
 CODE = 64 * MIB  # of the limit: the program itself, and libraries' code
 AWAY = ["--offload-optimizer=nvme", "--offload-param=nvme"]
-
-
-class Layer(nn.Module):
-    def __init__(self, n):
-        super().__init__()
-        self.one = nn.Linear(n, n, bias=False)
-
-    def forward(self, x):
-        return self.one(x)
 
 
 class Stack(nn.Module):
@@ -72,20 +63,24 @@ def scored(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
+RNG = np.random.default_rng(0)
+
+
 def tokens(words, *shape):
-    return lambda n: np.random.default_rng(0).integers(0, words, (n * shape[0], *shape[1:]))
+    return lambda n: RNG.integers(0, words, (n * shape[0], *shape[1:]))
 
 
 def reals(*shape):
-    return lambda n: np.random.default_rng(0).standard_normal((n * shape[0], *shape[1:]), dtype=np.float32)
+    return lambda n: RNG.standard_normal((n * shape[0], *shape[1:]), dtype=np.float32)
 
 
 # name: the model, its loss, its inputs, the limit in MiB (or a part of what the model needs), flags
 CASES = {
-    "layer": (lambda: Layer(11648), squared, {"x": reals(4, 11648), "target": reals(4, 11648)}, 128, [*AWAY, "--tile=64"]),
-    "stack": (lambda: Stack(12, 256), squared, {"x": reals(4, 512, 256), "target": reals(4, 512, 256)}, 256, ["--checkpoint-activations=1"]),
-    "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 8, 512), "labels": tokens(32768, 8, 512)}, 128, ["--tile=32"]),
-    "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25, ["--nvme=16GiB"]),
+    "stack": (lambda: Stack(24, 128), squared, {"x": reals(7, 1024, 128), "target": reals(7, 1024, 128)}, 320,
+              ["--checkpoint-activations=1", "--offload-optimizer=nvme"]),
+    "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 12, 512), "labels": tokens(32768, 12, 512)}, 192, ["--tile=32"]),
+    "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
+             [*AWAY, "--checkpoint-activations=1", "--tile=16"]),
     "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
            {"input_ids": tokens(50257, 1, 1024), "labels": tokens(50257, 1, 1024)}, 6144, [*AWAY, "--checkpoint-activations=1"]),
 }
@@ -112,6 +107,15 @@ def limited(bytes_):
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
 
 
+def resident(pid):
+    """The peak in bytes of what the process has become: wait4() would count this one, from which it was forked."""
+    try:
+        with open(f"/proc/{pid}/status") as f:
+            return next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM")), 0)
+    except OSError:
+        return 0
+
+
 def measure(a, name, folder):
     build, loss, inputs, limit, flags = CASES[name]
     path = os.path.join(folder, f"{name}.onnx")
@@ -127,12 +131,15 @@ def measure(a, name, folder):
     np.savez(os.path.join(folder, "data.npz"), **{n: make(2) for n, make in inputs.items()})
     run = subprocess.Popen([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
                             f"--nvme-path={a.nvme_path or folder}"], preexec_fn=limited(limit), stderr=subprocess.PIPE, text=True)
-    said = run.stderr.read()
-    _, status, used = os.wait4(run.pid, 0)
-    if status:
-        return need, limit, None, said.strip().splitlines()[-1] if said.strip() else f"status {status}"
+    peak = 0
+    while run.poll() is None:
+        peak = max(peak, resident(run.pid))
+        time.sleep(0.05)
+    said = run.stderr.read().strip()
+    if run.returncode:
+        return need, limit, None, said.splitlines()[-1] if said else f"status {run.returncode}"
     rows = [json.loads(line) for line in open(program + ".jsonl")]
-    return need, limit, plan(a.zcc, path, *flags), (used.ru_maxrss * 1024, min(r["time_s"] for r in rows), rows[0]["loss"])
+    return need, limit, plan(a.zcc, path, *flags), (peak, min(r["time_s"] for r in rows), rows[0]["loss"])
 
 
 def main():
