@@ -125,18 +125,6 @@ std::vector<Kept *> ActivationOffloader::choose() {
   return going;
 }
 
-/// The views that lead from `from` to `v`, made again of `to`.
-static Value *viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known) {
-  if (v == from)
-    return to;
-  if (Value *copy = known.lookup(v))
-    return copy;
-  Node &view = *v->def;
-  llvm::SmallVector<Value *, 2> operands(view.operands().begin(), view.operands().end());
-  operands[0] = viewsAgain(operands[0], from, to, before, known);
-  return known[v] = Builder(*before->parent(), before, view.loc).make(*view.op, operands, view.attrs, v->name);
-}
-
 void ActivationOffloader::move(const Kept &k) {
   Builder out(f_, k.lastRead->next(), k.value->def->loc), back(f_, k.firstAgain, k.value->def->loc);
   out.phase = Phase::Forward;

@@ -15,6 +15,7 @@
 #include "passes/Refusal.h"
 #include "passes/train/LossScale.h"
 #include "passes/train/Optimizer.h"
+#include "passes/train/Sweep.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -66,12 +67,8 @@ llvm::Error Appender::collect() {
   if (!micro_)
     return refuse("there is no function '@micro'");
   for (auto &n : micro_->nodes) {
-    if (!assigns(*n))
-      continue;
-    auto *state = static_cast<GlobalValue *>(n->operand(0));
-    GlobalValue *param = m_.global(state->attrs.s("of"));
-    if (param && param->trained && state->name == param->name + ".grad")
-      gradients_.push_back({param, state, n.get(), n->operand(1)});
+    if (GlobalValue *param = paramOfGradient(*n))
+      gradients_.push_back({param, static_cast<GlobalValue *>(n->operand(0)), n.get(), n->operand(1)});
   }
   return llvm::Error::success();
 }

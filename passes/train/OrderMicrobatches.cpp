@@ -21,6 +21,7 @@
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/ForwardBlocks.h"
+#include "passes/train/Sweep.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -79,12 +80,7 @@ static llvm::SmallVector<int64_t> stacked(int64_t trips, llvm::ArrayRef<int64_t>
   return out;
 }
 
-static bool isGradient(const Node &n) {
-  if (!assigns(n))
-    return false;
-  auto &state = *static_cast<GlobalValue *>(n.operand(0));
-  return state.attrs.has("of") && state.name == state.attrs.s("of") + ".grad";
-}
+static bool isGradient(const Node &n) { return paramOfGradient(n) != nullptr; }
 
 void Orderer::findShared() {
   for (auto &n : f_.nodes)

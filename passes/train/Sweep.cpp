@@ -199,3 +199,11 @@ llvm::SmallVector<Node *, 0> zcc::nodesOf(const Function &f) {
     out.push_back(n.get());
   return out;
 }
+
+GlobalValue *zcc::paramOfGradient(const Node &n) {
+  if (!assigns(n))
+    return nullptr;
+  auto &state = *static_cast<GlobalValue *>(n.operand(0));
+  GlobalValue *param = n.parent()->module->global(state.attrs.s("of"));
+  return param && param->trained && state.name == param->name + ".grad" ? param : nullptr;
+}

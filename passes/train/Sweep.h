@@ -52,4 +52,7 @@ llvm::SmallVector<Node *, 0> nodesOf(const Function &f);
 llvm::Expected<Gradients> gradientsThroughBodies(Node &n, Builder &b, llvm::ArrayRef<Value *> dy,
                                                  const llvm::DenseSet<Value *> &active);
 
+/// The trained param whose gradient a node assigns, as differentiate does; nullptr of other nodes.
+GlobalValue *paramOfGradient(const Node &n);
+
 } // namespace zcc

@@ -124,20 +124,6 @@ int64_t Inserter::mostLive() const {
   return most;
 }
 
-/// The views between `from` and `v`, made again for `to`.
-static Value *rebuild(Value *v, Value *from, Value *to, Node *before, std::map<Value *, Value *> &known) {
-  if (v == from)
-    return to;
-  Value *&copy = known[v];
-  if (!copy) {
-    Node &view = *v->def;
-    llvm::SmallVector<Value *, 2> operands(view.operands().begin(), view.operands().end());
-    operands[0] = rebuild(operands[0], from, to, before, known);
-    copy = Builder(*before->parent(), before, view.loc).make(*view.op, operands, view.attrs, v->name);
-  }
-  return copy;
-}
-
 static void eraseViews(Value &v) {
   for (auto &u : Value::Uses(v.uses)) {
     eraseViews(*u.node->result());
@@ -152,9 +138,9 @@ void Inserter::insert(Gather &g) {
       continue;
     Node *first = c.front().node;
     Value *again = Builder(f_, first, first->loc).make(*g.node->op, {g.node->operand(0)}, g.node->attrs, whole->name);
-    std::map<Value *, Value *> views;
+    llvm::DenseMap<Value *, Value *> views;
     for (Reader &r : c)
-      r.node->setOperand(r.operand, rebuild(r.node->operand(r.operand), whole, again, first, views));
+      r.node->setOperand(r.operand, viewsAgain(r.node->operand(r.operand), whole, again, first, views));
   }
   if (g.clusters.size() > 2)
     ctx_.remarks.push_back(llvm::formatv("@{0} {1} '%{2}' {3} times: its uses lie too far apart", f_.name,

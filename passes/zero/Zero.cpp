@@ -58,6 +58,17 @@ Positions zcc::positions(const Function &f) {
   return at;
 }
 
+Value *zcc::viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known) {
+  if (v == from)
+    return to;
+  if (Value *copy = known.lookup(v))
+    return copy;
+  Node &view = *v->def;
+  llvm::SmallVector<Value *, 2> operands(view.operands().begin(), view.operands().end());
+  operands[0] = viewsAgain(operands[0], from, to, before, known);
+  return known[v] = Builder(*before->parent(), before, view.loc).make(*view.op, operands, view.attrs, v->name);
+}
+
 bool zcc::gathersParam(const Node &n) {
   const OpDef *op = performed(n);
   if (!op || op->collective != Collective::Gather)

@@ -39,6 +39,9 @@ Node *startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Valu
 /// The first node that uses a value, views included.
 Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
 
+/// The views that lead from `from` to `v`, made again of `to` before a node, but for those that are `known` by what they copy.
+Value *viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known);
+
 /// The nodes that read `v`, also through views; not the views, not releases.
 llvm::SmallVector<Node *, 4> readersOf(const Value &v);
 
