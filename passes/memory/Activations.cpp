@@ -18,11 +18,12 @@ bool zcc::widens(const Node &n) {
   return n.op->converts() && elemBytes(n.result()->type.elem) == 4 && elemBytes(n.operand(0)->type.elem) == 2;
 }
 
-llvm::DenseSet<const Node *> zcc::fixedNodes(const Function &f) {
+llvm::DenseSet<const Node *> zcc::fixedNodes(const Function &f, const llvm::DenseSet<const Value *> &but) {
   llvm::DenseSet<const Node *> fixed;
   for (auto &n : f.nodes)
-    if (!n->op->random && n->op->isPure() &&
-        llvm::all_of(n->operands(), [&](Value *v) { return !v || v->isGlobal() || (v->def && fixed.contains(v->def)); }))
+    if (!n->op->random && n->op->isPure() && llvm::all_of(n->operands(), [&](Value *v) {
+          return !v || (v->isGlobal() ? !but.contains(v) : v->def && fixed.contains(v->def));
+        }))
       fixed.insert(n.get());
   return fixed;
 }

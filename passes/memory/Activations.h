@@ -16,8 +16,8 @@ bool widens(const Node &n);
 /// Bytes of an activation below which moving it elsewhere is not worth a transfer's latency.
 constexpr int64_t kLeastMoved = 64 << 10;
 
-/// Nodes of the function that depend on globals and constants only, but for random draws.
-llvm::DenseSet<const Node *> fixedNodes(const Function &f);
+/// Nodes of the function that depend on constants and on globals but for some, and on no random draw.
+llvm::DenseSet<const Node *> fixedNodes(const Function &f, const llvm::DenseSet<const Value *> &but = {});
 
 /// Which nodes of a function can be computed again in the backward.
 class Recomputable {

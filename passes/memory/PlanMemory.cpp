@@ -249,11 +249,12 @@ static int64_t largestAlignment(const Plans &plans, Space space) {
 /// function runs next.
 static int64_t placeArguments(Module &m, int64_t at, const Extents &extents) {
   llvm::StringMap<std::pair<int64_t, const Value *>> byName; // offset, and the largest of all functions
-  for (auto &f : m.functions)
+  auto entries = llvm::make_filter_range(m.functions, [](auto &f) { return f->isEntry(); });
+  for (auto &f : entries)
     for (auto &a : f->args)
-      if (const Value *&v = byName[a->name].second; f->isEntry() && (!v || v->type.localBytes() < a->type.localBytes()))
+      if (const Value *&v = byName[a->name].second; !v || v->type.localBytes() < a->type.localBytes())
         v = a.get();
-  for (auto &f : m.functions)
+  for (auto &f : entries)
     for (auto &a : f->args)
       if (auto &[offset, v] = byName[a->name]; v == a.get()) {
         offset = at;

@@ -6,6 +6,7 @@
 #include "passes/memory/RecomputationLadder.h"
 #include "ir/Op.h"
 #include "passes/CostModel.h"
+#include "passes/Target.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/ForwardBlocks.h"
 #include "llvm/ADT/EquivalenceClasses.h"
@@ -321,7 +322,7 @@ void zcc::note(Function &f, const RecomputeNotes &notes) {
 }
 
 std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t most) {
-  return Ladder(f, Machine(1e11, 1e10, 5e9), f.module->ranks).all(most);
+  return Ladder(f, machineOf(nullptr), f.module->ranks).all(most);
 }
 
 std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine) {

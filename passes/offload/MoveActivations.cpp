@@ -54,7 +54,7 @@ private:
 
 /// Bytes a second that other transfers leave to this one's engine, with the clock of compute.
 double ActivationOffloader::freeRate() {
-  Machine machine = ctx_.target ? ctx_.target->machine() : Machine(1e11, 1e10, 5e9);
+  Machine machine = machineOf(ctx_.target);
   Rate engine = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
   double now = 0, others = 0;
   for (auto &n : f_.nodes) {

@@ -277,16 +277,13 @@ llvm::Error Appender::accumulate() {
   Value *isFirst = top.make(ops::eq, {stepState("micro", Type(Elem::I64, {})), top.scalar(0, Elem::I64)}, {}, "is_first");
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.assign, g.assign->loc);
-    if (elemBytes(g.value->type.elem) == 2) // sums over micro-batches are f32
-      g.state->type.elem = Elem::F32;
+    g.state->type.elem = elemOfSums(g.value->type.elem);
     Value *d = g.value;
     if (m_.ranks > 1) {
       g.state->type.addends = m_.ranks;
       d = b.make(ops::addend, {d});
     }
-    d = b.cast(d, g.state->type.elem);
-    Value *sum = b.make(ops::add, {g.state, d});
-    g.assign->setOperand(1, b.make(ops::select, {isFirst, d, sum}, {}, g.param->name + ".acc"));
+    g.assign->setOperand(1, addUp(b, g.state, d, isFirst, g.param->name + ".acc"));
   }
   Function &f = *m_.addFunction("update");
   Builder b(f, nullptr, loc_);

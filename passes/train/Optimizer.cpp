@@ -77,6 +77,13 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
   return llvm::Error::success();
 }
 
+Elem zcc::elemOfSums(Elem gradient) { return elemBytes(gradient) == 2 ? Elem::F32 : gradient; }
+
+Value *zcc::addUp(Builder &b, Value *sum, Value *d, Value *isFirst, llvm::StringRef name) {
+  d = b.cast(d, sum->type.elem);
+  return b.make(ops::select, {isFirst, d, b.make(ops::add, {sum, d})}, {}, name);
+}
+
 Value *zcc::squaredNorms(Builder &end, llvm::ArrayRef<Value *> values, llvm::ArrayRef<Node *> before) {
   bool isSplit = end.fn.module->ranks > 1;
   std::vector<Value *> sums;

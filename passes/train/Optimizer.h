@@ -28,6 +28,11 @@ llvm::Error checkOptimizer(const Options &o);
 /// its name in the model counts.
 llvm::Error applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o);
 
+/// In which a gradient is added up over micro-batches: 16 bits in f32.
+Elem elemOfSums(Elem gradient);
+/// The sum of a gradient over the micro-batches so far, `d` being that of this one: of the first, itself.
+Value *addUp(Builder &b, Value *sum, Value *d, Value *isFirst, llvm::StringRef name);
+
 /// The sums of squares of tensors: f32[n] for n of them. Each is computed where `b` builds, or before its node in `before`.
 /// With several ranks each rank sums its shards and the parts are added in rank order, so that the bits do not depend on
 /// what is partitioned.

@@ -21,6 +21,7 @@
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/ForwardBlocks.h"
+#include "passes/train/Optimizer.h"
 #include "passes/train/Sweep.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SetVector.h"
@@ -83,18 +84,15 @@ static llvm::SmallVector<int64_t> stacked(int64_t trips, llvm::ArrayRef<int64_t>
 static bool isGradient(const Node &n) { return paramOfGradient(n) != nullptr; }
 
 void Orderer::findShared() {
+  llvm::DenseSet<const Value *> changing;
+  if (micro_)
+    changing.insert(micro_);
   for (auto &n : f_.nodes)
-    if (assigns(*n) && !isGradient(*n))
+    if (assigns(*n) && !isGradient(*n)) {
       written_.insert(static_cast<GlobalValue *>(n->operand(0)));
-  auto isShared = [&](Value *v) {
-    if (!v || v->kind == Value::Argument)
-      return !v;
-    auto *g = v->isGlobal() ? static_cast<GlobalValue *>(v) : nullptr;
-    return g ? g != micro_ && !written_.contains(g) : shared_.contains(v->def);
-  };
-  for (auto &n : f_.nodes)
-    if (n->op->isPure() && llvm::all_of(n->operands(), isShared))
-      shared_.insert(n.get());
+      changing.insert(n->operand(0));
+    }
+  shared_ = fixedNodes(f_, changing);
 }
 
 // ---- where one stretch ends and the next begins
@@ -113,7 +111,7 @@ static llvm::DenseSet<const Node *> beginnings(const Function &f) {
   size_t every = (all.size() + kMostBlocks - 1) / kMostBlocks;
   llvm::DenseSet<const Node *> out;
   for (size_t i = 0; i < all.size(); ++i)
-    if (all.size() - 1 - i < 1 || (all.size() - 1 - i) % every == 0) // the last one always: the loss is behind it
+    if ((all.size() - 1 - i) % every == 0) // the last one always: the loss is behind it
       out.insert(all[i]);
   return out;
 }
@@ -293,8 +291,7 @@ void Orderer::build(Stretch &s, size_t number) {
 
   for (Node *n : s.gradients) {
     Type t = n->operand(1)->type;
-    if (elemBytes(t.elem) == 2) // sums over micro-batches are f32
-      t.elem = Elem::F32;
+    t.elem = elemOfSums(t.elem);
     operands.push_back(nothing(outside, t));
     sums.push_back(body.addArg(n->operand(0)->name, t));
   }
@@ -335,8 +332,8 @@ void Orderer::build(Stretch &s, size_t number) {
   Builder b(body, nullptr, loc);
   Value *isFirst = s.gradients.empty() ? nullptr : b.make(ops::eq, {number0, b.scalar(0, Elem::I64)}, {}, "is_first");
   for (size_t i = 0; i < s.gradients.size(); ++i) {
-    Value *d = b.cast(inside(s.gradients[i]->operand(1), s, body, map), sums[i]->type.elem);
-    body.results.push_back(b.make(ops::select, {isFirst, d, b.make(ops::add, {sums[i], d})}, {}, sums[i]->name + ".sum"));
+    Value *d = inside(s.gradients[i]->operand(1), s, body, map);
+    body.results.push_back(addUp(b, sums[i], d, isFirst, sums[i]->name + ".sum"));
   }
   for (GlobalValue *g : s.states)
     body.results.push_back(map.lookup(g));

@@ -147,13 +147,18 @@ void makeFolder(const std::string &path) {
     fail("cannot make the folder '%s': %s", path.c_str(), error.message().c_str());
 }
 
-void flushFolder(const std::string &path) {
-  int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool isDone = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
+/// Closes a file, if it is open, and leaves errno as it is.
+static void closeWithErrno(int fd) {
   int code = errno;
   if (fd >= 0)
     close(fd);
   errno = code;
+}
+
+void flushFolder(const std::string &path) {
+  int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  bool isDone = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
+  closeWithErrno(fd);
   if (!isDone)
     failErrno("cannot write the folder '%s'", path.c_str());
 }
@@ -161,10 +166,7 @@ void flushFolder(const std::string &path) {
 void writeDurably(const std::string &path, const std::string &text) {
   int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   bool isDone = fd >= 0 && writeAll(fd, text.data(), text.size()) && fsync(fd) == 0;
-  int code = errno;
-  if (fd >= 0)
-    close(fd);
-  errno = code;
+  closeWithErrno(fd);
   if (!isDone)
     failErrno("cannot write '%s'", path.c_str());
 }
