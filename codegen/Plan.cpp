@@ -158,7 +158,11 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   p.libraryBytes = target.libraryBytes(m);
   p.saveBytes = saveBytes(m);
   p.needs = needsOf(m, o, &target);
-  p.step = costOfStep(m, o, target.machine());
+  Machine machine = target.machine();
+  p.schedule = scheduleOf(m, o);
+  setTimes(p.schedule, machine);
+  p.step = costOf(p.schedule, machine);
+  p.rates = machine;
   p.ratesFrom = target.ratesFrom();
   return p;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/Target.h"
+#include "passes/TimedSchedule.h"
 #include "passes/options/Config.h"
 #include "passes/plan/PlanReport.h"
 
@@ -38,9 +39,11 @@ struct Plan {
   std::map<Space, SpacePlan> elsewhere; ///< spaces that are used, besides the device's
   std::vector<LiveItem> residents;      ///< model state on the device, the largest first
   int64_t libraryBytes = 0;
-  int64_t saveBytes = 0; ///< of the buffer through which --save writes
-  Needs needs;           ///< beside the budgets
+  int64_t saveBytes = 0;  ///< of the buffer through which --save writes
+  Needs needs;            ///< beside the budgets
+  TimedSchedule schedule; ///< of the module, which has to outlive the plan
   StepCost step;
+  PerRate rates;                            ///< by which both are timed
   std::string ratesFrom;                    ///< Target::ratesFrom()
   std::vector<Setting> settings;            ///< what flags and configuration say, and what is derived
   std::vector<std::string> decisions;       ///< of the frontend
@@ -56,10 +59,22 @@ llvm::Error checkBudget(const Plan &p, const Options &o);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
 /// peak_at}}, library_bytes, save_bytes, traffic_bytes_per_rank, flops, predicted_step_s, engine_busy_s, profile, bound_by,
-/// settings [{key, value, reason}]; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s,
-/// memory_bytes, host_bytes, nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
-std::string toJson(const Plan &p);
+/// settings [{key, value, reason}]; schedule {rates, functions [{function, times, seconds, spans}]}, a span being {engine, op,
+/// name, node, begin_s, end_s, work} or {waits_for: its number, op, begin_s, end_s}, as struct Span has it, work and rates by the
+/// keys of a profile; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s, memory_bytes,
+/// host_bytes, nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
+enum class JsonDetail { All, WithoutSchedule };
+std::string toJson(const Plan &p, JsonDetail detail = JsonDetail::All);
 void print(const Plan &p, llvm::raw_ostream &os);
+
+/// "1.25 GiB", with three digits at least.
+std::string sizeText(int64_t bytes);
+/// "1.250 ms".
+std::string durationText(double seconds);
+/// How much longer the choice takes than no plan can avoid, as a part of that.
+double aboveBound(const PlanReport &r);
+/// What a run writes to disks at the predicted speed.
+double terabytesADay(const Plan &p);
 
 /// A table: bytes live at each node of each function.
 llvm::Error printMemory(const Module &m, llvm::raw_ostream &os);

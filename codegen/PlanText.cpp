@@ -1,8 +1,7 @@
-// Prints the plan as text or JSON, and says what does not fit the budgets.
+// Prints the plan as text, and says what does not fit the budgets.
 #include "codegen/Plan.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 #include <algorithm>
 
@@ -11,8 +10,7 @@ using llvm::formatv;
 
 // ---- budgets
 
-/// "1.25 GiB", with three digits at least.
-static std::string size(int64_t bytes) {
+std::string zcc::sizeText(int64_t bytes) {
   const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   double v = double(bytes);
   int u = 0;
@@ -23,7 +21,7 @@ static std::string size(int64_t bytes) {
 
 /// "a rank needs 2.00 GiB, --memory is 1.00 GiB: 1.00 GiB too little".
 static std::string shortage(const char *what, int64_t need, const char *flag, int64_t budget) {
-  return formatv("{0} {1}, --{2} is {3}: {4} too little", what, size(need), flag, size(budget), size(need - budget));
+  return formatv("{0} {1}, --{2} is {3}: {4} too little", what, sizeText(need), flag, sizeText(budget), sizeText(need - budget));
 }
 
 /// The ten largest of what is there at the peak.
@@ -33,7 +31,7 @@ static void addLargest(std::string &s, const Plan &p) {
   all.insert(all.end(), p.residents.begin(), p.residents.end());
   llvm::stable_sort(all, [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
   for (size_t i = 0; i < std::min(all.size(), kMost); ++i)
-    s += formatv("\nnote: {0} of it: {1}{2}{3}", size(all[i].bytes), all[i].name, all[i].node.empty() ? "" : ", node ",
+    s += formatv("\nnote: {0} of it: {1}{2}{3}", sizeText(all[i].bytes), all[i].name, all[i].node.empty() ? "" : ", node ",
                  all[i].node);
 }
 
@@ -45,7 +43,8 @@ llvm::Error zcc::checkBudget(const Plan &p, const Options &o) {
   if (over.memory)
     shortages.push_back(shortage("a rank needs", p.needs.memory, "memory", o.memoryBudget) +
                         formatv(" ({0} model state, {1} values most at {2}, {3} libraries, {4} for checkpoints)",
-                                size(p.modelStateBytes), size(p.peakBytes), p.peakAt, size(p.libraryBytes), size(p.saveBytes))
+                                sizeText(p.modelStateBytes), sizeText(p.peakBytes), p.peakAt, sizeText(p.libraryBytes),
+                                sizeText(p.saveBytes))
                             .str());
   if (over.host)
     shortages.push_back(shortage("a rank needs of host memory", p.needs.host, "host-memory", o.hostBudget));
@@ -61,92 +60,15 @@ llvm::Error zcc::checkBudget(const Plan &p, const Options &o) {
   return error(s);
 }
 
-// ---- JSON
+// ---- text
 
-static double seconds(int64_t ns) { return double(ns) / 1e9; }
-
-static llvm::json::Object choiceJson(const PlanChoice &c) {
-  return llvm::json::Object{{"step_s", seconds(c.ns)},
-                            {"memory_bytes", c.needs.memory},
-                            {"host_bytes", c.needs.host},
-                            {"nvme_bytes", c.needs.disk},
-                            {"decisions", llvm::json::Array(c.decisions)}};
-}
-
-/// How much longer the choice takes than no plan can avoid, as a part of that.
-static double aboveBound(const PlanReport &r) {
+double zcc::aboveBound(const PlanReport &r) {
   return double(r.taken.ns - r.bound.ns()) / double(std::max<int64_t>(r.bound.ns(), 1));
 }
 
-static llvm::json::Object engineJson(const std::array<int64_t, kEngines> &ns) {
-  llvm::json::Object o;
-  for (size_t e = 0; e < kEngines; ++e)
-    if (ns[e])
-      o[engineName(EngineKind(e))] = seconds(ns[e]);
-  return o;
-}
+double zcc::terabytesADay(const Plan &p) { return p.step.seconds > 0 ? p.step.diskWrites() / p.step.seconds * 86400 / 1e12 : 0; }
 
-static llvm::json::Object searchJson(const PlanReport &r) {
-  llvm::json::Object o{{"tried", int64_t(r.tried)},
-                       {"plain", choiceJson(r.plain)},
-                       {"choice", choiceJson(r.taken)},
-                       {"bound", llvm::json::Object{{"step_s", seconds(r.bound.ns())},
-                                                    {"engine_s", engineJson(r.bound.busyNs)},
-                                                    {"bytes_away", r.bound.bytesAway}}},
-                       {"above_bound", aboveBound(r)}};
-  if (r.second)
-    o["runner_up"] = choiceJson(*r.second);
-  return o;
-}
-
-/// What a run writes to disks at the predicted speed.
-static double terabytesADay(const Plan &p) {
-  return p.step.seconds > 0 ? p.step.diskWrites() / p.step.seconds * 86400 / 1e12 : 0;
-}
-
-std::string zcc::toJson(const Plan &p) {
-  llvm::json::Object traffic;
-  for (auto &[name, bytes] : p.step.sent)
-    traffic[name] = int64_t(bytes);
-  llvm::json::Object device{{"arena_bytes", p.arenaBytes},
-                            {"model_state_bytes", p.modelStateBytes},
-                            {"persisting_bytes", p.persistingBytes},
-                            {"gathered_bytes", p.gatheredBytes},
-                            {"peak_at", p.peakAt}};
-  llvm::json::Object spaces{{"device", std::move(device)}};
-  for (auto &[space, s] : p.elsewhere)
-    spaces[spaceName(space)] =
-        llvm::json::Object{{"arena_bytes", s.arenaBytes}, {"model_state_bytes", s.modelStateBytes}, {"peak_at", s.peakAt}};
-  llvm::json::Object busy;
-  for (size_t e = 0; e < kEngines; ++e)
-    if (double seconds = p.step.busy[e])
-      busy[engineName(EngineKind(e))] = seconds;
-  llvm::json::Array settings;
-  for (const Setting &s : p.settings)
-    settings.push_back(llvm::json::Object{{"key", s.key}, {"value", s.value}, {"reason", s.reason}});
-  llvm::json::Object o{{"ranks", p.ranks},
-                       {"zero", p.zero},
-                       {"trained", llvm::json::Array(p.trained)},
-                       {"frozen", llvm::json::Array(p.frozen)},
-                       {"parameters", p.parameters},
-                       {"spaces", std::move(spaces)},
-                       {"library_bytes", p.libraryBytes},
-                       {"save_bytes", p.saveBytes},
-                       {"traffic_bytes_per_rank", std::move(traffic)},
-                       {"flops", p.step.flops},
-                       {"predicted_step_s", p.step.seconds},
-                       {"engine_busy_s", std::move(busy)},
-                       {"profile", p.ratesFrom},
-                       {"bound_by", p.step.boundBy},
-                       {"settings", std::move(settings)}};
-  if (p.step.diskWrites())
-    o["disk_writes_tb_per_day"] = terabytesADay(p);
-  if (p.search)
-    o["search"] = searchJson(*p.search);
-  return formatv("{0:2}", llvm::json::Value(std::move(o)));
-}
-
-// ---- text
+static double seconds(int64_t ns) { return double(ns) / 1e9; }
 
 static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names) {
   constexpr size_t kMost = 8;
@@ -158,8 +80,7 @@ static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names)
   os << '\n';
 }
 
-/// "1.250 ms".
-static std::string duration(double seconds) {
+std::string zcc::durationText(double seconds) {
   bool isShort = seconds < 0.1;
   return formatv("{0:f3} {1}", seconds * (isShort ? 1e3 : 1), isShort ? "ms" : "s");
 }
@@ -167,10 +88,10 @@ static std::string duration(double seconds) {
 /// What was chosen, what came next, and how far that is from what no plan avoids.
 static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   auto needs = [](const PlanChoice &c) {
-    std::string s = formatv("{0}, {1} of memory", duration(seconds(c.ns)), size(c.needs.memory));
+    std::string s = formatv("{0}, {1} of memory", durationText(seconds(c.ns)), sizeText(c.needs.memory));
     if (c.needs.host)
-      s += ", " + size(c.needs.host) + " of host memory";
-    return c.needs.disk ? s + ", " + size(c.needs.disk) + " on disks" : s;
+      s += ", " + sizeText(c.needs.host) + " of host memory";
+    return c.needs.disk ? s + ", " + sizeText(c.needs.disk) + " on disks" : s;
   };
   auto list = [&](const char *what, const PlanChoice &c) {
     os << formatv("    {0,-13} {1}\n", what, needs(c));
@@ -187,20 +108,20 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   }
   if (r.second)
     list("runner-up", *r.second);
-  os << formatv("    no plan takes less than {0}", duration(seconds(r.bound.ns())));
+  os << formatv("    no plan takes less than {0}", durationText(seconds(r.bound.ns())));
   const char *sep = ": ";
   for (size_t e = 0; e < kEngines; ++e)
     if (r.bound.busyNs[e]) {
-      os << sep << engineName(EngineKind(e)) << ' ' << duration(seconds(r.bound.busyNs[e]));
+      os << sep << engineName(EngineKind(e)) << ' ' << durationText(seconds(r.bound.busyNs[e]));
       sep = ", ";
     }
   if (r.bound.bytesAway)
-    os << formatv(" (at least {0} cannot stay)", size(r.bound.bytesAway));
+    os << formatv(" (at least {0} cannot stay)", sizeText(r.bound.bytesAway));
   size_t compute = size_t(EngineKind::Compute);
   os << formatv(
       "\n    the choice takes {0:f1} % more: {1} of it is computed again or in smaller pieces, {2} waits for other engines\n",
-      100 * aboveBound(r), duration(seconds(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
-      duration(seconds(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
+      100 * aboveBound(r), durationText(seconds(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
+      durationText(seconds(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
 }
 
 void zcc::print(const Plan &p, llvm::raw_ostream &os) {
@@ -213,45 +134,45 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
     os << "    frozen    ";
     printNames(os, p.frozen);
   }
-  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", size(p.arenaBytes), p.arenaBytes);
-  os << formatv("    model state   {0}\n", size(p.modelStateBytes));
+  os << formatv("\n  memory of a rank, device: {0} ({1} bytes)\n", sizeText(p.arenaBytes), p.arenaBytes);
+  os << formatv("    model state   {0}\n", sizeText(p.modelStateBytes));
   if (p.persistingBytes)
-    os << formatv("    persisting    {0}, small parameters kept whole\n", size(p.persistingBytes));
-  os << formatv("    constants     {0}\n", size(p.constantBytes));
-  os << formatv("    inputs, loss  {0}\n", size(p.inputBytes));
-  os << formatv("    values        {0}, most at {1}\n", size(p.peakBytes), p.peakAt);
+    os << formatv("    persisting    {0}, small parameters kept whole\n", sizeText(p.persistingBytes));
+  os << formatv("    constants     {0}\n", sizeText(p.constantBytes));
+  os << formatv("    inputs, loss  {0}\n", sizeText(p.inputBytes));
+  os << formatv("    values        {0}, most at {1}\n", sizeText(p.peakBytes), p.peakAt);
   constexpr size_t kMost = 12;
   for (size_t i = 0; i < std::min(p.live.size(), kMost); ++i)
-    os << formatv("      {0,-12} {1}{2}\n", size(p.live[i].bytes), p.live[i].name,
+    os << formatv("      {0,-12} {1}{2}\n", sizeText(p.live[i].bytes), p.live[i].name,
                   p.live[i].node.empty() ? "" : "  " + p.live[i].node);
   if (p.live.size() > kMost) {
     int64_t rest = 0;
     for (size_t i = kMost; i < p.live.size(); ++i)
       rest += p.live[i].bytes;
-    os << formatv("      {0,-12} in {1} more\n", size(rest), p.live.size() - kMost);
+    os << formatv("      {0,-12} in {1} more\n", sizeText(rest), p.live.size() - kMost);
   }
   int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.inputBytes + p.peakBytes;
   if (p.gatheredBytes)
-    os << formatv("    of the values, gathered parameters alive at once: {0}\n", size(p.gatheredBytes));
+    os << formatv("    of the values, gathered parameters alive at once: {0}\n", sizeText(p.gatheredBytes));
   if (p.arenaBytes > total)
-    os << formatv("    gaps          {0}\n", size(p.arenaBytes - total));
+    os << formatv("    gaps          {0}\n", sizeText(p.arenaBytes - total));
   for (auto &[space, s] : p.elsewhere) {
-    os << formatv("  memory of a rank, {0}: {1} ({2} bytes)\n", spaceName(space), size(s.arenaBytes), s.arenaBytes);
-    os << formatv("    model state   {0}\n", size(s.modelStateBytes));
+    os << formatv("  memory of a rank, {0}: {1} ({2} bytes)\n", spaceName(space), sizeText(s.arenaBytes), s.arenaBytes);
+    os << formatv("    model state   {0}\n", sizeText(s.modelStateBytes));
     if (s.peakBytes)
-      os << formatv("    values        {0}, most at {1}\n", size(s.peakBytes), s.peakAt);
+      os << formatv("    values        {0}, most at {1}\n", sizeText(s.peakBytes), s.peakAt);
   }
-  os << formatv("  libraries, besides: {0}\n", size(p.libraryBytes));
-  os << formatv("  with --save, besides: {0}\n", size(p.saveBytes));
+  os << formatv("  libraries, besides: {0}\n", sizeText(p.libraryBytes));
+  os << formatv("  with --save, besides: {0}\n", sizeText(p.saveBytes));
   os << formatv("\n  a step\n    floating-point operations  {0:e3}\n", p.step.flops);
   for (auto &[name, bytes] : p.step.sent)
-    os << formatv("    {0,-26} {1} {2} by a rank\n", name, size(int64_t(bytes)),
+    os << formatv("    {0,-26} {1} {2} by a rank\n", name, sizeText(int64_t(bytes)),
                   llvm::StringRef(name).contains(' ') ? "moved" : "sent");
-  os << formatv("    predicted                  {0}, bound by {1}\n", duration(p.step.seconds), p.step.boundBy);
+  os << formatv("    predicted                  {0}, bound by {1}\n", durationText(p.step.seconds), p.step.boundBy);
   if (llvm::count_if(p.step.busy, [](double s) { return s > 0; }) > 1)
     for (size_t e = 0; e < kEngines; ++e)
       if (double seconds = p.step.busy[e])
-        os << formatv("      {0,-24} busy {1}\n", engineName(EngineKind(e)), duration(seconds));
+        os << formatv("      {0,-24} busy {1}\n", engineName(EngineKind(e)), durationText(seconds));
   os << formatv("    by the rates of            {0}\n", p.ratesFrom);
   if (p.step.diskWrites())
     os << formatv("    written to disks           {0:f1} TB a day at that speed\n", terabytesADay(p));

@@ -1,4 +1,4 @@
-// Counts operations and bytes of each node, and predicts a step's time from what the machine does of them a second.
+// Counts operations and bytes of each node.
 #include "passes/CostModel.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
@@ -101,16 +101,28 @@ static double sentBy(const Node &n, int ranks) {
   return performed(n)->sends * (bytes * (ranks - 1) / ranks);
 }
 
-/// What moves operand i of a transfer.
-static EngineKind moverOf(const Node &n, unsigned i) {
+EngineKind zcc::moverOf(const Node &n, unsigned i) {
   Space from = n.operand(i)->type.space, to = n.result(i)->type.space;
   if (from == Space::Nvme || to == Space::Nvme)
     return EngineKind::Disk;
   return to == Space::Host ? EngineKind::ToHost : EngineKind::FromHost;
 }
 
-static double movedBytes(const Node &n, unsigned i) { return double(n.result(i)->type.localBytes()); }
-static bool transfers(const Node &n) { return performed(n)->structural == Structural::Transfer; }
+double zcc::movedBytes(const Node &n, unsigned i) { return double(n.result(i)->type.localBytes()); }
+bool zcc::transfers(const Node &n) { return performed(n)->structural == Structural::Transfer; }
+
+llvm::StringRef zcc::engineName(EngineKind e) {
+  static constexpr llvm::StringRef kNames[kEngines] = {"compute", "collectives", "copies to host", "copies from host", "disk"};
+  return kNames[size_t(e)];
+}
+
+llvm::StringRef zcc::rateKey(Rate r) {
+  static constexpr llvm::StringRef kKeys[kRates] = {
+#define ZCC_RATE(NAME, KEY, SCALING) KEY,
+#include "passes/Rates.def"
+  };
+  return kKeys[size_t(r)];
+}
 
 /// What a call of bodies costs: of a cond, the dearer one.
 static NodeCost costOfBodies(const Node &n, int ranks) {
@@ -161,132 +173,4 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
   constexpr double kLeastShared = 32768; // bytes that threads share, as the runtime's threadsFor
   c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared;
   return c;
-}
-
-// ---- steps
-
-llvm::StringRef zcc::engineName(EngineKind e) {
-  static constexpr llvm::StringRef kNames[kEngines] = {"compute", "collectives", "copies to host", "copies from host", "disk"};
-  return kNames[size_t(e)];
-}
-
-namespace {
-/// The engines' clocks while a function's nodes are walked in their order.
-class Clocks {
-public:
-  explicit Clocks(const Machine &machine) : machine(machine) {}
-  void pass(const Node &n, const NodeCost &c);
-  /// When all engines are done.
-  double end() const { return *std::max_element(free.begin(), free.end()); }
-  const std::array<double, kEngines> &busySeconds() const { return busy; }
-
-private:
-  /// When what begins now is done.
-  double run(EngineKind e, double seconds);
-  void move(const Node &n, const NodeCost &c);
-
-  const Machine &machine;
-  std::array<double, kEngines> free{}, busy{}; ///< compute's is where the program is
-  llvm::DenseMap<const Value *, double> done;  ///< of futures
-};
-} // namespace
-
-double Clocks::run(EngineKind e, double seconds) {
-  double &clock = free[size_t(e)];
-  clock = std::max(clock, free[size_t(EngineKind::Compute)]) + seconds;
-  busy[size_t(e)] += seconds;
-  return clock;
-}
-
-/// A collective or a transfer, started or not.
-void Clocks::move(const Node &n, const NodeCost &c) {
-  std::vector<double> at;
-  if (transfers(n)) {
-    for (unsigned i = 0; i < n.numOperands(); ++i) {
-      EngineKind e = moverOf(n, i);
-      at.push_back(run(e, movedBytes(n, i) / machine[e == EngineKind::Disk ? Rate::Disk : Rate::HostCopy]));
-    }
-  } else {
-    at.assign(n.results.size(),
-              run(machine.collectivesCompute ? EngineKind::Compute : EngineKind::Collectives, c.seconds(machine)));
-  }
-  double &now = free[size_t(EngineKind::Compute)];
-  for (size_t i = 0; i < n.results.size(); ++i)
-    if (n.result(i)->type.isFuture)
-      done[n.result(i)] = at[i];
-    else
-      now = std::max(now, at[i]);
-}
-
-void Clocks::pass(const Node &n, const NodeCost &c) {
-  double &now = free[size_t(EngineKind::Compute)];
-  if (n.op->structural == Structural::Wait)
-    now = std::max(now, done.lookup(n.operand(0)));
-  else if (movesBetweenRanks(n) || transfers(n))
-    move(n, c);
-  else
-    run(EngineKind::Compute, c.seconds(machine));
-}
-
-static void addSent(StepCost &step, const Node &n, const NodeCost &c, double times) {
-  if (transfers(n))
-    for (unsigned i = 0; i < n.numOperands(); ++i)
-      step.sent[(spaceName(n.operand(i)->type.space) + " to " + spaceName(n.result(i)->type.space)).str()] +=
-          times * movedBytes(n, i);
-  else if (c[Rate::Link] > 0)
-    step.sent[performed(n)->name] += times * c[Rate::Link];
-}
-
-double StepCost::diskWrites() const {
-  double bytes = 0;
-  for (auto &[name, count] : sent)
-    if (llvm::StringRef(name).ends_with("to nvme"))
-      bytes += count;
-  return bytes;
-}
-
-/// The name of what is busy longest; of the compute engine's work, of what takes most of it.
-static std::string boundBy(const StepCost &step, double compute, double memory, double communication) {
-  auto longest = std::max_element(step.busy.begin(), step.busy.end()) - step.busy.begin();
-  switch (EngineKind(longest)) {
-  case EngineKind::Disk:
-    return "disk";
-  case EngineKind::ToHost:
-  case EngineKind::FromHost:
-    return "host copies";
-  case EngineKind::Collectives:
-    return "communication";
-  case EngineKind::Compute:
-    break;
-  }
-  return communication > std::max(compute, memory) ? "communication" : memory > compute ? "memory" : "compute";
-}
-
-StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machine) {
-  StepCost step;
-  double compute = 0, memory = 0, communication = 0;
-  bool trains = m.function("micro");
-  for (auto &f : m.functions) {
-    if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
-      continue;
-    double times = f->name == "micro" ? double(o.gradAccum) / batchesPerCall(m) : 1;
-    Clocks clocks(machine);
-    for (auto &n : f->nodes) {
-      NodeCost c = costOf(*n, m.ranks);
-      clocks.pass(*n, c);
-      step.flops += times * c.flops();
-      addSent(step, *n, c, times);
-      if (transfers(*n))
-        continue;
-      double &kind = c[Rate::Link] > 0                                                   ? communication
-                     : c.computeSeconds(machine) > c[Rate::Bytes] / machine[Rate::Bytes] ? compute
-                                                                                         : memory;
-      kind += times * c.seconds(machine);
-    }
-    step.seconds += times * clocks.end(); // nothing that a function starts goes on behind it
-    for (size_t e = 0; e < kEngines; ++e)
-      step.busy[e] += times * clocks.busySeconds()[e];
-  }
-  step.boundBy = boundBy(step, compute, memory, communication);
-  return step;
 }

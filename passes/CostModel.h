@@ -1,4 +1,4 @@
-// What a step costs: floating-point operations, bytes moved, a predicted time.
+// What a node costs: floating-point operations, bytes moved, the time that a machine takes for them.
 #pragma once
 
 #include "ir/Graph.h"
@@ -15,6 +15,7 @@ inline constexpr size_t kRates = 0
 #define ZCC_RATE(NAME, KEY, SCALING) +1
 #include "passes/Rates.def"
     ;
+llvm::StringRef rateKey(Rate r);                                ///< in a profile
 inline constexpr size_t kProductRates = size_t(Rate::LowLarge); ///< of f32; so many of 16-bit floats follow
 /// The least extent of a large product, and of a narrow one: below, libraries do worse.
 inline constexpr int64_t kLargeProduct = 256, kNarrowProduct = 32;
@@ -46,18 +47,10 @@ enum class EngineKind { Compute, Collectives, ToHost, FromHost, Disk };
 inline constexpr size_t kEngines = 5;
 llvm::StringRef engineName(EngineKind e);
 
-/// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval.
-struct StepCost {
-  double flops = 0;
-  std::map<std::string, double> sent; ///< bytes a rank sends or transfers, by collective and by "FROM to TO"
-  double seconds = 0;
-  /// Bytes that a rank writes to disks.
-  double diskWrites() const;
-  std::array<double, kEngines> busy{}; ///< seconds of each engine
-  std::string boundBy; ///< "compute", "memory" or "communication", "disk" or "host copies": what takes most of the time
-};
-/// The schedule is walked with a clock for each engine: what is started begins when its engine is free and compute has come to
-/// it; a wait holds compute until it is done.
-StepCost costOfStep(const Module &m, const Options &o, const Machine &machine);
+/// Whether a node is a transfer, or starts one.
+bool transfers(const Node &n);
+/// What moves operand i of a transfer, and how many bytes.
+EngineKind moverOf(const Node &n, unsigned i);
+double movedBytes(const Node &n, unsigned i);
 
 } // namespace zcc

@@ -268,7 +268,7 @@ typedef struct {
   void (*micro_fn)(char *arena); /* forward and backward; NULL: inference only */
   void (*update)(char *arena);   /* NULL: part of micro_fn */
   void (*eval)(char *arena);
-  const char *plan_json;  /* what zcc --plan=json printed */
+  const char *plan_json;  /* what zcc --plan=json prints, less the schedule */
   int32_t slots;          /* collectives that may be under way at once */
   int32_t most_parts;     /* tensors of the largest bucket */
   int32_t transfer_slots; /* transfers that may be under way at once */

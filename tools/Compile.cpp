@@ -274,7 +274,7 @@ llvm::Error Compilation::emit() {
   info.target = target.get();
   info.compileLine = r.compileLine;
   info.isa = isa;
-  info.planJson = toJson(plan);
+  info.planJson = toJson(plan, JsonDetail::WithoutSchedule);
   info.libraryBytes = plan.libraryBytes;
   if (config) {
     info.schedule = config->schedule;

@@ -3,6 +3,7 @@
 #include "passes/Pipeline.h"
 #include "passes/Refusal.h"
 #include "passes/Target.h"
+#include "passes/TimedSchedule.h"
 #include <atomic>
 #include <cmath>
 #include <thread>

@@ -1,6 +1,6 @@
 // The step's prediction walks the schedule with a clock for each engine: what is started goes on beside compute.
-#include "passes/CostModel.h"
 #include "ir/Text.h"
+#include "passes/TimedSchedule.h"
 #include <gtest/gtest.h>
 
 using namespace zcc;
@@ -13,21 +13,25 @@ Machine round() {
   return m;
 }
 
-StepCost costOf(const std::string &body, bool collectivesCompute = true) {
+/// A module whose @eval is a step.
+std::unique_ptr<Module> stepOf(const std::string &body) {
   std::string text = "module @m ranks 2 {\n  param %w : f32[64x64] = zero {trained}\n  state %n : f32[64x64]@nvme = zero\n"
                      "  state %h : f32[64x64]@host = zero\n  func @update() -> () {\n" +
                      body + "    return\n  }\n}\n";
   auto m = parse(text, "test.zir");
   if (!m) {
     ADD_FAILURE() << llvm::toString(m.takeError()) << text;
-    return {};
+    return std::make_unique<Module>();
   }
+  (*m)->ranks = 2;
+  (*m)->functions[0]->name = "eval";
+  return std::move(*m);
+}
+
+StepCost costOf(const std::string &body, bool collectivesCompute = true) {
   Machine machine = round();
   machine.collectivesCompute = collectivesCompute;
-  (*m)->ranks = 2;
-  Options o;
-  (*m)->functions[0]->name = "eval";
-  return costOfStep(**m, o, machine);
+  return costOfStep(*stepOf(body), Options(), machine);
 }
 } // namespace
 
@@ -71,4 +75,27 @@ TEST(CostModel, WhatStartsLateEndsLate) {
   StepCost c = costOf(std::string(kProduct) + "    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n"
                                               "    %d = wait %f : f32[64x64]\n    %z = matmul %d, %w : f32[64x64]\n");
   EXPECT_NEAR(c.seconds, 3, 1e-3);
+}
+
+TEST(TimedSchedule, IsTimedForAnyMachine) {
+  auto m = stepOf("    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n" + std::string(kProduct) +
+                  "    %d = wait %f : f32[64x64]\n    %z = matmul %d, %w : f32[64x64]\n");
+  TimedSchedule s = scheduleOf(*m, Options());
+  ASSERT_EQ(s.functions.size(), 1u);
+  const std::vector<Span> &spans = s.functions[0].spans;
+  ASSERT_EQ(spans.size(), 4u);
+  EXPECT_EQ(spans[0].engine, EngineKind::Disk);
+  EXPECT_EQ(spans[2].waitsFor, 0);
+  Machine slow = round(), fast = round();
+  slow[Rate::Disk] /= 4;
+  auto expectTimes = [&](const Machine &machine, std::vector<std::pair<double, double>> times) {
+    setTimes(s, machine);
+    for (size_t i = 0; i < times.size(); ++i) {
+      EXPECT_NEAR(spans[i].begin, times[i].first, 1e-3);
+      EXPECT_NEAR(spans[i].end, times[i].second, 1e-3);
+    }
+    EXPECT_EQ(costOf(s, machine).seconds, spans.back().end);
+  };
+  expectTimes(slow, {{0, 4}, {0, 1}, {1, 4}, {4, 5}});
+  expectTimes(fast, {{0, 1}, {0, 1}, {1, 1}, {1, 2}});
 }

@@ -3,6 +3,7 @@
 #include "ir/Text.h"
 #include "passes/PassManager.h"
 #include "passes/Target.h"
+#include "passes/TimedSchedule.h"
 #include "passes/memory/RecomputationLadder.h"
 #include <gtest/gtest.h>
 

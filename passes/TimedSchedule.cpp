@@ -1,0 +1,182 @@
+// Lists what a step does, walks it with a clock for each engine, and sums it up.
+#include "passes/TimedSchedule.h"
+#include "ir/Op.h"
+#include <algorithm>
+
+using namespace zcc;
+
+// ---- what is to be done
+
+namespace {
+class Lister {
+public:
+  Lister(TimedFunction &f, int ranks) : spans(f.spans), ranks(ranks) {}
+  void add(const Node &n);
+
+private:
+  int run(const Node &n, EngineKind e, const NodeCost &work, unsigned part = 0);
+  void wait(const Node &n, int span);
+  void move(const Node &n);
+
+  std::vector<Span> &spans;
+  int ranks;
+  llvm::DenseMap<const Value *, int> started; ///< futures, and the spans in which they are made
+};
+} // namespace
+
+int Lister::run(const Node &n, EngineKind e, const NodeCost &work, unsigned part) {
+  Span s;
+  s.node = &n;
+  s.engine = e;
+  s.part = part;
+  s.work = work;
+  spans.push_back(s);
+  return int(spans.size()) - 1;
+}
+
+void Lister::wait(const Node &n, int span) {
+  Span s;
+  s.node = &n;
+  s.waitsFor = span;
+  spans.push_back(s);
+}
+
+/// A collective or a transfer, started or not.
+void Lister::move(const Node &n) {
+  std::vector<int> made;
+  if (transfers(n)) {
+    for (unsigned i = 0; i < n.numOperands(); ++i) {
+      EngineKind e = moverOf(n, i);
+      NodeCost work;
+      work[e == EngineKind::Disk ? Rate::Disk : Rate::HostCopy] = movedBytes(n, i);
+      made.push_back(run(n, e, work, i));
+    }
+  } else {
+    made.assign(n.results.size(), run(n, EngineKind::Collectives, costOf(n, ranks)));
+  }
+  for (size_t i = 0; i < n.results.size(); ++i)
+    if (n.result(i)->type.isFuture)
+      started[n.result(i)] = made[i];
+    else
+      wait(n, made[i]);
+}
+
+void Lister::add(const Node &n) {
+  if (n.op->structural == Structural::Wait) {
+    if (auto s = started.find(n.operand(0)); s != started.end())
+      wait(n, s->second);
+  } else if (movesBetweenRanks(n) || transfers(n)) {
+    move(n);
+  } else {
+    NodeCost work = costOf(n, ranks);
+    if (llvm::any_of(work.all, [](double amount) { return amount != 0; }))
+      run(n, EngineKind::Compute, work);
+  }
+}
+
+TimedSchedule zcc::scheduleOf(const Module &m, const Options &o) {
+  TimedSchedule s;
+  bool trains = m.function("micro");
+  for (auto &f : m.functions) {
+    if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
+      continue;
+    TimedFunction &timed = s.functions.emplace_back();
+    timed.function = f.get();
+    timed.times = f->name == "micro" ? double(o.gradAccum) / batchesPerCall(m) : 1;
+    Lister list(timed, m.ranks);
+    for (auto &n : f->nodes)
+      list.add(*n);
+  }
+  return s;
+}
+
+// ---- when
+
+/// Whose clock a span takes.
+static EngineKind clockOf(const Span &s, const Machine &m) {
+  return s.engine == EngineKind::Collectives && m.collectivesCompute ? EngineKind::Compute : s.engine;
+}
+
+void zcc::setTimes(TimedSchedule &s, const Machine &machine) {
+  for (TimedFunction &f : s.functions) {
+    std::array<double, kEngines> free{};
+    double &now = free[size_t(EngineKind::Compute)];
+    for (Span &span : f.spans) {
+      double &clock = free[size_t(clockOf(span, machine))];
+      span.begin = std::max(clock, now);
+      span.end = span.waits() ? std::max(now, f.spans[span.waitsFor].end) : span.begin + span.work.seconds(machine);
+      clock = span.end;
+    }
+    f.seconds = *std::max_element(free.begin(), free.end());
+  }
+}
+
+// ---- its sum
+
+static void addSent(StepCost &step, const Span &s, double times) {
+  const Node &n = *s.node;
+  if (transfers(n))
+    step.sent[(spaceName(n.operand(s.part)->type.space) + " to " + spaceName(n.result(s.part)->type.space)).str()] +=
+        times * movedBytes(n, s.part);
+  else if (s.work[Rate::Link] > 0)
+    step.sent[performed(n)->name] += times * s.work[Rate::Link];
+}
+
+double StepCost::diskWrites() const {
+  double bytes = 0;
+  for (auto &[name, count] : sent)
+    if (llvm::StringRef(name).ends_with("to nvme"))
+      bytes += count;
+  return bytes;
+}
+
+/// The name of what is busy longest; of the compute engine's work, of what takes most of it.
+static std::string boundBy(const StepCost &step, double compute, double memory, double communication) {
+  auto longest = std::max_element(step.busy.begin(), step.busy.end()) - step.busy.begin();
+  switch (EngineKind(longest)) {
+  case EngineKind::Disk:
+    return "disk";
+  case EngineKind::ToHost:
+  case EngineKind::FromHost:
+    return "host copies";
+  case EngineKind::Collectives:
+    return "communication";
+  case EngineKind::Compute:
+    break;
+  }
+  return communication > std::max(compute, memory) ? "communication" : memory > compute ? "memory" : "compute";
+}
+
+StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
+  StepCost step;
+  double compute = 0, memory = 0, communication = 0;
+  for (const TimedFunction &f : s.functions) {
+    std::array<double, kEngines> busy{};
+    for (const Span &span : f.spans) {
+      if (span.waits())
+        continue;
+      const NodeCost &c = span.work;
+      double seconds = c.seconds(machine);
+      busy[size_t(clockOf(span, machine))] += seconds;
+      step.flops += f.times * c.flops();
+      addSent(step, span, f.times);
+      if (transfers(*span.node))
+        continue;
+      double &kind = c[Rate::Link] > 0                                                   ? communication
+                     : c.computeSeconds(machine) > c[Rate::Bytes] / machine[Rate::Bytes] ? compute
+                                                                                         : memory;
+      kind += f.times * seconds;
+    }
+    step.seconds += f.times * f.seconds;
+    for (size_t e = 0; e < kEngines; ++e)
+      step.busy[e] += f.times * busy[e];
+  }
+  step.boundBy = boundBy(step, compute, memory, communication);
+  return step;
+}
+
+StepCost zcc::costOfStep(const Module &m, const Options &o, const Machine &machine) {
+  TimedSchedule s = scheduleOf(m, o);
+  setTimes(s, machine);
+  return costOf(s, machine);
+}
