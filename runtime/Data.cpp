@@ -1,5 +1,6 @@
 // Opens data files, matches them with inputs, shuffles, and copies samples into the arena.
 #include "runtime/Data.h"
+#include "runtime/DataParts.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
@@ -36,10 +37,6 @@ uint64_t Permutation::operator()(uint64_t i) const {
 }
 
 // ---- matching files and inputs
-
-static std::string typeText(int elem, const int64_t *dims, int ndim) {
-  return std::string(elemName(elem)) + " " + shapeText(dims, ndim);
-}
 
 static std::string expected(const zccrt_io &input) {
   return format("input '%s' is %s", input.name, typeText(input.t.elem, input.t.dims, input.t.ndim).c_str());
@@ -130,28 +127,9 @@ static void expectAll(const std::vector<const zccrt_io *> &missing, const std::v
 
 DataSet::DataSet(const zccrt_program &p, const DataFiles &files, const Options &o, Rest rest)
     : staging(kStagingBytes), rest(rest), seed(o.seed), shuffle(o.shuffle && rest == Rest::LeaveOut) {
-  std::vector<std::string> names, found, others;
-  for (int i = 0; i < p.ninputs; ++i)
-    names.push_back(p.inputs[i].name);
-  auto bind = [&](std::string name, Array array) {
-    if (std::find(found.begin(), found.end(), name) != found.end())
-      fail("input '%s' is given twice", name.c_str());
-    found.push_back(name);
-    bindArray(p.inputs[std::find(names.begin(), names.end(), name) - names.begin()], std::move(array));
-  };
-  for (const std::string &path : files.npz)
-    for (const Array &a : openNpz(path, names, others))
-      bind(a.name, a);
-  for (const DataFiles::Named &f : files.npy) {
-    if (std::find(names.begin(), names.end(), f.input) == names.end()) {
-      std::string near = nearest(f.input, names);
-      if (near.empty() && !names.empty())
-        near = names[0];
-      fail("--data=%s=%s: the model has no input '%s'%s", f.input.c_str(), f.file.c_str(), f.input.c_str(),
-           near.empty() ? "" : format("; did you mean '%s'?", near.c_str()).c_str());
-    }
-    bind(f.input, openNpy(f.file));
-  }
+  std::vector<std::string> others;
+  for (InputParts &in : openParts(p, files, others))
+    bindArray(*in.input, joinArrays(in.parts));
   if (!files.tokens.empty())
     bindTokens(files.tokens, o, p);
   std::vector<const zccrt_io *> missing;
@@ -204,6 +182,7 @@ void DataSet::settle(const zccrt_program &p) {
   }
   if (first) {
     batchCount = first->batches;
+    sampleCount = first->samples;
     rowsPerBatch = first->rows;
     shuffleRows = equalRows;
     settleRest(p, *first);
@@ -320,9 +299,11 @@ void DataSet::checkRange(const Binding &b, const char *data, int64_t index) cons
         int64_t row = i / b.rowElements;
         int64_t sample = b.samples ? sampleOf(b, index * b.rows + row) : row;
         std::string also = in.ignore == INT64_MIN ? "" : format(" (or %lld)", static_cast<long long>(in.ignore));
-        fail("input '%s', sample %lld: value %lld is not in [%lld, %lld)%s, which node '%s' needs%s", in.name,
-             static_cast<long long>(sample), static_cast<long long>(v), static_cast<long long>(in.lo),
-             static_cast<long long>(in.hi), also.c_str(), in.node ? in.node : "", b.advice.c_str());
+        const int64_t at = b.array.offset + sample * b.rowStride * elemBytes(b.array.elem);
+        fail("input '%s', sample %lld%s: value %lld is not in [%lld, %lld)%s, which node '%s' needs%s", in.name,
+             static_cast<long long>(sample), b.array.source->fileOf(at).c_str(), static_cast<long long>(v),
+             static_cast<long long>(in.lo), static_cast<long long>(in.hi), also.c_str(), in.node ? in.node : "",
+             b.advice.c_str());
       }
     }
   });

@@ -1,7 +1,8 @@
 // Which samples a micro-batch gets, and how they come into the arena.
 //
 // Row b of rank r's micro-batch k of step s is sample ((s*K + k)*N + r)*B + b, modulo the number of samples (a multiple of B; the
-// rest is dropped in training). An array with exactly the input's own shape is the same for every micro-batch.
+// rest is dropped in training). An array with exactly the input's own shape is the same for every micro-batch. What several files
+// hold of an input is one array, and the samples are numbered through all of them.
 #pragma once
 
 #include "runtime/Arena.h"
@@ -48,10 +49,13 @@ public:
   bool leftOut() const { return isCut; }
   /// How many rows of batch `index` of that round are samples; 0 behind the last.
   int64_t rowsOf(int64_t index) const;
+  /// Samples in the data, all files together; 0 if every input is the same for every micro-batch.
+  int64_t samples() const { return sampleCount; }
   /// Bytes that inflated arrays take.
   int64_t bytesInMemory() const { return memory; }
   /// What the user should know: dropped rows, conversions.
   const std::vector<std::string> &notes() const { return noteLines; }
+  void note(const std::string &text) { noteLines.push_back(text); }
   /// Of types, sizes and values; equal on every rank that found the same. Of an array larger than 16 MiB, 256 blocks of
   /// 64 KiB from its first to its last are read.
   uint64_t hash();
@@ -73,10 +77,9 @@ private:
   };
 
   void bindArray(const zccrt_io &input, Array array);
-  void bindTokens(const std::string &path, const Options &o, const zccrt_program &p);
+  void bindTokens(const std::vector<std::string> &paths, const Options &o, const zccrt_program &p);
   void settle(const zccrt_program &p);
   void settleRest(const zccrt_program &p, const Binding &first);
-  void note(const std::string &text) { noteLines.push_back(text); }
   void copyBatch(const Binding &b, int64_t index, char *to);
   void copyRows(const Binding &b, int64_t sample, int64_t rows, char *to);
   void checkRange(const Binding &b, const char *data, int64_t index) const;
@@ -86,7 +89,7 @@ private:
   std::vector<std::string> noteLines;
   std::vector<char> staging; ///< one piece of a conversion
   std::vector<char> aside;   ///< an input on its way into an arena that the host cannot write
-  int64_t batchCount = 0, rowsPerBatch = 1, restRows = 0, memory = 0;
+  int64_t batchCount = 0, sampleCount = 0, rowsPerBatch = 1, restRows = 0, memory = 0;
   Rest rest;
   uint64_t sizes = 0, seed;
   bool shuffle, shuffleRows = false, isCut = false;

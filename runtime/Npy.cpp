@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,9 +28,21 @@ static const char *kindOf(mode_t mode) {
   return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
+/// Lets the process have as many open files as the system allows it: data may be thousands of them.
+static bool raiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+    return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 File::File(const std::string &path) : name(path) {
   // Without blocking: a pipe that nobody writes to must not keep the ranks waiting.
-  fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  fd = open(path.c_str(), kFlags);
+  if (fd < 0 && errno == EMFILE && raiseFileLimit())
+    fd = open(path.c_str(), kFlags);
   if (fd < 0)
     failErrno("cannot read '%s'", path.c_str());
   struct stat info = {};
@@ -246,7 +259,67 @@ std::string npyHeader(int elem, const std::vector<int64_t> &dims) {
 
 Array openNpy(const std::string &path) {
   auto file = std::make_shared<File>(path);
-  return arrayAt(file, 0, file->bytes(), path, format("'%s'", path.c_str()));
+  Array a = arrayAt(file, 0, file->bytes(), path, format("'%s'", path.c_str()));
+  a.file = path;
+  return a;
+}
+
+// ---- several files
+
+namespace {
+
+class Joined : public Source {
+public:
+  explicit Joined(const std::vector<Array> &parts) {
+    for (const Array &a : parts) {
+      const int64_t bytes = a.elements() * elemBytes(a.elem);
+      if (!bytes)
+        continue;
+      pieces.push_back({size, a.offset, a.source, a.file});
+      size += bytes;
+    }
+  }
+  void read(int64_t at, int64_t n, void *to) const override {
+    char *p = static_cast<char *>(to);
+    for (const Piece *piece = pieceAt(at); n > 0; ++piece) {
+      const int64_t end = piece == &pieces.back() ? size : piece[1].begin, part = std::min(n, end - at);
+      piece->source->read(piece->offset + at - piece->begin, part, p);
+      p += part;
+      at += part;
+      n -= part;
+    }
+  }
+  std::string fileOf(int64_t at) const override { return " of '" + pieceAt(at)->file + "'"; }
+
+private:
+  struct Piece {
+    int64_t begin, offset; ///< bytes: in the whole, in its source
+    std::shared_ptr<const Source> source;
+    std::string file;
+  };
+  const Piece *pieceAt(int64_t at) const {
+    auto behind = std::upper_bound(pieces.begin(), pieces.end(), at, [](int64_t x, const Piece &p) { return x < p.begin; });
+    return &*behind - 1;
+  }
+
+  std::vector<Piece> pieces;
+  int64_t size = 0;
+};
+
+} // namespace
+
+Array joinArrays(const std::vector<Array> &parts) {
+  if (parts.size() == 1)
+    return parts[0];
+  Array all = parts[0];
+  all.source = std::make_shared<Joined>(parts);
+  all.offset = 0;
+  all.dims[0] = all.inMemory = 0;
+  for (const Array &a : parts) {
+    all.dims[0] += a.dims[0];
+    all.inMemory += a.inMemory;
+  }
+  return all;
 }
 
 } // namespace zccrt

@@ -19,10 +19,13 @@ public:
   virtual ~Source() = default;
   /// Copies bytes [at, at + n). Throws a Failure naming the file.
   virtual void read(int64_t at, int64_t n, void *to) const = 0;
+  /// " of 'FILE'", where the bytes are of several files; else "".
+  virtual std::string fileOf(int64_t) const { return ""; }
 };
 
 struct Array {
   std::string name; ///< "labels"; of a .npy file its path
+  std::string file; ///< where it lies
   zccrt_elem elem = ZCCRT_F32;
   std::vector<int64_t> dims;
   std::shared_ptr<const Source> source;
@@ -64,6 +67,8 @@ private:
 Array arrayAt(std::shared_ptr<const Source> source, int64_t at, int64_t bytes, const std::string &name, const std::string &where);
 
 Array openNpy(const std::string &path);
+/// Arrays of the same rows, one behind the other along axis 0. Nothing is read or copied.
+Array joinArrays(const std::vector<Array> &parts);
 /// The arrays of an .npz whose names are in `wanted`; `others` gets the names of the rest.
 std::vector<Array> openNpz(const std::string &path, const std::vector<std::string> &wanted, std::vector<std::string> &others);
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <glob.h>
+#include <unistd.h>
 
 namespace zccrt {
 
@@ -74,30 +76,75 @@ bool endsWith(const std::string &s, const char *tail) {
   return s.size() > n && s.compare(s.size() - n, n, tail) == 0;
 }
 
-/// NAME=FILE.npy or FILE.npz; false for what is neither.
-static bool addArrays(DataFiles &d, const std::string &text) {
-  size_t equals = text.find('=');
-  if (endsWith(text, ".npz"))
-    d.npz.push_back(text);
-  else if (equals != std::string::npos && equals > 0 && equals + 1 < text.size())
-    d.npy.push_back({text.substr(0, equals), text.substr(equals + 1)});
-  else
-    return false;
-  return true;
+static bool exists(const std::string &path) { return access(path.c_str(), F_OK) == 0; }
+
+/// The files whose names match, in the order of their bytes, whatever the user's language.
+static std::vector<std::string> matching(const char *name, const char *text, const std::string &pattern) {
+  glob_t found = {};
+  const int status = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  std::vector<std::string> files(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
+  globfree(&found);
+  if (files.empty())
+    fail("--%s=%s: no file matches '%s'", name, text, pattern.c_str());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void FileList::read(const char *name, const char *, const char *text, std::vector<std::string> &to) const {
+  std::vector<std::string> parts = {text};
+  if (!exists(text)) { // else a name with a comma
+    parts.clear();
+    CommaTexts().read(name, "", text, parts);
+  }
+  for (const std::string &part : parts) {
+    std::vector<std::string> files = {part};
+    if (part.find_first_of("*?[") != std::string::npos && !exists(part))
+      files = matching(name, text, part);
+    for (const std::string &file : files) {
+      if (std::find(to.begin(), to.end(), file) != to.end())
+        fail("--%s=%s: '%s' is given twice", name, text, file.c_str());
+      to.push_back(file);
+    }
+  }
+}
+
+/// NAME=FILES
+static void readNamed(const char *name, const std::string &text, DataFiles &to) {
+  const size_t equals = text.find('=');
+  const std::string input = text.substr(0, equals);
+  std::vector<std::string> files;
+  for (const DataFiles::Named &f : to.npy)
+    if (f.input == input)
+      files.push_back(f.file);
+  const size_t before = files.size();
+  FileList().read((name + ("=" + input)).c_str(), "", text.c_str() + equals + 1, files);
+  for (size_t i = before; i < files.size(); ++i)
+    to.npy.push_back({input, files[i]});
 }
 
 void DataFile::read(const char *name, const char *, const char *text, DataFiles &to) const {
-  if (addArrays(to, text))
-    return;
-  if (endsWith(text, ".npy"))
-    fail("--%s=%s: name the input: --%s=NAME=%s", name, text, name, text);
-  fail("--%s=%s: expected FILE.npz or NAME=FILE.npy", name, text);
+  const char *equals = strchr(text, '=');
+  if (equals && equals != text && equals[1] && !endsWith(text, ".npz"))
+    return readNamed(name, text, to);
+  const size_t before = to.npz.size();
+  if (*text)
+    FileList().read(name, "", text, to.npz);
+  for (size_t i = before; i < to.npz.size(); ++i) {
+    const std::string &file = to.npz[i];
+    const std::string which = file == text ? "" : "'" + file + "': ";
+    if (endsWith(file, ".npy"))
+      fail("--%s=%s: %sname the input: --%s=NAME=%s", name, text, which.c_str(), name, file.c_str());
+    if (!endsWith(file, ".npz"))
+      fail("--%s=%s: %sexpected FILE.npz or NAME=FILE.npy", name, text, which.c_str());
+  }
+  if (to.npz.size() == before)
+    fail("--%s=%s: expected FILE.npz or NAME=FILE.npy", name, text);
 }
 
 void DataOrTokens::read(const char *name, const char *words, const char *text, DataFiles &to) const {
-  bool isTokens = !strchr(text, '=') && !endsWith(text, ".npy") && !endsWith(text, ".npz");
+  bool isTokens = *text && !strchr(text, '=') && !endsWith(text, ".npy") && !endsWith(text, ".npz");
   if (isTokens)
-    to.tokens = text;
+    FileList().read(name, words, text, to.tokens);
   else
     DataFile().read(name, words, text, to);
 }

@@ -53,7 +53,13 @@ struct Pair {
   void read(const char *name, const char *, const char *text, Options::Pairs &to) const;
 };
 
-/// NAME=FILE.npy or FILE.npz.
+/// Files in order: a list with commas between, the names with * ? [] in it as the files that they match, by name. A repeated
+/// option adds to them.
+struct FileList {
+  void read(const char *name, const char *, const char *text, std::vector<std::string> &to) const;
+};
+
+/// NAME=FILE.npy or FILE.npz, or lists of them.
 struct DataFile {
   void read(const char *name, const char *, const char *text, DataFiles &to) const;
 };

@@ -9,14 +9,14 @@
 
 namespace zccrt {
 
-/// Where the arrays of one data set come from.
+/// Where the arrays of one data set come from. What several files have of an input follows each other in this order.
 struct DataFiles {
   struct Named {
     std::string input, file; ///< of --data=NAME=FILE.npy
   };
   std::vector<std::string> npz; ///< of --data=FILE.npz
   std::vector<Named> npy;
-  std::string tokens; ///< of --tokens=FILE
+  std::vector<std::string> tokens; ///< of --tokens=FILE
   bool empty() const { return npz.empty() && npy.empty() && tokens.empty(); }
 };
 

@@ -358,6 +358,82 @@ TEST(Data, LabelsOutOfRange) {
   EXPECT_FAILURE(load(d, m.arena, 1), "input 'label', sample 3: value 4 is not in [0, 4) (or -100), which node '/node' needs");
 }
 
+// Several files are one, with the same samples in the same order, shuffled or not.
+TEST(Data, SeveralFilesAreOne) {
+  Folder f;
+  Model m, joined;
+  std::vector<int64_t> labels = {0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2};
+  std::vector<float> x(33);
+  std::iota(x.begin(), x.end(), 0.f);
+  writeNpz(f / "all.npz", {{"x", iotaNpy({11, 3})}, {"label", npy(ZCCRT_I64, {11}, labels)}}, 0);
+  DataFiles parts;
+  int64_t begin = 0;
+  for (int64_t rows : {5, 0, 1, 5}) { // ends within batches; nothing; one row; compressed
+    std::string path = f / ("part-" + std::to_string(parts.npz.size()) + ".npz");
+    std::vector<float> rowsOfX(x.begin() + begin * 3, x.begin() + (begin + rows) * 3);
+    std::vector<int64_t> rowsOfLabel(labels.begin() + begin, labels.begin() + begin + rows);
+    writeNpz(path, {{"x", npy(ZCCRT_F32, {rows, 3}, rowsOfX)}, {"label", npy(ZCCRT_I64, {rows}, rowsOfLabel)}},
+             begin == 6 ? 8 : 0);
+    parts.npz.push_back(path);
+    begin += rows;
+  }
+  for (bool shuffle : {false, true}) {
+    Options o;
+    o.shuffle = shuffle;
+    DataSet one(m.program, npz(f / "all.npz"), o), several(joined.program, parts, o);
+    EXPECT_EQ(several.samples(), 11);
+    EXPECT_EQ(one.notes(), several.notes());
+    for (int i = 0; i < 12; ++i) {
+      load(one, m.arena, i);
+      load(several, joined.arena, i);
+      EXPECT_TRUE(std::equal(m.arena, m.arena + sizeof m.arena, joined.arena));
+    }
+  }
+}
+
+TEST(Data, FilesThatDoNotFitAreNamedAtOnce) {
+  Folder f;
+  Model m;
+  std::string label = npy<int64_t>(ZCCRT_I64, {4}, {0, 1, 2, 3});
+  writeNpz(f / "a.npz", {{"x", iotaNpy({4, 3})}, {"label", label}}, 0);
+  writeNpz(f / "b.npz", {{"x", iotaNpy({4, 2})}, {"label", npy<int32_t>(ZCCRT_I32, {4}, {0, 1, 2, 3})}}, 0);
+  writeNpz(f / "c.npz", {{"x", iotaNpy({4, 3})}}, 0);
+  writeNpz(f / "d.npz", {{"x", iotaNpy({5, 3})}, {"label", label}}, 0);
+  auto wrong = [&](std::vector<const char *> names) {
+    DataFiles files;
+    for (const char *n : names)
+      files.npz.push_back(f / n);
+    return failureOf([&] { DataSet(m.program, files, Options()); });
+  };
+  EXPECT_EQ(wrong({"a.npz", "b.npz"}), "the data files do not fit together\nnote: 'x' is float32 (4, 3) in '" + (f / "a.npz") +
+                                           "', and float32 (4, 2) in '" + (f / "b.npz") + "'\nnote: 'label' is int64 (4,) in '" +
+                                           (f / "a.npz") + "', and int32 (4,) in '" + (f / "b.npz") + "'");
+  EXPECT_EQ(wrong({"a.npz", "c.npz", "a.npz", "d.npz"}), "the data files do not fit together\nnote: '" + (f / "c.npz") +
+                                                             "' has no 'label', which '" + (f / "a.npz") + "' has\nnote: '" +
+                                                             (f / "d.npz") + "' has 5 rows of 'x', and 4 of 'label'");
+  writeFile(f / "d.npz", readFile(f / "a.npz").substr(0, 100));
+  EXPECT_NE(wrong({"a.npz", "d.npz"}).find("'" + (f / "d.npz") + "' is not an .npz archive"), std::string::npos);
+  writeFile(f / "d.npz", "");
+  EXPECT_NE(wrong({"a.npz", "d.npz"}).find("'" + (f / "d.npz") + "' is not an .npz archive"), std::string::npos);
+  EXPECT_NE(wrong({"a.npz", "none.npz"}).find("none.npz': No such file"), std::string::npos);
+}
+
+// A table that is the same in every file is the same for every batch.
+TEST(Data, RepeatedInEveryFile) {
+  Folder f;
+  zccrt_io inputs[2] = {io("x", tensor(0, ZCCRT_F32, {2, 3})), io("table", tensor(64, ZCCRT_F32, {3}))};
+  zccrt_program p = {};
+  p.inputs = inputs;
+  p.ninputs = 2;
+  DataFiles files;
+  for (const char *name : {"a.npz", "b.npz"}) {
+    writeNpz(f / name, {{"x", iotaNpy({4, 3})}, {"table", iotaNpy({3})}}, 0);
+    files.npz.push_back(f / name);
+  }
+  DataSet d(p, files, Options());
+  EXPECT_EQ(d.batches(), 4);
+}
+
 TEST(Data, FileCutWhileRunning) {
   Folder f;
   Model m;
@@ -397,7 +473,7 @@ TEST(Tokens, InputsAndShiftedLabels) {
     std::vector<uint32_t> words(shorts.begin(), shorts.end());
     writeFile(f / "t.bin", elem == ZCCRT_U16 ? bytesOf(shorts) : bytesOf(words));
     DataFiles files;
-    files.tokens = f / "t.bin";
+    files.tokens = {f / "t.bin"};
     DataSet d(m.program, files, Options());
     EXPECT_EQ(d.batches(), 2); // 4 samples of 3 tokens, and one token more for the last label
     load(d, m.arena, 1);
@@ -413,13 +489,48 @@ TEST(Tokens, InputsAndShiftedLabels) {
   }
 }
 
+// Samples are those of each file, one file after the other; labels come from the same file.
+TEST(Tokens, SeveralFiles) {
+  Folder f;
+  LanguageModel m;
+  DataFiles files;
+  int next = 1;
+  for (int tokens : {8, 2, 5}) { // 2 samples of 3 and a rest, too few, 1 sample
+    std::vector<uint16_t> t(tokens);
+    std::iota(t.begin(), t.end(), next);
+    next += tokens;
+    files.tokens.push_back(f / (std::to_string(tokens) + ".bin"));
+    writeFile(files.tokens.back(), bytesOf(t));
+  }
+  m.inputs[0].t.dims[0] = m.inputs[1].t.dims[0] = 1;
+  DataSet d(m.program, files, Options());
+  EXPECT_EQ(d.notes(), (std::vector<std::string>{"'" + files.tokens[1] + "' is left out: it has 2 tokens, a sample takes 4",
+                                                 "3 files of tokens: 15 uint16 tokens, 3 samples of 3"}));
+  for (int i = 0; i < 3; ++i) {
+    load(d, m.arena, i);
+    for (int k = 0; k < 3; ++k) {
+      EXPECT_EQ(m.arena[k], (i < 2 ? 3 * i : 10) + k + 1);
+      EXPECT_EQ(m.arena[8 + k], m.arena[k] + 1);
+    }
+  }
+  writeFile(files.tokens[2], bytesOf(std::vector<uint16_t>{1, 2, 3, 60, 1}));
+  EXPECT_NE(failureOf([&] { DataSet(m.program, files, Options()); }).find("bytes of '" + files.tokens[2] + "' are no tokens"),
+            std::string::npos);
+  m.inputs[0].hi = m.inputs[1].hi = 0;
+  DataSet any(m.program, files, Options());
+  m.inputs[1].hi = 50;
+  EXPECT_FAILURE(load(any, m.arena, 2), "input 'labels', sample 2 of '" + files.tokens[2] + "': value 60");
+  writeFile(files.tokens[2], "");
+  EXPECT_FAILURE(DataSet(m.program, files, Options()), "'" + files.tokens[2] + "' is empty");
+}
+
 TEST(Tokens, ATextIsItsOwnTokens) {
   Folder f;
   LanguageModel m;
   m.inputs[0].hi = m.inputs[1].hi = 256;
   writeFile(f / "t.txt", "a small text");
   DataFiles files;
-  files.tokens = f / "t.txt";
+  files.tokens = {f / "t.txt"};
   DataSet d(m.program, files, Options()); // of 16 bits they would be no tokens of 256
   load(d, m.arena, 0);
   EXPECT_EQ(m.arena[2], 's');
@@ -430,14 +541,14 @@ TEST(Tokens, Refuses) {
   Folder f;
   LanguageModel m;
   DataFiles files;
-  files.tokens = f / "t.bin";
+  files.tokens = {f / "t.bin"};
   writeFile(f / "t.bin", bytesOf(std::vector<uint16_t>{1, 2, 3}));
   EXPECT_FAILURE(DataSet(m.program, files, Options()), "too few for one batch");
   writeFile(f / "t.bin", bytesOf(std::vector<uint16_t>(20, 60)));
   Options asked;
   asked.tokenType = TokenType::U16;
   DataSet d(m.program, files, asked);
-  EXPECT_FAILURE(load(d, m.arena, 0), "value 60 is not in [0, 50), which node '/node' needs; '" + files.tokens +
+  EXPECT_FAILURE(load(d, m.arena, 0), "value 60 is not in [0, 50), which node '/node' needs; '" + files.tokens[0] +
                                           "' is read as uint16 tokens, --tokens-dtype=uint16|uint32|uint8 says otherwise");
   EXPECT_FAILURE(DataSet(m.program, files, Options()),
                  "are no tokens of this model, whose input 'input_ids' takes 0 to 49; as uint16 there is 60 among them; as "
