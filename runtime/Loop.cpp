@@ -139,10 +139,12 @@ void Session::save(int64_t done) {
   Manifest m;
   m.model = p.model;
   m.modelHash = modelHash(p);
+  m.graphHash = graphHash(p);
   m.step = done;
   m.skipped = skippedBefore + integerAt(p.skipped);
   m.samples = (firstBatch + (done - first) * p.grad_accum * comm.ranks) * data->batchRows();
   m.tokens = p.tokens ? m.samples * (p.tokens->t.ndim ? p.tokens->t.dims[p.tokens->t.ndim - 1] : 1) : 0;
+  m.dataSamples = data->samples();
   m.seed = o.seed;
   m.shuffle = o.shuffle;
   m.ranks = comm.ranks;

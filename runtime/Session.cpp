@@ -36,19 +36,21 @@ static SpaceOptions spaceOptions(const zccrt_program &p, const Options &o) {
 
 /// Which checkpoint the run goes on from, and what it says of options.
 void Session::findResume() {
-  auto tell = [&](int to) {
-    return [this, to](const std::string &text) {
-      std::string line = (to == STDERR_FILENO ? where.program + ": " : "") + text + "\n";
-      if (comm.rank == 0 && (to == STDERR_FILENO || !o.quiet))
-        writeAll(to, line.data(), line.size());
-    };
+  auto tell = [&](int to, const std::string &text) {
+    if (comm.rank == 0)
+      writeAll(to, (text + "\n").data(), text.size() + 1);
   };
-  resume = findCheckpoint(o, comm, tell(STDOUT_FILENO), tell(STDERR_FILENO));
+  resume = findCheckpoint(o, comm, [&](const std::string &text) {
+    if (!o.quiet)
+      tell(STDOUT_FILENO, text);
+  });
   if (!resume)
     return;
   const Manifest &m = resume->manifest;
   together([&] {
     resumedGlobals(p, *resume); // whether it is of this model
+    for (const std::string &doubt : doubtsAbout(p, *resume))
+      tell(STDERR_FILENO, where.program + ": warning: " + doubt);
     if (o.seed && o.seed != m.seed)
       fail("--seed=%lld: the run of checkpoint '%s' has the seed %lld; leave --seed out", static_cast<long long>(o.seed),
            resume->folder.c_str(), static_cast<long long>(m.seed));
@@ -136,6 +138,9 @@ void Session::countSteps() {
   if (o.eval || !data)
     return;
   firstBatch = resume ? resume->manifest.samples / data->batchRows() : 0;
+  if (int64_t before = resume ? resume->manifest.dataSamples : 0; before && data->samples() && before != data->samples())
+    data->note(format("the data have %lld samples, those of checkpoint '%s' had %lld%s", static_cast<long long>(data->samples()),
+                      resume->folder.c_str(), static_cast<long long>(before), o.shuffle ? "; their order is another one" : ""));
   steps = o.steps;
   if (steps < 0) {
     int64_t batches = data->batches();

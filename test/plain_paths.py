@@ -34,7 +34,11 @@ class PlainPaths(lit.formats.ShTest):
         # lit itself resolves links.
         test.suite.source_root = os.path.join(self.source, "test")
         test.suite.exec_root = os.path.join(self.build, "test")
-        result = super().execute(test, lit_config)
+        # Launchers that run at the same time would make and remove one folder of sessions under each other.
+        with tempfile.TemporaryDirectory(prefix="zcc-mpi-", ignore_cleanup_errors=True) as sessions:
+            for name in ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"):
+                test.config.environment[name] = sessions
+            result = super().execute(test, lit_config)
         files = exports_of(test) if self.reader and result.code == lit.Test.PASS else []
         if files:
             read = subprocess.run([*self.reader, *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -23,8 +23,9 @@ static std::string numberMember(const char *name, int64_t n) { return format(",\
 
 std::string toJson(const Manifest &m) {
   std::string s = "{\"format\":" + jsonString(kFormat) + ",\"model\":" + jsonString(m.model) +
-                  ",\"model_hash\":" + hexText(m.modelHash) + numberMember("step", m.step) + numberMember("skipped", m.skipped) +
-                  numberMember("samples", m.samples) + numberMember("tokens", m.tokens) + numberMember("seed", m.seed) +
+                  ",\"model_hash\":" + hexText(m.modelHash) + ",\"graph_hash\":" + hexText(m.graphHash) +
+                  numberMember("step", m.step) + numberMember("skipped", m.skipped) + numberMember("samples", m.samples) +
+                  numberMember("tokens", m.tokens) + numberMember("data_samples", m.dataSamples) + numberMember("seed", m.seed) +
                   numberMember("shuffle", m.shuffle) + numberMember("ranks", m.ranks) + numberMember("zero", m.zero) +
                   ",\"files\":[";
   for (const SavedFile &f : m.files)
@@ -62,9 +63,15 @@ Manifest readManifest(const std::string &text) {
   Manifest m;
   uint64_t expected = 0;
   int64_t shuffle = 0, ranks = 1, zero = 0;
-  const std::pair<const char *, int64_t *> numbers[] = {{"step", &m.step},     {"skipped", &m.skipped}, {"samples", &m.samples},
-                                                        {"tokens", &m.tokens}, {"seed", &m.seed},       {"shuffle", &shuffle},
-                                                        {"ranks", &ranks},     {"zero", &zero}};
+  const std::pair<const char *, int64_t *> numbers[] = {{"step", &m.step},
+                                                        {"skipped", &m.skipped},
+                                                        {"samples", &m.samples},
+                                                        {"tokens", &m.tokens},
+                                                        {"data_samples", &m.dataSamples},
+                                                        {"seed", &m.seed},
+                                                        {"shuffle", &shuffle},
+                                                        {"ranks", &ranks},
+                                                        {"zero", &zero}};
   json.members([&](const std::string &key) {
     for (auto &[name, number] : numbers)
       if (key == name)
@@ -76,6 +83,8 @@ Manifest readManifest(const std::string &text) {
       m.model = json.string();
     else if (key == "model_hash")
       m.modelHash = hexNumber(json);
+    else if (key == "graph_hash")
+      m.graphHash = hexNumber(json);
     else if (key == "files")
       json.items([&] { m.files.push_back(readFile(json)); });
     else if (key == "exports")

@@ -27,11 +27,13 @@ struct SavedFile {
 
 struct Manifest {
   std::string model;
-  uint64_t modelHash = 0; ///< of its parameters' names and shapes
-  int64_t step = 0;       ///< steps done
-  int64_t skipped = 0;    ///< of them without an update
-  int64_t samples = 0;    ///< rows that all ranks have taken from the data
-  int64_t tokens = 0;     ///< likewise; 0: they are not counted
+  uint64_t modelHash = 0;  ///< of its parameters' names and shapes
+  uint64_t graphHash = 0;  ///< of its ONNX graph; 0: it is not known
+  int64_t step = 0;        ///< steps done
+  int64_t skipped = 0;     ///< of them without an update
+  int64_t samples = 0;     ///< rows that all ranks have taken from the data
+  int64_t tokens = 0;      ///< likewise; 0: they are not counted
+  int64_t dataSamples = 0; ///< in all of the data; 0: it is not known
   int64_t seed = 0;
   bool shuffle = false;
   int ranks = 1, zero = 0;

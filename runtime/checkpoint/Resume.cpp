@@ -56,7 +56,22 @@ static std::vector<std::string> candidates(const std::string &dir, Comm &comm) {
   return folders;
 }
 
-std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say, const Say &warn) {
+/// What to do about folders[0], which is damaged: the newest of the others that is sound is offered, and never taken unasked.
+static std::string offerFrom(const std::vector<std::string> &folders, bool isAuto, Comm &comm) {
+  std::string damaged = "'" + folders[0] + "'";
+  for (size_t i = 1; i < folders.size(); ++i) {
+    Checkpoint c;
+    std::string wrong = problemOf(folders[i], comm, c), offer = "\nnote: the one before it is sound: --resume=" + folders[i];
+    if (wrong.empty() && isAuto)
+      offer += "; --resume=auto goes on from there once " + damaged + (i > 1 ? " are" : " is") + " removed";
+    if (wrong.empty())
+      return offer;
+    damaged += ", '" + folders[i] + "'";
+  }
+  return "\nnote: no other in that folder is sound";
+}
+
+std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say) {
   if (o.resume.empty())
     return std::nullopt;
   const bool isAuto = o.resume == "auto";
@@ -67,23 +82,14 @@ std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say
     return std::nullopt;
   }
   std::string problem = "there is no checkpoint in '" + dir + "'";
-  for (const std::string &folder : folders) {
+  if (!folders.empty()) {
     Checkpoint c;
-    std::string wrong = problemOf(folder, comm, c);
-    if (wrong.empty() && (isAuto || &folder == &folders[0]))
+    problem = problemOf(folders[0], comm, c);
+    if (problem.empty())
       return c;
-    if (wrong.empty())
-      problem += "\nnote: the one before it is sound: --resume=" + folder;
-    else if (isAuto)
-      warn("warning: " + wrong);
-    if (&folder == &folders[0] || isAuto)
-      problem = wrong;
-    if (wrong.empty())
-      break;
+    problem += offerFrom(folders, isAuto, comm);
   }
-  if (isAuto)
-    problem = "no checkpoint in '" + dir + "' is sound; to start anew give another folder to --save";
-  comm.agree(comm.rank == 0 ? problem : "");
+  comm.agree(problem);
   return std::nullopt; // not reached
 }
 
@@ -111,6 +117,31 @@ static void expectAlike(const Checkpoint &c, const SavedRun &saved, const SavedR
   if (isFloat(saved.elem) != isFloat(wanted.elem))
     fail("tensor '%s' is %s in checkpoint '%s', and %s in this program", wanted.tensor.c_str(), elemName(saved.elem),
          c.folder.c_str(), elemName(wanted.elem));
+}
+
+std::vector<std::string> doubtsAbout(const zccrt_program &p, const Checkpoint &c) {
+  std::vector<std::string> doubts;
+  if (c.manifest.graphHash && graphHash(p) && c.manifest.graphHash != graphHash(p))
+    doubts.push_back(format("checkpoint '%s' is of another graph ('%s') with the same parameters; the run goes on with this "
+                            "program's ('%s')",
+                            c.folder.c_str(), c.manifest.model.c_str(), p.model));
+  std::vector<std::string> parameters, held, unused;
+  for (const HeldRun &h : heldRuns(p, /*rank=*/0)) {
+    held.push_back(h.saved.tensor);
+    if (p.globals[h.global].role == 0)
+      parameters.push_back(h.saved.tensor + ".");
+  }
+  for (const std::string &name : TensorReader(c).names()) {
+    bool isState = std::any_of(parameters.begin(), parameters.end(), [&](auto &prefix) { return name.rfind(prefix, 0) == 0; });
+    if (isState && std::find(held.begin(), held.end(), name) == held.end())
+      unused.push_back(name);
+  }
+  if (!unused.empty())
+    doubts.push_back(
+        format("this program has no use for %zu tensor%s of checkpoint '%s', such as '%s'; was it saved by a program "
+               "with another optimizer?",
+               unused.size(), unused.size() == 1 ? "" : "s", c.folder.c_str(), unused[0].c_str()));
+  return doubts;
 }
 
 std::vector<bool> resumedGlobals(const zccrt_program &p, const Checkpoint &c) {

@@ -13,8 +13,11 @@ namespace zccrt {
 using Say = std::function<void(const std::string &)>;
 
 /// The checkpoint that --resume means, verified by all ranks together; nothing: the run starts anew. Every rank calls it. `say`
-/// and `warn` are called on rank 0. Where there is none to go on from, all ranks end with AgreedFailure.
-std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say, const Say &warn);
+/// is called on every rank. Where there is none to go on from, all ranks end with AgreedFailure, which offers the one before.
+std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say);
+
+/// What the user should know of a checkpoint from which the program can go on: it is another graph's, or another optimizer's.
+std::vector<std::string> doubtsAbout(const zccrt_program &p, const Checkpoint &c);
 
 /// Which globals loadCheckpoint() fills. Throws a Failure if the checkpoint is of another model, or lacks what the program needs.
 std::vector<bool> resumedGlobals(const zccrt_program &p, const Checkpoint &c);

@@ -71,6 +71,13 @@ std::vector<HeldRun> runsToWrite(const zccrt_program &p, int rank) {
   return runs;
 }
 
+uint64_t graphHash(const zccrt_program &p) {
+  uint64_t h = 0;
+  for (int i = 0; i < p.npieces; ++i)
+    h = hashMix(h ^ hashBytes(p.onnx[i].bytes, p.onnx[i].nbytes)) + 1;
+  return h;
+}
+
 uint64_t modelHash(const zccrt_program &p) {
   std::vector<std::string> parameters;
   for (int i = 0; i < p.nglobals; ++i)

@@ -27,5 +27,7 @@ bool isAlias(const zccrt_program &p, const zccrt_global &g);
 
 /// Of the names and shapes of the parameters: two programs of one model have the same, however they were compiled.
 uint64_t modelHash(const zccrt_program &p);
+/// Of the model's graph, as it is exported; 0: the program carries none.
+uint64_t graphHash(const zccrt_program &p);
 
 } // namespace zccrt
