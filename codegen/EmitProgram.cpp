@@ -2,6 +2,7 @@
 #include "codegen/EmitProgram.h"
 #include "codegen/CodePrinter.h"
 #include "codegen/EmitTables.h"
+#include "codegen/NodeTable.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "ir/Phase.h"
@@ -57,12 +58,14 @@ class ProgramEmitter {
   unsigned moveCount = 0, mostMoves = 0;
   Extents extents;
   FirstWrites firstWrites;
+  NodeTable nodes;
   std::vector<int> written;                              ///< saved globals, in the order of a step's first writes
   llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
 
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
-      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()), extents(mod), firstWrites(mod) {}
+      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()), extents(mod), firstWrites(mod),
+        nodes(i.timed) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -342,8 +345,10 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
     if (head != section)
       os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
     section = head;
-    os << "  " << (text->empty() ? "" : willWrite(f, *n)) << *text << (text->empty() ? "// " : " // ") << comment(*n)
-       << (text->empty() ? "   (written in place)" : "") << '\n';
+    if (!text->empty())
+      *text = (f.isBody ? "" : formatv("zccrt_at({0}); ", nodes.add(*n)).str()) + willWrite(f, *n) + *text;
+    os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n) << (text->empty() ? "   (written in place)" : "")
+       << '\n';
   }
   if (f.isBody)
     emitResults(f, os);
@@ -433,6 +438,7 @@ std::string ProgramEmitter::record() const {
   number("most_parts", mostParts);
   number("transfer_slots", transfers.slots.most());
   number("most_moves", mostMoves);
+  table("nodes", "nnodes", std::to_string(nodes.size()));
   return s + "};\n";
 }
 
@@ -497,6 +503,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
        << "static const zccrt_move moves[] = {\n"
        << moveTable << "};\n\n";
   os << functions;
+  nodes.print(os);
   calls.printPrepare(os);
   if (!info.scheduleParams.empty()) {
     os << "static const zccrt_setting schedule_params[] = {\n";

@@ -5,6 +5,7 @@
 
 #include "ir/Graph.h"
 #include "passes/Target.h"
+#include "passes/TimedSchedule.h"
 
 namespace zcc {
 
@@ -30,6 +31,7 @@ struct ProgramInfo {
   std::string compileLine; ///< the zcc command without --ranks
   std::string isa;         ///< features of the CPU that the code needs, separated by blanks
   std::string planJson;
+  const TimedSchedule *timed = nullptr; ///< what is predicted of each node; nullptr: nothing
   int64_t libraryBytes = 0;
   std::string outputFolder; ///< weights files below it are named relative to it
   bool isBundle = false;    ///< they are named as in the model's folder, to be copied to the program's

@@ -27,6 +27,8 @@ int Session::run() {
   if (data)
     train();
   finishSaving();
+  if (trace)
+    together([&] { writeTrace(); });
   // Before anything else can fail.
   if (!o.exportFile.empty())
     exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, o.weights, partToExport());
@@ -64,6 +66,8 @@ std::vector<std::string> Session::written() const {
   std::vector<std::string> list;
   if (!o.exportFile.empty())
     list.push_back("'" + o.exportFile + "' (export)");
+  if (trace)
+    list.push_back("'" + o.trace + "' (trace)");
   if (outputs && !stoppedBy)
     list.push_back("'" + o.outputs + "' (outputs)");
   if (checkpoints && checkpoints->lastStep() > first && checkpoints->error().empty())
@@ -98,23 +102,72 @@ void Session::generate() {
 
 void Session::train() {
   onSignals(OnSignal::FinishStep);
+  if (trace) {
+    comm.barrier(); // from which the times of all ranks count
+    trace->start();
+    useTrace(trace.get());
+  }
   for (int64_t s = first; s < steps && !stoppedBy; ++s) {
     where.step = s;
-    StepReport r = trainStep(s);
-    if (isSaveDue(s + 1))
-      save(s + 1);
-    bool last = s + 1 == steps;
-    r.last = last || stoppedBy;
-    bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
-    if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
-      int64_t samples;
-      r.evalLoss = evaluate(*evalData, nullptr, samples);
-    }
-    if (comm.rank == 0)
-      log->report(r);
-    checkLoss(r);
+    if (trace)
+      trace->beginStep(s);
+    runStep(s);
+    if (trace)
+      trace->endStep();
   }
   where.step = -1;
+}
+
+/// A step, and what is due behind it.
+void Session::runStep(int64_t s) {
+  StepReport r = trainStep(s);
+  if (isSaveDue(s + 1))
+    save(s + 1);
+  bool last = s + 1 == steps;
+  r.last = last || stoppedBy;
+  bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
+  if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
+    TraceScope span(Lane::Program, "evaluation");
+    int64_t samples;
+    r.evalLoss = evaluate(*evalData, nullptr, samples);
+  }
+  if (comm.rank == 0) {
+    TraceScope span(Lane::Program, "log");
+    log->report(r);
+  }
+  checkLoss(r);
+}
+
+/// A function of the program.
+void Session::call(void (*function)(char *arena), const char *name, int64_t number) {
+  TraceScope span(Lane::Program, name, number);
+  function(arena->base());
+  zccrt_at(-1);
+}
+
+/// Rank 0 writes what all ranks have recorded.
+void Session::writeTrace() {
+  useTrace(nullptr);
+  comm.barrier();
+  std::string mine = trace->json(comm.rank);
+  std::vector<int64_t> lengths(comm.ranks);
+  int64_t length = mine.size();
+  comm.exchange(&length, sizeof length, lengths.data());
+  int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  mine.resize(longest);
+  std::vector<char> all(comm.rank == 0 ? longest * comm.ranks : 0);
+  comm.gather(mine.data(), all.data(), longest * comm.ranks, ZCCRT_U8);
+  if (comm.rank != 0)
+    return;
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  for (int r = 0; r < comm.ranks; ++r)
+    text.append(r ? ",\n" : "").append(all.data() + r * longest, lengths[r]);
+  text += "\n]}\n";
+  traceFile.write(text.data(), text.size());
+  traceFile.commit();
+  if (trace->lost())
+    log->warn(format("the trace lacks %lld spans, for which there was no room; give fewer steps with --trace-steps",
+                     static_cast<long long>(trace->lost())));
 }
 
 // ---- checkpoints
@@ -174,16 +227,18 @@ StepReport Session::trainStep(int64_t s) {
   const int64_t atOnce = p.batches_per_call;
   for (int64_t k = 0; k < p.grad_accum; k += atOnce) {
     setScalar(p.micro, k);
-    for (int64_t i = 0; i < atOnce; ++i)
-      data->load(*arena, firstBatch + ((s - first) * p.grad_accum + k + i) * comm.ranks + comm.rank, i);
-    p.micro_fn(arena->base());
+    loadBatches(s, k);
+    call(p.micro_fn, "micro-batch", k);
     for (int64_t i = 0; i < atOnce; ++i)
       sum += arena->floatAt(p.loss, p.loss_elem, i);
   }
   if (p.update)
-    p.update(arena->base());
+    call(p.update, "update");
   const StepEnd mine = {sum, signalSeen(), saveSignalsSeen(), checkpoints ? checkpoints->status() : SaveStatus()};
-  comm.exchange(&mine, sizeof mine, ends.data());
+  {
+    TraceScope span(Lane::Program, "all ranks' losses");
+    comm.exchange(&mine, sizeof mine, ends.data());
+  }
   noteSignal();
   sum = 0;
   for (const StepEnd &end : ends)
@@ -199,6 +254,13 @@ StepReport Session::trainStep(int64_t s) {
   r.samples = data->batchRows() * p.grad_accum * comm.ranks;
   r.seconds = now() - begin;
   return r;
+}
+
+/// The batches of one call of @micro.
+void Session::loadBatches(int64_t step, int64_t k) {
+  TraceScope span(Lane::Program, "data", k);
+  for (int64_t i = 0; i < p.batches_per_call; ++i)
+    data->load(*arena, firstBatch + ((step - first) * p.grad_accum + k + i) * comm.ranks + comm.rank, i);
 }
 
 int64_t Session::integerAt(int64_t offset) const { return offset >= 0 ? arena->get<int64_t>(offset) : 0; }
@@ -258,7 +320,7 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
     if (p.batch)
       setScalar(p.rows, rows ? rows : batch);
     set.load(*arena, (first + comm.rank) % set.rounds());
-    p.eval(arena->base());
+    call(p.eval, "evaluation of a batch", i);
     if (p.has_loss) {
       Weighted mine = lossOf(rows);
       if (double divisor = divisorOf(mine.weight); to && divisor != 0) {

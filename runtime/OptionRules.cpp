@@ -71,6 +71,14 @@ void Pair::read(const char *name, const char *, const char *text, Options::Pairs
   to.emplace_back(std::string(text, equals), equals + 1);
 }
 
+void Range::read(const char *name, const char *, const char *text, StepRange &to) const {
+  long long from, behind;
+  int length = 0;
+  if (sscanf(text, "%lld:%lld%n", &from, &behind, &length) != 2 || text[length] || from < 0 || behind <= from)
+    fail("--%s=%s: expected FROM:TO, two steps, FROM before TO", name, text);
+  to = {from, behind};
+}
+
 bool endsWith(const std::string &s, const char *tail) {
   size_t n = strlen(tail);
   return s.size() > n && s.compare(s.size() - n, n, tail) == 0;

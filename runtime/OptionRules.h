@@ -48,6 +48,11 @@ struct ScheduleName {
   void read(const char *name, const char *, const char *text, Schedule::Kind &to) const;
 };
 
+/// FROM:TO
+struct Range {
+  void read(const char *name, const char *, const char *text, StepRange &to) const;
+};
+
 /// NAME=X
 struct Pair {
   void read(const char *name, const char *, const char *text, Options::Pairs &to) const;

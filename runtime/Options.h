@@ -20,6 +20,11 @@ struct DataFiles {
   bool empty() const { return npz.empty() && npy.empty() && tokens.empty(); }
 };
 
+/// [from, to); from < 0: not said.
+struct StepRange {
+  int64_t from = -1, to = -1;
+};
+
 enum class TokenType { Auto, U16, U32, U8 };
 enum class TokenLabels { Auto, Next, Same };
 enum class ExportFormat { Onnx, Safetensors };

@@ -79,9 +79,11 @@ void Session::start(uint64_t command) {
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
     checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(p, o)) + p.library_bytes + inflated +
-                    (o.save.empty() ? 0 : p.save_bytes),
+                    (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o),
                 launch.ranksOnNode);
     openOutputs();
+    if (!o.trace.empty() && data)
+      trace = std::make_unique<Trace>(p, o, first, steps);
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
   });
@@ -182,6 +184,8 @@ void Session::openOutputs() {
     exportFile = OutFile(o.exportFile);
     exportFile.expectRoom(exportBytes(p, exportForm(), partToExport()));
   }
+  if (!o.trace.empty() && data)
+    traceFile = OutFile(o.trace);
   double perStep = double(p.grad_accum) * p.ranks;
   log = std::make_unique<Log>(p, o, first, steps, data ? data->batches() / perStep : 0);
   if (o.exportFormat == ExportFormat::Safetensors && p.absent)

@@ -8,6 +8,7 @@
 #include "runtime/Options.h"
 #include "runtime/Outputs.h"
 #include "runtime/Spaces.h"
+#include "runtime/Trace.h"
 #include "runtime/checkpoint/Checkpoints.h"
 #include "runtime/comm/Comm.h"
 #include <functional>
@@ -60,6 +61,10 @@ private:
   void finishSaving();
   void agreeOnSignal();
   void noteSignal();
+  void writeTrace();
+  void runStep(int64_t step);
+  void loadBatches(int64_t step, int64_t k);
+  void call(void (*function)(char *arena), const char *name, int64_t number = -1);
   void generate();
   StepReport trainStep(int64_t step);
   int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
@@ -85,7 +90,8 @@ private:
   std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
   std::unique_ptr<Generator> generator;
-  OutFile exportFile; // of rank 0
+  OutFile exportFile, traceFile; // of rank 0
+  std::unique_ptr<Trace> trace;
   std::optional<GraphPart> exportedPart;
   Schedule schedule;
   int64_t first = 0, steps = 0;     // the run has the steps [first, steps)

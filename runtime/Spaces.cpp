@@ -2,6 +2,7 @@
 #include "runtime/Spaces.h"
 #include "runtime/Fail.h"
 #include "runtime/JobQueue.h"
+#include "runtime/Trace.h"
 #include "runtime/nvme/Nvme.h"
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +18,7 @@ struct Copy {
   char *to = nullptr;
   const char *from = nullptr;
   int64_t bytes = 0;
+  const char *name = "";
 };
 
 /// What one slot has started.
@@ -74,15 +76,18 @@ private:
   std::unique_ptr<char, Free> buffer;
 };
 
-void run(const Copy &c) { std::memcpy(c.to, c.from, c.bytes); }
+template <Lane lane> void run(const Copy &c) {
+  TraceScope span(lane, c.name, c.bytes);
+  std::memcpy(c.to, c.from, c.bytes);
+}
 
 } // namespace
 
 struct Spaces::Engines {
   Engines(const zccrt_program &p, bool copies)
       : down(
-            p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run),
-        up(p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run), slots(p.transfer_slots) {
+            p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::ToHost>),
+        up(p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::FromHost>), slots(p.transfer_slots) {
     for (Slot &s : slots)
       s.tickets.reserve(p.most_moves);
   }
@@ -132,7 +137,7 @@ void Spaces::start(int slot, const zccrt_move *moves, int n) {
     } else if (m.from_space == kNvme) {
       s.tickets.push_back(nvme->read(m.from, all[m.to_space].base() + m.to, m.bytes, m.name));
     } else {
-      auto fill = [&](Copy &c) { c = {all[m.to_space].base() + m.to, all[m.from_space].base() + m.from, m.bytes}; };
+      auto fill = [&](Copy &c) { c = {all[m.to_space].base() + m.to, all[m.from_space].base() + m.from, m.bytes, m.name}; };
       if (m.to_space == kHost)
         s.down = engines->down.start(fill);
       else

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 6 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 7 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -123,6 +123,17 @@ void zccrt_transfer_wait(int slot);
 
 /* What comes writes the globals zccrt_program.written[0 .. n]: waits until a checkpoint that is being saved has read them. */
 void zccrt_will_write(int n);
+
+/* What @micro, @update and @eval consist of, as a trace shows it. */
+typedef struct {
+  const char *name;   /* %name in .zir; "": it has no result */
+  const char *node;   /* ONNX node; "": none */
+  const char *op;     /* what is done, started or waited for */
+  const char *phase;  /* "forward", "backward", "update" */
+  double predicted_s; /* how long it takes, the transfer or the collective that is started, or the waiting */
+} zccrt_node;
+/* The program has come to zccrt_program.nodes[n]. */
+void zccrt_at(int n);
 
 /* ---- the program record */
 
@@ -273,6 +284,8 @@ typedef struct {
   int32_t most_parts;     /* tensors of the largest bucket */
   int32_t transfer_slots; /* transfers that may be under way at once */
   int32_t most_moves;     /* tensors of the largest of them */
+  const zccrt_node *nodes;
+  int32_t nnodes;
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

@@ -275,6 +275,7 @@ llvm::Error Compilation::emit() {
   info.compileLine = r.compileLine;
   info.isa = isa;
   info.planJson = toJson(plan, JsonDetail::WithoutSchedule);
+  info.timed = &plan.schedule;
   info.libraryBytes = plan.libraryBytes;
   if (config) {
     info.schedule = config->schedule;

@@ -4,6 +4,7 @@
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
+#include "runtime/Trace.h"
 #include "runtime/checkpoint/DataFile.h"
 #include "runtime/checkpoint/Folder.h"
 #include <climits>
@@ -91,6 +92,7 @@ void Saver::work() {
 }
 
 void Saver::save(const std::string &folder) {
+  TraceScope span(Lane::Checkpoints, "save");
   makeFolder(folder);
   written = {format("rank-%d.data", rank), format("rank-%d.json", rank), 0, 0};
   DataFile file(folder + "/" + written.data, {buffer.get(), std::max<size_t>(program.save_bytes, kPage)});

@@ -2,6 +2,7 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/JobQueue.h"
+#include "runtime/Trace.h"
 #include "runtime/comm/Comm.h"
 #include <cstring>
 #include <vector>
@@ -15,6 +16,7 @@ struct Job {
   std::vector<Part> parts;
   int elem = 0;
   bool mean = false;
+  int node = -1; ///< that starts it
 };
 
 /// Collectives under way.
@@ -38,6 +40,7 @@ public:
       job.kind = kind;
       job.elem = elem;
       job.mean = mean;
+      job.node = tracedNode();
       job.parts.clear();
       for (int i = 0; i < n; ++i)
         job.parts.push_back({arena + parts[i].in, arena + parts[i].out, parts[i].count});
@@ -69,6 +72,7 @@ private:
   }
 
   void run(const Job &j) {
+    TraceScope span(Lane::Collectives, nullptr, -1, j.node);
     try {
       switch (j.kind) {
       case Job::AllReduce:

@@ -1,6 +1,7 @@
 // Cuts transfers into blocks, and puts together what becomes of the blocks.
 #include "runtime/nvme/Transfers.h"
 #include "runtime/Fail.h"
+#include "runtime/Trace.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -35,7 +36,7 @@ NvmeTicket Transfers::start(Direction d, uint64_t offset, char *memory, uint64_t
   uint32_t slot = freeSlots.back();
   freeSlots.pop_back();
   uint32_t turn = slots[slot].turn + 1;
-  slots[slot] = {d, turn, memory, offset, bytes, what, 0, 0, false, kNone, 0, 0};
+  slots[slot] = {d, turn, memory, offset, bytes, what, 0, 0, false, kNone, 0, 0, 0};
   queues[static_cast<int>(d)].push(slot);
   unfinishedWrites += d == Direction::Write;
   arrived.notify_all();
@@ -100,6 +101,8 @@ Block Transfers::cut(Queue &q) {
   Transfer &t = slots[slot];
   const uint64_t offset = t.offset + t.cut;
   const SwapFiles::Place place = files.place(offset);
+  if (t.cut == 0)
+    t.began = traceClock();
   Block b{t.direction,
           slot,
           place.file,
@@ -201,6 +204,7 @@ void Transfers::finish(const Block &b, int fault, uint64_t offset, uint64_t byte
   if (t.blocks || t.cut < t.bytes)
     return;
   t.isDone = true;
+  traceSpan(t.direction == Direction::Read ? Lane::Reads : Lane::Writes, t.what, -1, static_cast<int64_t>(t.bytes), t.began);
   unfinishedWrites -= t.direction == Direction::Write;
   finished.notify_all();
 }

@@ -69,6 +69,7 @@ private:
     bool isDone;
     int fault;
     uint64_t faultOffset, faultBytes;
+    double began; ///< when the first block was cut, where that is traced
   };
   /// Slots of transfers that are not wholly cut, in the order of their start.
   struct Queue {
