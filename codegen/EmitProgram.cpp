@@ -449,7 +449,8 @@ void ProgramEmitter::printGradients(llvm::raw_ostream &os) {
     bool isUpdated = llvm::any_of(g->uses, [](auto &u) { return assigns(*u.node) && u.index == 0; });
     if (!g->trained || !isUpdated)
       continue;
-    os << cString(g->onnxName.empty() ? g->name : g->onnxName) << ", ";
+    const GlobalValue &whole = m.wholeOf(*g);
+    os << cString(whole.onnxName.empty() ? whole.name : whole.onnxName) << ", ";
     ++gradients;
   }
   os << "0};\n\n";

@@ -226,14 +226,23 @@ static const char *initText(Init::Kind k) {
     return "ZCCRT_INIT_NORMAL";
   case Init::Copy:
     return "ZCCRT_INIT_COPY";
+  case Init::Box:
+    return "ZCCRT_INIT_BOX";
   }
   llvm_unreachable("no such way to start");
 }
 
+using GlobalNumbers = llvm::DenseMap<const GlobalValue *, int>;
+
+static GlobalNumbers numberGlobals(const Module &m) {
+  GlobalNumbers number;
+  for (size_t i = 0; i < m.globals.size(); ++i)
+    number[m.globals[i].get()] = int(i);
+  return number;
+}
+
 llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os, EmittedProgram &out) {
-  llvm::StringMap<int> number;
-  for (auto &g : m.globals)
-    number[g->name] = number.size() - 1;
+  GlobalNumbers number = numberGlobals(m);
   std::string rows;
   llvm::raw_string_ostream table(rows);
   for (auto &g : m.globals) {
@@ -247,15 +256,16 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
       s = *source;
     }
     SavedAs saved = savedAs(m, *g);
-    int copyOf = g->init.kind == Init::Copy ? number.lookup(g->init.from) : -1;
+    bool isOfGlobal = g->init.kind == Init::Copy || g->isBox();
+    int copyOf = isOfGlobal ? number.lookup(m.global(g->init.from)) : -1;
     table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
-                     "{15}, {16}, {17:x}u, {18}, {19}},\n",
+                     "{15}, {16}, {17:x}u, {18}, {19}, {{{20}}},\n",
                      cString(g->name), cString(g->exported ? g->onnxName : ""),
                      tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
                      initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset, s.bytes,
                      int(g->init.encoding == "transposed"), elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
                      g->init.from.empty() || copyOf >= 0 ? "0" : cString(g->init.from), int(g->role), int(g->trained), s.hash,
-                     saved ? cString(saved.name) : "0", saved.flags);
+                     saved ? cString(saved.name) : "0", saved.flags, listText(llvm::ArrayRef(g->init.start)));
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const WeightsFile &f : out.files)
@@ -325,15 +335,6 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
      << "static const zccrt_io outputs[] = {\n"
      << (noutputs ? outputs : "  {}\n") << "};\n\n";
   return llvm::Error::success();
-}
-
-using GlobalNumbers = llvm::DenseMap<const GlobalValue *, int>;
-
-static GlobalNumbers numberGlobals(const Module &m) {
-  GlobalNumbers number;
-  for (size_t i = 0; i < m.globals.size(); ++i)
-    number[m.globals[i].get()] = int(i);
-  return number;
 }
 
 /// An initializer of zccrt_piece.

@@ -131,6 +131,8 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
     if (int64_t bytes = arenaBytes(m, space))
       p.elsewhere[space].arenaBytes = bytes;
   for (auto &g : m.globals) {
+    if (!g->hasStorage())
+      continue;
     if (g->role == GlobalValue::Const) {
       p.constantBytes += g->type.localBytes();
       continue;
@@ -147,7 +149,9 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
     if (g->role != GlobalValue::Param)
       continue;
     p.parameters += g->type.count();
-    (g->trained ? p.trained : p.frozen).push_back(modelName(*g));
+    std::vector<std::string> &names = g->trained ? p.trained : p.frozen;
+    if (std::string name = modelName(m.wholeOf(*g)); !g->isBox() || names.empty() || names.back() != name)
+      names.push_back(name); // the boxes of a tensor stand side by side
   }
   p.arenaBytes = m.attrs.i("arena_bytes");
   p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes;

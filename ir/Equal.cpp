@@ -26,7 +26,7 @@ bool zcc::areEqual(const Attrs &a, const Attrs &b) {
 
 static bool equal(const Init &a, const Init &b) {
   return a.kind == b.kind && equal(a.a, b.a) && equal(a.b, b.b) && a.file == b.file && a.offset == b.offset &&
-         a.bytes == b.bytes && a.encoding == b.encoding && a.elem == b.elem && a.from == b.from;
+         a.bytes == b.bytes && a.encoding == b.encoding && a.elem == b.elem && a.from == b.from && a.start == b.start;
 }
 
 static bool equal(const GlobalValue &a, const GlobalValue &b) {
@@ -124,6 +124,7 @@ void Hasher::add(const Init &i) {
   add(i.b);
   add(i.offset);
   add(i.bytes);
+  add(i.start);
   for (llvm::StringRef s : {i.file, i.encoding, i.from})
     add(s);
 }

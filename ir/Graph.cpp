@@ -256,6 +256,19 @@ Function *Module::function(StringRef n) const {
   return f;
 }
 
+const GlobalValue &Module::wholeOf(const GlobalValue &g) const {
+  const GlobalValue *tensor = g.isBox() ? global(g.init.from) : nullptr;
+  return tensor ? *tensor : g;
+}
+
+std::vector<GlobalValue *> Module::boxesOf(const GlobalValue &tensor) const {
+  std::vector<GlobalValue *> boxes;
+  for (auto &g : globals)
+    if (g->isBox() && g->init.from == tensor.name)
+      boxes.push_back(g.get());
+  return boxes;
+}
+
 void Module::rename(Function &f, StringRef name) {
   functions_.erase(f.name);
   f.name = name.str();
@@ -382,9 +395,31 @@ static std::string splatBytes(const Type &t, double v) {
   return s;
 }
 
+void zcc::forRows(const GlobalValue &box, const Type &whole, llvm::function_ref<void(int64_t at, int64_t count)> f) {
+  const int64_t axes = whole.ndim(), row = axes ? box.type.dims.back() : 1;
+  for (int64_t i = 0, rows = row ? box.type.count() / row : 0; i < rows; ++i) {
+    int64_t left = i, at = 0, stride = 1;
+    for (int64_t axis = axes; axis-- > 0; stride *= whole.dims[axis]) {
+      bool isRow = axis == axes - 1;
+      at += (box.init.start[axis] + (isRow ? 0 : left % box.type.dims[axis])) * stride;
+      left = isRow ? left : left / box.type.dims[axis];
+    }
+    f(at, row);
+  }
+}
+
 llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit) const {
   if (g.init.kind == Init::Zero || g.init.kind == Init::Splat)
     return splatBytes(g.type, g.init.kind == Init::Zero ? 0 : g.init.a);
+  if (g.isBox()) {
+    auto whole = bytesOf(wholeOf(g), limit);
+    if (!whole)
+      return whole;
+    std::string own;
+    const int64_t size = elemBytes(g.type.elem);
+    forRows(g, wholeOf(g).type, [&](int64_t at, int64_t n) { own += StringRef(*whole).substr(at * size, n * size); });
+    return own;
+  }
   if (g.init.kind != Init::File)
     return errorAt(g.loc, "'" + g.name + "' has no data");
   if (g.init.bytes > limit)

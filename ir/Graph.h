@@ -6,6 +6,7 @@
 #include "ir/Type.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/Allocator.h"
@@ -81,7 +82,7 @@ public:
 
 /// How a global gets its first value.
 struct Init {
-  enum Kind { Zero, Splat, File, Uniform, Normal, Copy } kind = Zero;
+  enum Kind { Zero, Splat, File, Uniform, Normal, Copy, Box } kind = Zero;
   double a = 0, b = 0; ///< Splat: a. Uniform: [a, b). Normal: mean a, standard deviation b
   std::string file;    ///< File: path relative to the model's folder; empty: the module's constant data
   int64_t offset = 0, bytes = 0;
@@ -90,14 +91,17 @@ struct Init {
   std::string encoding = "raw";
   std::optional<Elem> elem; ///< File: the bytes' element, if another than the global's: they are converted
   /// Copy: the global it starts equal to. Uniform, Normal: the global by whose name numbers are drawn, if not its own.
+  /// Box: the tensor that it is a box of.
   std::string from;
+  std::vector<int64_t> start; ///< Box: where it begins in the tensor; its type says how far it reaches
 };
 
 /// `param`: trained or frozen weights. `state`: lives over steps, not a weight (moments, running statistics).
-/// `const`: never written.
+/// `const`: never written. `tensor`: has no storage, no node reads it; params or states are its boxes. What belongs to the whole
+/// is its: where its values come from, its name in the model, whether it is exported.
 class GlobalValue : public Value {
 public:
-  enum Role { Param, State, Const };
+  enum Role { Param, State, Const, Tensor };
   GlobalValue(Role r, std::string n, Type t, Init i) : Value(Global, std::move(n), std::move(t)), role(r), init(std::move(i)) {}
   Role role;
   Init init;
@@ -106,7 +110,13 @@ public:
   Attrs attrs;           ///< what passes and the plan note about it (weight_decay, lr_scale, of...)
   std::string onnxName;  ///< the initializer's name in the model; empty for what passes add
   Loc loc;
+
+  bool isBox() const { return init.kind == Init::Box; }
+  bool hasStorage() const { return role != Tensor; }
 };
+
+/// Calls f for each row of a box, along the last axis: from which element of the whole on, and how many.
+void forRows(const GlobalValue &box, const Type &whole, llvm::function_ref<void(int64_t at, int64_t count)> f);
 
 // ---- nodes
 
@@ -242,6 +252,10 @@ public:
 
   GlobalValue *addGlobal(GlobalValue::Role role, llvm::StringRef name, Type t, Init init);
   GlobalValue *global(llvm::StringRef name) const;
+  /// The tensor that a global is a box of; itself, if it is none.
+  const GlobalValue &wholeOf(const GlobalValue &g) const;
+  /// The boxes of a tensor, in their order.
+  std::vector<GlobalValue *> boxesOf(const GlobalValue &tensor) const;
   Function *function(llvm::StringRef name) const;
   Function *addFunction(llvm::StringRef name);
   /// Kernels are defined before what calls them: it goes behind the last one at the head.

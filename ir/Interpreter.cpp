@@ -238,6 +238,19 @@ llvm::Expected<Tensor> Run::initial(const GlobalValue &g) {
     roundAll(copy, compute);
     return copy;
   }
+  if (g.isBox()) {
+    const GlobalValue &tensor = f.module->wholeOf(g);
+    auto whole = initial(tensor);
+    if (!whole)
+      return whole;
+    Tensor t(g.type);
+    int64_t to = 0;
+    forRows(g, tensor.type, [&](int64_t at, int64_t n) {
+      copyElements(*whole, at, t, to, n);
+      to += n;
+    });
+    return t;
+  }
   if (init.kind != Init::Uniform && init.kind != Init::Normal) {
     auto bytes = f.module->bytesOf(g);
     if (!bytes)

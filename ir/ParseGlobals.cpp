@@ -9,7 +9,10 @@ using llvm::StringRef;
 using llvm::Twine;
 
 bool Parser::global() {
-  auto role = tok.is("param") ? GlobalValue::Param : tok.is("state") ? GlobalValue::State : GlobalValue::Const;
+  auto role = tok.is("param")   ? GlobalValue::Param
+              : tok.is("state") ? GlobalValue::State
+              : tok.is("const") ? GlobalValue::Const
+                                : GlobalValue::Tensor;
   if (!m->functions.empty())
     return fail("globals come before functions");
   advance();
@@ -48,6 +51,8 @@ bool Parser::init(const Type &t, Init &i) {
     return hex(t, i);
   if (tok.is("["))
     return listed(t, i);
+  if (tok.kind == Token::Name)
+    return box(t, i);
   if (tok.kind == Token::String) {
     i.file = tok.str;
     if (i.file.empty())
@@ -55,7 +60,7 @@ bool Parser::init(const Type &t, Init &i) {
     advance();
     return range(i);
   }
-  return unexpected("zero, splat, uniform, normal, copy, data, hex, a file or a list of numbers");
+  return unexpected("zero, splat, uniform, normal, copy, data, hex, a file, a tensor's box or a list of numbers");
 }
 
 bool Parser::from(Init &i) {
@@ -64,6 +69,23 @@ bool Parser::from(Init &i) {
     return false;
   i.from = name.str;
   return true;
+}
+
+/// A half-open range of each axis of a tensor, as many as the type has.
+bool Parser::box(const Type &t, Init &i) {
+  i.kind = Init::Box;
+  Token first = tok;
+  if (!from(i) || !expect("["))
+    return false;
+  Dims dims;
+  while (!consume("]")) {
+    int64_t begin, end;
+    if ((!dims.empty() && !expect(",")) || !count(0, INT64_MAX, begin) || !expect(":") || !count(begin, INT64_MAX, end))
+      return false;
+    i.start.push_back(begin);
+    dims.push_back(end - begin);
+  }
+  return dims == t.dims || fail(first.range(), "a box of " + t.withDims(dims).str() + " for " + t.str());
 }
 
 bool Parser::number(double &v) {
@@ -152,5 +174,7 @@ bool Parser::globalAttrs(GlobalValue &g) {
     g.attrs.erase(n);
   if (g.trained && g.role != GlobalValue::Param)
     return fail(start.range(), "only a param can be trained");
+  if (g.isBox() && (g.exported || !g.onnxName.empty()))
+    return fail(start.range(), "'exported' and 'onnx' belong to the tensor '%" + g.init.from + "', not to its boxes");
   return true;
 }

@@ -69,11 +69,11 @@ bool Parser::item() {
   }
   if (consume("data"))
     return data();
-  if (tok.is("param") || tok.is("state") || tok.is("const"))
+  if (tok.is("param") || tok.is("state") || tok.is("const") || tok.is("tensor"))
     return global();
   if (tok.is("func") || tok.is("kernel") || tok.is("body"))
     return function();
-  return unexpected("param, state, const, kernel, body, func, attrs, folder, data or '}'");
+  return unexpected("param, state, const, tensor, kernel, body, func, attrs, folder, data or '}'");
 }
 
 std::string Parser::inFolder(StringRef path) const {

@@ -32,6 +32,7 @@ private:
   bool global();
   bool init(const Type &t, Init &i);
   bool from(Init &i);
+  bool box(const Type &t, Init &i);
   bool number(double &v);
   bool range(Init &i);
   bool hex(const Type &t, Init &i);

@@ -165,7 +165,7 @@ void Printer::head() {
 }
 
 void Printer::global(const GlobalValue &g) {
-  static const char *const roles[] = {"param", "state", "const"};
+  static const char *const roles[] = {"param", "state", "const", "tensor"};
   os << "  " << roles[g.role] << ' ';
   value(&g);
   os << " : " << g.type << " = ";
@@ -224,6 +224,15 @@ void Printer::init(const GlobalValue &g) {
     os << "copy ";
     value(m.global(i.from));
     return;
+  case Init::Box: {
+    value(m.global(i.from));
+    llvm::ListSeparator sep;
+    os << '[';
+    for (auto [begin, size] : llvm::zip(i.start, g.type.dims))
+      os << sep << begin << ':' << begin + size;
+    os << ']';
+    return;
+  }
   case Init::File:
     break;
   }

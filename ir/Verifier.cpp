@@ -45,6 +45,8 @@ static void checkGlobal(const GlobalValue &g, Report &r) {
     r.at(g, "[V1] only a floating-point param can be trained");
   if ((i.kind == Init::Uniform || i.kind == Init::Normal) && !isFloat(g.type.elem))
     r.at(g, "[V1] random initial values need a floating-point type, not " + g.type.str());
+  if (i.kind == Init::Box)
+    return;
   if (i.kind == Init::Copy || !i.from.empty()) {
     const GlobalValue *from = r.m.global(i.from);
     if (!from || from == &g)
@@ -64,6 +66,67 @@ static void checkGlobal(const GlobalValue &g, Report &r) {
     r.at(g, "[V1] the range lies outside the constant data");
   if (i.encoding != "raw" && (i.encoding != "transposed" || g.type.ndim() < 2))
     r.at(g, "[V1] '" + i.encoding + "' does not encode " + g.type.str());
+}
+
+/// Says where two boxes of a tensor overlap. They are looked at along an axis on which they differ.
+static void checkOverlaps(std::vector<GlobalValue *> boxes, Report &r) {
+  auto from = [](const GlobalValue *g, size_t axis) { return g->init.start[axis]; };
+  auto to = [](const GlobalValue *g, size_t axis) { return g->init.start[axis] + g->type.dims[axis]; };
+  size_t axes = boxes[0]->init.start.size(), by = 0;
+  while (by + 1 < axes && llvm::all_of(boxes, [&](auto *g) { return from(g, by) == from(boxes[0], by); }))
+    ++by;
+  llvm::stable_sort(boxes, [&](auto *a, auto *b) { return axes && from(a, by) < from(b, by); });
+  for (size_t i = 0; i < boxes.size(); ++i)
+    for (size_t j = i + 1; j < boxes.size() && (!axes || from(boxes[j], by) < to(boxes[i], by)); ++j) {
+      bool overlap = true;
+      for (size_t axis = 0; axis < axes; ++axis)
+        overlap &= from(boxes[i], axis) < to(boxes[j], axis) && from(boxes[j], axis) < to(boxes[i], axis);
+      if (overlap)
+        r.at(*boxes[j], "[V10] " + quoted(boxes[j]) + " overlaps " + quoted(boxes[i]));
+    }
+}
+
+// ---- V10: boxes lie in their tensors, side by side, and are all of them
+
+static bool checkBox(const GlobalValue &g, const GlobalValue *tensor, Report &r) {
+  size_t before = r.all.size();
+  if (!tensor || tensor->role != GlobalValue::Tensor)
+    r.at(g, "[V10] there is no tensor '%" + Twine(g.init.from) + "'");
+  else if (g.role != GlobalValue::Param && g.role != GlobalValue::State)
+    r.at(g, "[V10] only a param or a state is a box of a tensor");
+  else if (g.type.elem != tensor->type.elem || g.type.ndim() != tensor->type.ndim() || g.init.start.size() != g.type.ndim())
+    r.at(g, "[V10] " + g.type.str() + " is no box of " + tensor->type.str());
+  else
+    for (size_t axis = 0; axis < g.type.ndim(); ++axis)
+      if (g.init.start[axis] + g.type.dims[axis] > tensor->type.dims[axis])
+        r.at(g, "[V10] " + quoted(&g) + " reaches beyond " + quoted(tensor) + " (" + tensor->type.str() + ")");
+  return r.all.size() == before;
+}
+
+static void checkBoxes(Report &r) {
+  llvm::DenseMap<const GlobalValue *, std::vector<GlobalValue *>> boxes;
+  bool areBoxes = true;
+  for (auto &g : r.m.globals)
+    if (g->isBox()) {
+      const GlobalValue *tensor = r.m.global(g->init.from);
+      areBoxes &= checkBox(*g, tensor, r);
+      boxes[tensor].push_back(g.get());
+    }
+  for (auto &g : r.m.globals) {
+    if (g->role != GlobalValue::Tensor || !areBoxes)
+      continue;
+    if (g->isBox() || g->type.isPartitioned() || g->type.isAddend() || g->type.space != Space::Device || g->hasUses())
+      r.at(*g, "[V10] tensor " + quoted(g.get()) + " has no storage: params or states are boxes of it, and nodes read those");
+    const std::vector<GlobalValue *> &own = boxes[g.get()];
+    int64_t elements = 0;
+    for (const GlobalValue *b : own)
+      elements += b->type.count();
+    if (!own.empty())
+      checkOverlaps(own, r);
+    if (elements < g->type.count())
+      r.at(*g, "[V10] of " + Twine(g->type.count()) + " elements of tensor " + quoted(g.get()) + " " + Twine(elements) +
+                   " are in boxes");
+  }
 }
 
 static void checkResults(const Node &n, Report &r) {
@@ -345,6 +408,7 @@ std::vector<Violation> zcc::violations(const Module &m) {
     globals.insert(g.get());
     checkGlobal(*g, r);
   }
+  checkBoxes(r);
   for (auto &f : m.functions) {
     for (auto &[node, text] : checkV1(*f, globals, r))
       r.at(*node, text); // V2: whole tensors, shards, addends

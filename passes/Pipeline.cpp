@@ -19,6 +19,8 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     pm.add("lower-precision");
     pm.add("fold-constants"); // constants that have become 16 bit
   }
+  if (o.tiles())
+    pm.add("split-parameters"); // their masters with them
   if (!o.inference) {
     pm.add("differentiate");
     // Gradients bring sums over axes of 1, products with 0 and 1, and what no parameter needs.

@@ -8,6 +8,7 @@
 #include "runtime/Transpose.h"
 #include "runtime/Weights.h"
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 namespace zccrt {
@@ -62,6 +63,8 @@ public:
   void tensor(const zccrt_global &g, bool transposed) {
     if (isFromFile(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
+    if (g.role == ZCCRT_WHOLE)
+      return fromBoxes(g, transposed && g.t.ndim >= 2);
     if (g.shards <= 1 && !arenas[g.space].onHost(g.t.offset))
       return comm.rank == 0 ? copyInPieces(g, transposed && g.t.ndim >= 2) : void();
     const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
@@ -111,18 +114,70 @@ public:
   }
 
 private:
+  /// What of a tensor lies in one of its boxes: in an arena, or gathered.
+  struct Part {
+    const zccrt_global *box;
+    std::vector<char> gathered;
+  };
+
+  void fromBoxes(const zccrt_global &g, bool transposed) {
+    std::vector<Part> parts;
+    for (int i = 0; i < program.nglobals; ++i)
+      if (const zccrt_global &box = program.globals[i]; box.init == ZCCRT_INIT_BOX && &program.globals[box.copy_of] == &g)
+        parts.push_back({&box, gatherBox(box)});
+    if (comm.rank != 0)
+      return;
+    const std::vector<int64_t> dims = dimsOf(g.t);
+    const int64_t size = elemBytes(g.t.elem);
+    auto read = [&](int64_t at, int64_t n, char *to) {
+      for (const Part &part : parts) {
+        const Run all = {runOf(program, *part.box, comm.rank).box, 0, elementCount(part.box->t)};
+        forEachCommon(dims, {Box::whole(dims), at, n}, all, [&](int64_t i, int64_t j, int64_t count) {
+          if (part.box->shards > 1)
+            std::memcpy(to + i * size, &part.gathered[j * size], count * size);
+          else
+            arenas[part.box->space].copyFrom(to + i * size, part.box->t.offset + j * size, count * size);
+        });
+      }
+    };
+    if (transposed)
+      inBands(g.t, read);
+    else
+      inChunks(elementCount(g.t), size, read);
+  }
+
+  /// Of a partitioned box: all of it, on rank 0.
+  std::vector<char> gatherBox(const zccrt_global &box) {
+    std::vector<char> all;
+    if (box.shards <= 1)
+      return all;
+    const int64_t size = elemBytes(box.t.elem);
+    const char *data = arenas[box.space].read(box.t.offset, pieceOf(box, comm.rank).count * size, aside);
+    all.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(box.t) * size, 1) : 0);
+    comm.gather(data, all.data(), elementCount(box.t), box.t.elem);
+    return all;
+  }
+
+  /// Writes all elements in their order; read(element, count, to) reads some.
+  template <class Fn> void inChunks(int64_t count, int64_t size, Fn read) {
+    const int64_t most = kChunkBytes / size;
+    buffer.resize(std::min(count, most) * size);
+    for (int64_t at = 0; at < count; at += most) {
+      const int64_t n = std::min(most, count - at);
+      read(at, n, buffer.data());
+      file.write(buffer.data(), n * size);
+    }
+  }
+
   /// What the host cannot read in place, without ever having all of it.
   void copyInPieces(const zccrt_global &g, bool transposed) {
-    const int64_t size = elemBytes(g.t.elem), bytes = globalBytes(g);
+    const int64_t size = elemBytes(g.t.elem);
     const Arena &from = arenas[g.space];
+    auto read = [&](int64_t at, int64_t n, char *to) { from.copyFrom(to, g.t.offset + at * size, n * size); };
     if (transposed)
-      return inBands(g.t, [&](int64_t at, int64_t n, char *to) { from.copyFrom(to, g.t.offset + at * size, n * size); });
-    buffer.resize(std::min(bytes, kChunkBytes));
-    for (int64_t at = 0; at < bytes; at += kChunkBytes) {
-      int64_t n = std::min(kChunkBytes, bytes - at);
-      from.copyFrom(buffer.data(), g.t.offset + at, n);
-      file.write(buffer.data(), n);
-    }
+      inBands(g.t, read);
+    else
+      inChunks(elementCount(g.t), size, read);
   }
 
   /// Writes matrices with their axes swapped; read(element, count, to) reads elements of the tensor.

@@ -2,6 +2,7 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Session.h"
+#include "runtime/Weights.h"
 #include <climits>
 #include <cmath>
 
@@ -32,7 +33,7 @@ const char *Session::firstParameterNotFinite() {
   double first = *std::min_element(gathered.begin(), gathered.end());
   if (first == INT_MAX)
     return nullptr;
-  const zccrt_global &g = p.globals[static_cast<int>(first)];
+  const zccrt_global &g = wholeOf(p, p.globals[static_cast<int>(first)]);
   return g.onnx_name && *g.onnx_name ? g.onnx_name : g.name;
 }
 

@@ -26,6 +26,14 @@ Piece pieceOf(const zccrt_global &g, int rank) {
   return {begin, std::min(whole, total - begin)};
 }
 
+Run runOf(const zccrt_program &p, const zccrt_global &g, int rank) {
+  Box box = Box::whole(dimsOf(g.t));
+  if (&wholeOf(p, g) != &g)
+    box.start.assign(g.start, g.start + g.t.ndim);
+  Piece piece = pieceOf(g, rank);
+  return {std::move(box), piece.begin, piece.count};
+}
+
 std::string weightsPath(const zccrt_program &p, int index, const std::string &weightsDir) {
   char self[PATH_MAX];
   ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -95,7 +103,7 @@ private:
     Piece piece = pieceOf(g, comm.rank);
     // What a shard's buffer has beyond the tensor's end stays zero, as the whole arena is at the
     // start.
-    if (g.init != ZCCRT_INIT_ZERO)
+    if (g.role != ZCCRT_WHOLE && wholeOf(program, g).init != ZCCRT_INIT_ZERO)
       inParts(g, piece, [&](Piece part, int64_t offset) {
         arenas[g.space].write(offset, part.count * elemBytes(g.t.elem), aside, [&](char *to) { fillPiece(g, part, to); });
       });
@@ -121,10 +129,24 @@ private:
     case ZCCRT_INIT_NORMAL:
       drawRandom(g, seed, piece.begin, piece.count, to);
       break;
+    case ZCCRT_INIT_BOX:
+      fillBox(g, piece, to);
+      break;
     case ZCCRT_INIT_ZERO:
     case ZCCRT_INIT_COPY:
       break;
     }
+  }
+
+  /// Run by run of its tensor.
+  void fillBox(const zccrt_global &g, Piece piece, char *to) {
+    const zccrt_global &whole = wholeOf(program, g);
+    const Run own = {runOf(program, g, comm.rank).box, piece.begin, piece.count};
+    if (whole.init == ZCCRT_INIT_FILE && whole.transposed)
+      return readTransposed(whole, own, expectFile(whole), to);
+    const std::vector<int64_t> dims = dimsOf(whole.t);
+    forEachCommon(dims, own, {Box::whole(dims), 0, elementCount(whole.t)},
+                  [&](int64_t i, int64_t j, int64_t n) { fillPiece(whole, {j, n}, to + i * elemBytes(g.t.elem)); });
   }
 
   static void splat(const zccrt_global &g, char *to, int64_t count) {
@@ -139,7 +161,8 @@ private:
     });
   }
 
-  void read(const zccrt_global &g, char *to, Piece piece) {
+  /// The file of a tensor, which is as long as it should be.
+  const File &expectFile(const zccrt_global &g) {
     int64_t size = elemBytes(g.file_elem);
     if (g.file_bytes != elementCount(g.t) * size)
       fail("tensor '%s' takes %lld bytes, its file entry has %lld; compile again", label(g),
@@ -147,8 +170,14 @@ private:
     const File &f = file(g.file);
     if (g.file_offset < 0 || g.file_bytes > f.bytes() - g.file_offset)
       fail("'%s' is too short for tensor '%s'; it has changed since the program was compiled", f.path().c_str(), label(g));
+    return f;
+  }
+
+  void read(const zccrt_global &g, char *to, Piece piece) {
+    const int64_t size = elemBytes(g.file_elem);
+    const File &f = expectFile(g);
     if (g.transposed && g.t.ndim >= 2)
-      return readTransposed(g, f, to, piece);
+      return readTransposed(g, {Box::whole(dimsOf(g.t)), piece.begin, piece.count}, f, to);
     if (g.file_elem != g.t.elem)
       return readConverted(g, f, to, piece);
     f.read(g.file_offset + piece.begin * size, piece.count * size, to);
@@ -167,23 +196,34 @@ private:
     }
   }
 
-  /// The file has [.., cols, rows] where the arena has [.., rows, cols]: for each matrix the wanted
-  /// rows, which are columns of the file, as many of the file's rows at a time as a chunk holds.
-  void readTransposed(const zccrt_global &g, const File &f, char *to, Piece piece) {
-    const int64_t size = elemBytes(g.file_elem), rows = g.t.dims[g.t.ndim - 2], cols = g.t.dims[g.t.ndim - 1];
-    const int64_t end = piece.begin + piece.count, narrow = elemBytes(g.t.elem);
-    for (int64_t at = piece.begin; at < end;) {
+  /// The number of a box' matrix (of the last two axes) in the tensor.
+  static int64_t matrixOf(const zccrt_global &g, const Box &box, int64_t matrix) {
+    int64_t number = 0, stride = 1;
+    for (int axis = g.t.ndim - 2; axis-- > 0; matrix /= box.shape[axis], stride *= g.t.dims[axis])
+      number += (box.start[axis] + matrix % box.shape[axis]) * stride;
+    return number;
+  }
+
+  /// The file has [.., cols, rows] where the arena has [.., rows, cols] or a box of it: for each matrix the wanted rows, which
+  /// are columns of the file, as many of the file's rows at a time as a chunk holds.
+  void readTransposed(const zccrt_global &g, const Run &run, const File &f, char *to) {
+    const int64_t size = elemBytes(g.file_elem), narrow = elemBytes(g.t.elem);
+    const int inner = g.t.ndim - 1;
+    const int64_t allRows = g.t.dims[inner - 1], allCols = g.t.dims[inner];
+    const int64_t rows = run.box.shape[inner - 1], cols = run.box.shape[inner], end = run.begin + run.count;
+    for (int64_t at = run.begin; at < end;) {
       // Whole rows of one matrix, or part of a row where the piece begins or ends inside one.
       int64_t row = at / cols, c0 = at % cols, matrix = row / rows;
       int64_t wanted = 1, c1 = std::min(cols, c0 + end - at);
       if (c0 == 0 && end - at >= cols)
         wanted = std::min({(end - at) / cols, (matrix + 1) * rows - row});
-      int64_t base = g.file_offset + matrix * rows * cols * size, first = row - matrix * rows;
+      int64_t base = g.file_offset + matrixOf(g, run.box, matrix) * allRows * allCols * size;
+      int64_t first = row - matrix * rows + run.box.start[inner - 1];
       int64_t band = std::max<int64_t>(1, kChunkBytes / (wanted * size));
       for (int64_t c = c0; c < c1; c += band) {
         int64_t n = std::min(band, c1 - c);
-        readColumns(f, base, c, n, first, wanted, rows, size);
-        transposeCopy(inElement(g, n * wanted), wanted, to + (at - piece.begin + c - c0) * narrow, cols, wanted, n, narrow);
+        readColumns(f, base, c + run.box.start[inner], n, first, wanted, allRows, size);
+        transposeCopy(inElement(g, n * wanted), wanted, to + (at - run.begin + c - c0) * narrow, cols, wanted, n, narrow);
       }
       at += c0 == 0 && c1 == cols ? wanted * cols : c1 - c0;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/Arena.h"
+#include "runtime/checkpoint/Boxes.h"
 #include "runtime/comm/Comm.h"
 #include "runtime/zccrt.h"
 #include <string>
@@ -31,7 +32,14 @@ std::string weightsPath(const zccrt_program &p, int index, const std::string &we
 struct Piece {
   int64_t begin, count;
 };
+/// The tensor that a global is a box of; itself, if it is none.
+inline const zccrt_global &wholeOf(const zccrt_program &p, const zccrt_global &g) {
+  return g.init == ZCCRT_INIT_BOX ? p.globals[g.copy_of] : g;
+}
 Piece pieceOf(const zccrt_global &g, int rank);
+/// The same as elements of a box of the tensor, which is all of it where the global is none.
+Run runOf(const zccrt_program &p, const zccrt_global &g, int rank);
+inline std::vector<int64_t> dimsOf(const zccrt_tensor &t) { return {t.dims, t.dims + t.ndim}; }
 
 /// Fills out[count] with elements [begin, begin + count) of a random global (ZCCRT_INIT_UNIFORM or
 /// _NORMAL).

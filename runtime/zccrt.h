@@ -143,8 +143,11 @@ typedef enum {
   ZCCRT_INIT_FILE,
   ZCCRT_INIT_UNIFORM,
   ZCCRT_INIT_NORMAL,
-  ZCCRT_INIT_COPY
+  ZCCRT_INIT_COPY,
+  ZCCRT_INIT_BOX
 } zccrt_init;
+
+enum { ZCCRT_PARAM, ZCCRT_STATE, ZCCRT_CONST, ZCCRT_WHOLE };
 
 /* What --tokens puts into an integer input of shape [.., T]. AUTO goes by the name: "label" or
  * "target" in it, or an `ignore` value, means NEXT, else IDS. SAME is for a model that shifts its
@@ -158,7 +161,8 @@ enum {
   ZCCRT_SAVED_CAST = 4      /* not written: it is another one, which is, in a narrower element (the parameter of a master) */
 };
 
-/* Where a global lies and how it starts. */
+/* Where a global lies and how it starts. A tensor of boxes is a global that lies nowhere: of each element the box that has it
+ * lies somewhere, and starts as the tensor says; files, exports and checkpoints have the tensor. */
 typedef struct {
   const char *name;      /* %name in .zir */
   const char *onnx_name; /* initializer's name in the model; "" if it is not exported */
@@ -171,13 +175,14 @@ typedef struct {
   int64_t file_offset, file_bytes;
   int32_t transposed;  /* the file holds it with its last two axes swapped */
   int32_t file_elem;   /* the file's element; floats are converted to t.elem */
-  int32_t copy_of;     /* index into globals; at the same offset: another name of that one (tied) */
+  int32_t copy_of;     /* index into globals; at the same offset: another name of that one (tied); of a box: its tensor */
   const char *draw_as; /* random numbers are drawn by this name; NULL: by its own */
-  int32_t role;        /* 0 param, 1 state, 2 const */
+  int32_t role;        /* ZCCRT_PARAM, ...; WHOLE: a tensor of boxes */
   int32_t trained;
-  uint64_t hash;       /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
-  const char *saved;   /* the tensor's name in checkpoints; NULL: it is not in them */
-  int32_t saved_flags; /* ZCCRT_SAVED_... */
+  uint64_t hash;                 /* of the file's bytes of this tensor, by Hash.h; 0: not checked */
+  const char *saved;             /* the tensor's name in checkpoints; NULL: it is not in them */
+  int32_t saved_flags;           /* ZCCRT_SAVED_... */
+  int64_t start[ZCCRT_MAX_DIMS]; /* of a box: where it begins in its tensor */
 } zccrt_global;
 
 typedef struct {

@@ -57,7 +57,7 @@ static llvm::Error evalMatmul(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Ten
 static bool isOneMatrix(const Type &t) { return elementCount(ArrayRef(t.dims).drop_back(2)) == 1; }
 
 static Values gradMatmul(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  Value *x = n.operand(0), *w = n.operand(1), *g = dy[0], *dw;
+  Value *x = n.operand(firstFactor(n)), *w = n.operand(firstFactor(n) + 1), *g = dy[0], *dw;
   // w's first: it is x's last use.
   if (isOneMatrix(w->type) && x->type.ndim() > 2) {
     // One product over all rows at once; a batched product would be summed over the batch.
@@ -110,6 +110,11 @@ static llvm::Error evalAddMatmul(Node &n, ArrayRef<const Tensor *> in, ArrayRef<
   return llvm::Error::success();
 }
 
+static Values gradAddMatmul(Builder &b, Node &n, ArrayRef<Value *> dy) {
+  Values factors = gradMatmul(b, n, dy);
+  return {dy[0], factors[0], factors[1]};
+}
+
 static double flopsAddMatmul(const Node &n) {
   return 2.0 * double(n.result()->type.count()) * double(n.operand(1)->type.dims.back());
 }
@@ -120,7 +125,7 @@ constexpr OpDef zcc::ops::add_matmul = defineOp({
     .operands = {{{"x"}, {"a"}, {"b"}}},
     .infer = inferAddMatmul,
     .kernel = "add_matmul",
-    .noGrad = "it is inserted after differentiation",
+    .gradFn = gradAddMatmul,
     .eval = evalAddMatmul,
     .inPlace = 1,
     .library = Library::Product,

@@ -384,7 +384,7 @@ static llvm::Error verifySpace(const Function &f, const Liveness &l, const Exten
   const Module &m = *f.module;
   std::vector<Placed> globals, values;
   for (auto &g : m.globals) {
-    if (g->type.space != space)
+    if (g->type.space != space || !g->hasStorage())
       continue;
     int64_t o = g->attrs.i("offset", -1);
     if (o < 0)

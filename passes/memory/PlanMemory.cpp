@@ -285,7 +285,8 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
     return offset;
   };
   for (auto &g : m.globals)
-    g->attrs.set("offset", take(*g));
+    if (g->hasStorage())
+      g->attrs.set("offset", take(*g));
   int64_t &device = at[int(Space::Device)];
   device = placeArguments(m, device, extents);
 

@@ -41,12 +41,17 @@ static bool isOwn(const GlobalValue &g) {
 }
 
 SavedAs zcc::savedAs(const Module &m, const GlobalValue &g) {
+  if (!g.hasStorage()) { // as its boxes are
+    std::vector<GlobalValue *> boxes = m.boxesOf(g);
+    return boxes.empty() ? SavedAs() : savedAs(m, *boxes[0]);
+  }
+  const GlobalValue &whole = m.wholeOf(g);
   bool isTrained = g.role == GlobalValue::Param && g.trained;
   // What is exported and in no file of the model, such as frozen weights that are drawn, is exported from a checkpoint, too.
-  bool isOnlyHere = g.exported && g.init.kind != Init::File;
+  bool isOnlyHere = whole.exported && whole.init.kind != Init::File;
   if (isOfStep(g) || (!isTrained && !isAssigned(g) && !isOnlyHere))
     return {};
-  SavedAs s{g.name};
+  SavedAs s{whole.name};
   if (g.role == GlobalValue::Param) {
     const GlobalValue *master = m.global(g.attrs.s("master"));
     s.flags = master ? ZCCRT_SAVED_CAST : 0;
@@ -55,12 +60,12 @@ SavedAs zcc::savedAs(const Module &m, const GlobalValue &g) {
   std::string of = g.attrs.s("of");
   if (const GlobalValue *param = m.global(of)) {
     if (param->attrs.s("master") == g.name)
-      s.name = of;
+      s.name = m.wholeOf(*param).name;
     return s;
   }
   if (m.ranks > 1 && isOwn(g))
     s.flags |= ZCCRT_SAVED_OWN;
-  if (!g.exported)
+  if (!whole.exported)
     s.flags |= ZCCRT_SAVED_IF_THERE;
   return s;
 }
@@ -69,9 +74,11 @@ int64_t zcc::saveBytes(const Module &m) {
   // Large writes keep a disk busy; beside a small model a large buffer would be much.
   constexpr int64_t kLeast = 256 << 10, kMost = 8 << 20, kShare = 16, kPage = 4096;
   int64_t bytes = 0;
-  for (auto &g : m.globals)
-    if (SavedAs s = savedAs(m, *g); s && !(s.flags & ZCCRT_SAVED_CAST))
+  for (auto &g : m.globals) {
+    SavedAs s = g->hasStorage() ? savedAs(m, *g) : SavedAs();
+    if (s && !(s.flags & ZCCRT_SAVED_CAST))
       bytes += g->type.localBytes();
+  }
   return llvm::alignTo(std::min(bytes, std::clamp(bytes / kShare, kLeast, kMost)), kPage);
 }
 
@@ -79,7 +86,7 @@ int64_t zcc::saveBytes(const Module &m) {
 
 FirstWrites::FirstWrites(const Module &m) {
   for (size_t i = 0; i < m.globals.size(); ++i)
-    if (const GlobalValue &g = *m.globals[i]; savedAs(m, g)) {
+    if (const GlobalValue &g = *m.globals[i]; g.hasStorage() && savedAs(m, g)) {
       int64_t begin = g.attrs.i("offset");
       ranges_.push_back({g.type.space, begin, begin + g.type.localBytes(), int(i)});
       int64_t &end = end_[size_t(g.type.space)];

@@ -38,7 +38,7 @@ llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, 
     return b;
   int64_t changing = 0, fixed = 0; // what a step writes, and what it reads only
   for (auto &g : copy->globals)
-    if (g->role != GlobalValue::Const && !g->type.isScalar())
+    if (g->hasStorage() && g->role != GlobalValue::Const && !g->type.isScalar())
       (g->role == GlobalValue::State || g->trained ? changing : fixed) += g->type.localBytes();
   int64_t room = o.memoryBudget - ctx.target->libraryBytes(*copy) - largestOperator(*copy);
   b.bytesAway = std::clamp<int64_t>(changing + fixed - room, 0, changing + fixed);

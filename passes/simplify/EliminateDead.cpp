@@ -155,8 +155,8 @@ static bool pruneBodies(Module &m) {
   return changed;
 }
 
-static bool dropGlobals(Module &m) {
-  llvm::StringSet<> sources; // of copies, and masters that no update writes yet
+static std::vector<GlobalValue *> unusedGlobals(Module &m) {
+  llvm::StringSet<> sources; // of copies and boxes, and masters that no update writes yet
   llvm::DenseSet<const Value *> returned;
   for (auto &g : m.globals) {
     sources.insert(g->init.from);
@@ -166,10 +166,30 @@ static bool dropGlobals(Module &m) {
     returned.insert(f->results.begin(), f->results.end());
   std::vector<GlobalValue *> unused;
   for (auto &g : m.globals)
-    if (!g->hasUses() && !g->exported && !returned.count(g.get()) && !sources.contains(g->name))
+    if (!g->hasUses() && !m.wholeOf(*g).exported && !returned.count(g.get()) && !sources.contains(g->name))
       unused.push_back(g.get());
-  m.eraseGlobals(unused);
-  return !unused.empty();
+  return unused;
+}
+
+/// The boxes of a tensor go together: what is left would not be all of it.
+static bool dropGlobals(Module &m) {
+  bool changed = false;
+  while (true) { // a box that goes may have been the last of its tensor
+    llvm::DenseSet<const GlobalValue *> unused, used;
+    for (GlobalValue *g : unusedGlobals(m))
+      unused.insert(g);
+    for (auto &g : m.globals)
+      if (g->isBox() && !unused.contains(g.get()))
+        used.insert(&m.wholeOf(*g));
+    std::vector<GlobalValue *> gone;
+    for (auto &g : m.globals)
+      if (unused.contains(g.get()) && !used.contains(&m.wholeOf(*g)))
+        gone.push_back(g.get());
+    if (gone.empty())
+      return changed;
+    m.eraseGlobals(gone);
+    changed = true;
+  }
 }
 
 /// Constants in order of definition, each aligned so that it can be mapped.

@@ -1,17 +1,24 @@
 // Notes what --tile splits, and into how many tiles: of @micro and @eval, products with what is computed from their results row
-// by row. tile-operators does it.
+// by row, which tile-operators does, and parameters, which split-parameters does: what a parameter's name is given for, what a
+// product's is given for whose rows do not become tiles, and without a name what is large and read by no product in tiles.
 //
 //   %l = matmul %h, %w            : f32[512x50257]
 //   %c, %s = cross_entropy %l, %t : f32[512], f32[512x1]
 // becomes, with --tile=4
 //   %l = matmul %h, %w {!tiles = 4} : f32[512x50257]
 //
+//   param %w : f32[1024x1024] = ... {trained}
+// becomes, with --tile=^w$:4
+//   param %w : f32[1024x1024] = ... {tiles = [4, 1], trained}
+//
 // Notes that are there already hold. What is in tiles is never whole, so it is no result of @eval.
 #include "ir/Pattern.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/memory/Activations.h"
+#include "passes/tile/ParameterTiles.h"
 #include "passes/tile/RowRegion.h"
+#include "llvm/ADT/DenseMap.h"
 #include <set>
 
 using namespace zcc;
@@ -33,15 +40,24 @@ private:
   };
 
   llvm::Error readRules();
-  int64_t countFor(llvm::ArrayRef<StringRef> names, const Type &t);
+  /// How many tiles, and for whose name.
+  struct Wanted {
+    int64_t count = 0;
+    enum { Size, Node, Param } by = Size;
+  };
+  int64_t bytesOf(const Type &t) const;
+  Wanted wanted(llvm::ArrayRef<StringRef> nodes, llvm::ArrayRef<StringRef> params, int64_t bytes);
   bool note(Function &f);
+  bool noteParams();
   void dropResults(Function &f, std::vector<unsigned> results);
   llvm::Error checkUsed() const;
 
   Module &m;
   PassContext &ctx;
   std::vector<Rule> rules;
-  std::set<std::string> known; ///< names of all that could be split
+  std::set<std::string> known;                  ///< names of all that could be split
+  llvm::DenseMap<GlobalValue *, int64_t> named; ///< parameters of products that are named and whose rows do not become tiles
+  llvm::DenseSet<GlobalValue *> inRows;         ///< of products whose rows do
 };
 } // namespace
 
@@ -64,20 +80,28 @@ llvm::Error Choice::readRules() {
   return llvm::Error::success();
 }
 
-/// How many tiles what has these names is split into, 0 if it is not. The first rule that fits holds.
-int64_t Choice::countFor(llvm::ArrayRef<StringRef> names, const Type &t) {
-  for (StringRef name : names)
-    if (!name.empty())
-      known.insert(name.str());
+/// As the program has it.
+int64_t Choice::bytesOf(const Type &t) const {
   Elem e = t.elem == Elem::F32 ? ctx.options.dtype : t.elem;
-  int64_t found = -1;
+  return t.count() * elemBytes(e);
+}
+
+/// How many tiles what has these names is split into, 0 if it is not. The first rule that fits holds.
+Choice::Wanted Choice::wanted(llvm::ArrayRef<StringRef> nodes, llvm::ArrayRef<StringRef> params, int64_t bytes) {
+  for (auto names : {nodes, params})
+    for (StringRef name : names)
+      if (!name.empty())
+        known.insert(name.str());
+  std::optional<Wanted> found;
   for (Rule &r : rules) {
-    bool fits = r.pattern ? llvm::any_of(names, [&](StringRef name) { return !name.empty() && r.pattern->match(name); })
-                          : t.count() * elemBytes(e) > largeBytes(ctx.options);
+    auto matches = [&](StringRef name) { return !name.empty() && r.pattern->match(name); };
+    bool ofNode = r.pattern && llvm::any_of(nodes, matches), ofParam = r.pattern && llvm::any_of(params, matches);
+    bool fits = r.pattern ? ofNode || ofParam : bytes > largeBytes(ctx.options);
     r.isUsed |= fits;
-    found = fits && found < 0 ? r.count : found;
+    if (fits && !found)
+      found = {r.count, ofNode ? Wanted::Node : ofParam ? Wanted::Param : Wanted::Size};
   }
-  return std::max<int64_t>(found, 0);
+  return found.value_or(Wanted());
 }
 
 void Choice::dropResults(Function &f, std::vector<unsigned> results) {
@@ -96,28 +120,60 @@ bool Choice::note(Function &f) {
   for (auto &n : f.nodes) {
     if (!n->is(ops::matmul))
       continue;
-    llvm::SmallVector<StringRef, 4> names{n->result()->name};
+    llvm::SmallVector<StringRef, 4> names{n->result()->name}, params;
     if (n->loc)
       names.append(n->loc->nodes.begin(), n->loc->nodes.end());
+    auto *param = static_cast<GlobalValue *>(nullptr);
     for (Value *v : n->operands())
-      if (Value *base = behindViews(v); base->isGlobal())
-        names.append({base->name, static_cast<GlobalValue *>(base)->onnxName});
-    int64_t count = countFor(names, n->result()->type);
-    if (count < 2 || llvm::any_of(regions, [&](auto &r) { return r.contains(*n); }))
+      if (Value *base = behindViews(v); base->isGlobal()) {
+        param = static_cast<GlobalValue *>(base);
+        params.append({param->name, param->onnxName});
+      }
+    Wanted w = wanted(names, params, bytesOf(n->result()->type));
+    if (w.count < 2 || llvm::any_of(regions, [&](auto &r) { return r.contains(*n); }))
       continue;
     RowRegion region(*n, order);
+    if (param && w.by != Wanted::Size && (w.by == Wanted::Param || !region.whyNot().empty())) {
+      int64_t &count = named[param];
+      count = std::max(count, w.count);
+      continue;
+    }
     if (!region.whyNot().empty()) {
       ctx.remarks.push_back("not split into tiles: " + describe(n->loc) + ", " + region.whyNot());
       continue;
     }
+    if (param)
+      inRows.insert(param);
     if (f.name == "eval")
       dropResults(f, region.returned());
     else if (!region.returned().empty())
       continue;
-    n->attrs.set("tiles", std::min(count, region.rows()));
+    n->attrs.set("tiles", std::min(w.count, region.rows()));
     regions.push_back(std::move(region));
   }
   return !regions.empty();
+}
+
+/// Behind the products.
+bool Choice::noteParams() {
+  bool changed = false;
+  for (auto &g : m.globals) {
+    if (g->role != GlobalValue::Param)
+      continue;
+    Wanted w = wanted({}, {g->name, g->onnxName}, bytesOf(g->type));
+    int64_t count = named.count(g.get()) ? named[g.get()] : inRows.contains(g.get()) ? 0 : w.count;
+    if (count < 2)
+      continue;
+    ParameterTiles tiles(m, *g);
+    if (!tiles.whyNot().empty()) {
+      if (g->type.ndim() > 1)
+        ctx.remarks.push_back("not split into tiles: parameter '" + g->name + "', " + tiles.whyNot());
+      continue;
+    }
+    g->attrs.set("tiles", tiles.grid(count));
+    changed = true;
+  }
+  return changed;
 }
 
 llvm::Error Choice::checkUsed() const {
@@ -138,12 +194,15 @@ llvm::Expected<bool> Choice::run() {
   for (const char *name : {"micro", "eval"})
     if (Function *f = m.function(name))
       changed |= note(*f);
+  changed |= noteParams();
   if (auto e = checkUsed())
     return e;
   return changed;
 }
 
 llvm::Expected<bool> zcc::chooseTiles(Module &m, PassContext &ctx) {
+  if (llvm::any_of(m.globals, [](auto &g) { return g->attrs.has("tiles"); }))
+    return false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes)
       if (n->attrs.has("tiles"))

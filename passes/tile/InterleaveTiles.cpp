@@ -17,6 +17,7 @@
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "passes/Pass.h"
+#include "passes/memory/Activations.h"
 #include "passes/tile/TileOrder.h"
 #include "llvm/ADT/DenseMap.h"
 
@@ -35,7 +36,7 @@ private:
   bool delay(const Nodes &split, Nodes &delayed) const;
   bool isDelayable(const Node &n) const;
   void recompute(const Nodes &split);
-  void addInPlace();
+  bool addInPlace();
 
   Function &fn;
   std::map<int64_t, Nodes> splits;
@@ -131,12 +132,19 @@ static Node *ownProduct(Value *v) {
 
 static bool isSum(const Value &v) { return v.def && v.def->is(ops::add_matmul) && v.uses.size() == 1; }
 
-void Interleaving::addInPlace() {
+/// Whether it is a product with a tile of a parameter.
+static bool readsBox(const Node &n) {
+  Value *base = n.is(ops::matmul) ? behindViews(n.operand(1)) : nullptr;
+  return base && base->isGlobal() && static_cast<GlobalValue *>(base)->isBox();
+}
+
+bool Interleaving::addInPlace() {
+  bool changed = false;
   llvm::DenseSet<const Node *> ofTiles;
   for (Node *n = fn.first(), *next; n; n = next) {
     next = n->next();
     bool follows = llvm::any_of(n->operands(), [&](Value *v) { return v && v->def && ofTiles.contains(v->def); });
-    if (tileOf.count(n) || follows)
+    if (tileOf.count(n) || follows || readsBox(*n))
       ofTiles.insert(n);
     if (!n->is(ops::add) || n->phase != Phase::Backward || n->operand(0)->type != n->operand(1)->type)
       continue;
@@ -150,8 +158,9 @@ void Interleaving::addInPlace() {
     n->result()->replaceAllUsesWith(total);
     ofTiles.erase(n);
     n->erase();
+    changed = true;
   }
-  eraseDeadNodes(fn);
+  return eraseDeadNodes(fn) || changed;
 }
 
 bool Interleaving::run() {
@@ -162,9 +171,9 @@ bool Interleaving::run() {
   for (auto &[number, split] : splits)
     if (!sink(split))
       recompute(split);
-  if (!splits.empty())
-    addInPlace();
-  return !splits.empty();
+  bool hasBoxes = llvm::any_of(fn.module->globals, [](auto &g) { return g->isBox(); });
+  bool changed = (!splits.empty() || hasBoxes) && addInPlace();
+  return changed || !splits.empty();
 }
 
 llvm::Expected<bool> zcc::interleaveTiles(Module &m, PassContext &) {

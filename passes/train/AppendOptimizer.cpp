@@ -42,6 +42,7 @@ private:
   llvm::Error checkAlgorithm() const;
   void placeUpdates();
   void delayUpdates();
+  void joinBoxes();
   void measure(Function &f, Optimizer &opt);
   Value *clip(Builder &b, Value *norm);
   Value *sumOverRanks(Builder &b, const GlobalValue &param, Value *v, bool isAddend);
@@ -128,6 +129,24 @@ void Appender::delayUpdates() {
     if (at(later) > at(gradients_[i].before))
       gradients_[i].before = later;
   }
+}
+
+/// LAMB's norms are of a whole tensor: its boxes are updated where the last of them is.
+void Appender::joinBoxes() {
+  llvm::DenseMap<const Node *, size_t> order;
+  for (auto &n : micro_->nodes)
+    order.insert({n.get(), order.size()});
+  auto at = [&](Node *n) { return n ? order[n] : order.size(); };
+  llvm::DenseMap<const GlobalValue *, Node *> last;
+  for (Gradient &g : gradients_)
+    if (g.param->isBox()) {
+      auto [known, isNew] = last.try_emplace(&m_.wholeOf(*g.param), g.before);
+      if (!isNew && at(g.before) > at(known->second))
+        known->second = g.before;
+    }
+  for (Gradient &g : gradients_)
+    if (g.param->isBox())
+      g.before = last[&m_.wholeOf(*g.param)];
 }
 
 /// The squared norms of all gradients, where somebody wants them: clipping, and in 16 bits the search for what is not finite.
@@ -246,6 +265,8 @@ llvm::Error Appender::updateInMicro() {
   placeUpdates();
   if (m_.ranks > 1 && o_.overlap)
     delayUpdates();
+  if (o_.optimizer == "lamb")
+    joinBoxes();
   Optimizer opt(m_, o_, *micro_, micro_->first(), loc_);
   for (Gradient &g : gradients_) {
     Builder b(*micro_, g.assign, g.assign->loc);
@@ -316,7 +337,7 @@ llvm::Error Appender::run() {
   std::vector<GlobalValue *> params;
   for (Gradient &g : gradients_)
     params.push_back(g.param);
-  if (auto e = applyGroups(params, o_))
+  if (auto e = applyGroups(m_, params, o_))
     return e;
   llvm::DenseSet<const Node *> before;
   for (auto &n : micro_->nodes)

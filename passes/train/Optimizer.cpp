@@ -51,7 +51,7 @@ llvm::Error zcc::checkOptimizer(const Options &o) {
   return llvm::Error::success();
 }
 
-llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o) {
+llvm::Error zcc::applyGroups(const Module &m, llvm::ArrayRef<GlobalValue *> params, const Options &o) {
   std::vector<bool> grouped(params.size());
   for (const auto &group : o.groups) {
     auto regex = readPattern(group.regex);
@@ -60,7 +60,8 @@ llvm::Error zcc::applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options
     bool found = false;
     for (size_t i = 0; i < params.size(); ++i) {
       GlobalValue &p = *params[i];
-      if (!regex->match(p.name) && (p.onnxName.empty() || !regex->match(p.onnxName)))
+      const GlobalValue &whole = m.wholeOf(p);
+      if (!regex->match(whole.name) && (whole.onnxName.empty() || !regex->match(whole.onnxName)))
         continue;
       found = true;
       if (grouped[i])
@@ -159,11 +160,28 @@ GlobalValue *Optimizer::scalarState(llvm::StringRef name, Elem e, double value) 
   return g;
 }
 
+/// How the state of a box starts, in the tensor of all such states of the box's tensor, which starts by `init`.
+Init Optimizer::boxOfStates(const GlobalValue &param, llvm::StringRef suffix, const Init &init) {
+  const GlobalValue &whole = m_.wholeOf(param);
+  std::string name = whole.name + suffix.str();
+  if (!m_.global(name)) {
+    GlobalValue *tensor = m_.addGlobal(GlobalValue::Tensor, name, Type(Elem::F32, whole.type.dims), init);
+    tensor->loc = param.loc;
+  }
+  Init box;
+  box.kind = Init::Box;
+  box.from = name;
+  box.start = param.init.start;
+  return box;
+}
+
 GlobalValue *Optimizer::state(GlobalValue &param, llvm::StringRef suffix, double initial) {
   Type t = param.type.withElem(Elem::F32);
   Init init;
   init.kind = initial == 0 ? Init::Zero : Init::Splat;
   init.a = initial;
+  if (param.isBox()) // of the same box of a tensor of states
+    init = boxOfStates(param, suffix, init);
   GlobalValue *g = m_.addGlobal(GlobalValue::State, param.name + suffix.str(), t, init);
   g->attrs.set("of", param.name);
   g->loc = param.loc;
@@ -255,19 +273,50 @@ Value *Optimizer::adagrad(Builder &b, const Update &u) {
 /// LAMB (arXiv 1904.00962) as in DeepSpeed 0.19's FusedLamb: the bias corrections scale the rate,
 /// not the moments, and the ratio of norms is clamped; it is 1 where one of them is 0.
 Value *Optimizer::lamb(Builder &b, const Update &u) {
+  Value *d = direction(b, u);
+  Value *ratio = trustRatio(b, squaredNorms(b, {u.p, d}));
+  return sub(b, u.p, mul(b, d, mul(b, rate(u.scale), ratio)));
+}
+
+Value *Optimizer::direction(Builder &b, const Update &u) {
   Value *m = moment(b, u.param, u.g), *v = secondMoment(b, u.param, u.g);
-  Value *direction = div(b, m, add(b, b.make(ops::sqrt, {v}), number(epsilon(o_, def_))));
-  if (u.weightDecay != 0)
-    direction = add(b, direction, mul(b, u.p, number(u.weightDecay)));
-  Value *norms = b.make(ops::sqrt, {squaredNorms(b, {u.p, direction})});
+  Value *d = div(b, m, add(b, b.make(ops::sqrt, {v}), number(epsilon(o_, def_))));
+  return u.weightDecay != 0 ? add(b, d, mul(b, u.p, number(u.weightDecay))) : d;
+}
+
+/// From the squares of the norms of a parameter and of its direction.
+Value *Optimizer::trustRatio(Builder &b, Value *squares) {
+  Value *norms = b.make(ops::sqrt, {squares});
   Value *ofParam = b.reshape(b.slice(norms, 0, 0, 1), {});
   Value *ofDirection = b.reshape(b.slice(norms, 0, 1, 2), {});
   Value *zero = number(0);
   Value *isDefined = b.make(ops::and_, {b.make(ops::ne, {ofParam, zero}), b.make(ops::ne, {ofDirection, zero})});
   Value *ratio = b.make(ops::min, {div(b, ofParam, ofDirection), number(o_.maxCoeff)});
   ratio = b.make(ops::max, {ratio, number(o_.minCoeff)});
-  ratio = b.make(ops::select, {isDefined, ratio, number(1)});
-  return sub(b, u.p, mul(b, direction, mul(b, rate(u.scale), ratio)));
+  return b.make(ops::select, {isDefined, ratio, number(1)});
+}
+
+/// The norms are of the whole tensor: the last of its boxes updates all of them.
+void Optimizer::lambOfBox(Builder &b, const Update &u) {
+  Value *d = direction(b, u), *squares = squaredNorms(b, {u.p, d});
+  keepStates(b);
+  assignStates(b);
+  const GlobalValue &whole = m_.wholeOf(u.param);
+  std::vector<GlobalValue *> boxes = m_.boxesOf(whole);
+  auto &pending = pending_[&whole];
+  pending.emplace(&u.param, Pending{u, d, squares});
+  if (pending.size() < boxes.size())
+    return;
+  Value *sum = nullptr;
+  for (GlobalValue *box : boxes) {
+    Value *own = pending.at(box).squares;
+    sum = sum ? add(b, sum, own) : own;
+  }
+  Value *ratio = trustRatio(b, sum);
+  for (GlobalValue *box : boxes) {
+    const Pending &p = pending.at(box);
+    store(b, *box, sub(b, p.update.p, mul(b, p.direction, mul(b, rate(p.update.scale), ratio))));
+  }
 }
 
 /// Lion (arXiv 2302.06675). sign(0) is 0 as in the paper; DeepSpeed's two kernels disagree there.
@@ -301,15 +350,31 @@ void Optimizer::update(Builder &b, GlobalValue &param, Value *gradient) {
     u.p = mul(b, u.p, decay(u.scale, u.weightDecay));
   else if (u.weightDecay != 0 && rule->decay == Rule::OnGradient)
     u.g = add(b, u.g, mul(b, u.p, number(u.weightDecay)));
-  Value *updated = (this->*rule->step)(b, u);
-  if (master)
-    assigns_.push_back({master, updated});
-  auto kept = [&](Value *old, Value *v) { return taken ? b.make(ops::select, {taken, v, old}) : v; };
+  if (param.isBox() && rule->step == &Optimizer::lamb)
+    return lambOfBox(b, u);
+  store(b, param, (this->*rule->step)(b, u));
+}
+
+/// What becomes of a value, where steps may be left out.
+static Value *kept(Builder &b, Value *taken, Value *old, Value *v) { return taken ? b.make(ops::select, {taken, v, old}) : v; }
+
+void Optimizer::keepStates(Builder &b) {
   for (auto &[state, value] : assigns_)
-    value = kept(state, value);
-  Value *stored = master ? assigns_.back().second : kept(&param, updated);
+    value = kept(b, taken, state, value);
+}
+
+void Optimizer::assignStates(Builder &b) {
   for (auto [state, value] : assigns_)
     b.node(ops::assign, {state, value});
   assigns_.clear();
+}
+
+void Optimizer::store(Builder &b, GlobalValue &param, Value *updated) {
+  GlobalValue *master = m_.global(param.attrs.s("master"));
+  if (master)
+    assigns_.push_back({master, updated});
+  keepStates(b);
+  Value *stored = master ? assigns_.back().second : kept(b, taken, &param, updated);
+  assignStates(b);
   b.node(ops::assign, {&param, b.cast(stored, param.type.elem)});
 }

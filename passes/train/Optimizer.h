@@ -26,7 +26,7 @@ llvm::Error checkOptimizer(const Options &o);
 /// Notes on each parameter what its group says (attributes weight_decay, lr_scale); a group that
 /// matches none is an error. The first group whose expression is found in the parameter's name or
 /// its name in the model counts.
-llvm::Error applyGroups(llvm::ArrayRef<GlobalValue *> params, const Options &o);
+llvm::Error applyGroups(const Module &m, llvm::ArrayRef<GlobalValue *> params, const Options &o);
 
 /// In which a gradient is added up over micro-batches: 16 bits in f32.
 Elem elemOfSums(Elem gradient);
@@ -58,6 +58,7 @@ private:
     double scale, weightDecay;
   };
 
+  Init boxOfStates(const GlobalValue &param, llvm::StringRef suffix, const Init &init);
   GlobalValue *state(GlobalValue &param, llvm::StringRef suffix, double initial = 0);
   GlobalValue *scalarState(llvm::StringRef name, Elem e, double value);
   void scaleRate();
@@ -71,7 +72,19 @@ private:
   Value *sgd(Builder &b, const Update &u);
   Value *adagrad(Builder &b, const Update &u);
   Value *lamb(Builder &b, const Update &u);
+  Value *direction(Builder &b, const Update &u);
+  Value *trustRatio(Builder &b, Value *squares);
+  void lambOfBox(Builder &b, const Update &u);
+  void keepStates(Builder &b);
+  void assignStates(Builder &b);
+  void store(Builder &b, GlobalValue &param, Value *updated);
   Value *lion(Builder &b, const Update &u);
+
+  /// LAMB's update of a box, until the norms of its tensor are known.
+  struct Pending {
+    Update update;
+    Value *direction, *squares;
+  };
 
   Module &m_;
   const Options &o_;
@@ -83,6 +96,7 @@ private:
         *rest1_ = nullptr;                                 ///< f32[]: beta1 and 1 - beta1, if the optimizer has it
   Value *rootCorrection2_ = nullptr;                       ///< f32[], of Adam
   std::vector<std::pair<GlobalValue *, Value *>> assigns_; ///< of moments, behind the step
+  std::map<const GlobalValue *, std::map<GlobalValue *, Pending>> pending_; ///< by tensor and box
   std::map<double, Value *> numbers_;
   std::map<double, Value *> rates_;                     ///< by lr_scale
   std::map<std::pair<double, double>, Value *> decays_; ///< by lr_scale and weight decay

@@ -161,6 +161,9 @@ std::vector<bool> resumedGlobals(const zccrt_program &p, const Checkpoint &c) {
   }
   if (!missing.empty())
     fail("checkpoint '%s' lacks %s; was it saved by a program with another optimizer?", c.folder.c_str(), missing.c_str());
+  for (int i = 0; i < p.nglobals; ++i) // a tensor is there where its boxes are
+    if (const zccrt_global &g = p.globals[i]; g.init == ZCCRT_INIT_BOX)
+      resumed[g.copy_of] = resumed[i];
   return resumed;
 }
 

@@ -10,8 +10,6 @@ namespace zccrt {
 /// What every rank has is cut into as many parts as there are ranks, unless it is smaller.
 constexpr int64_t kCutBytes = 1 << 16;
 
-static std::vector<int64_t> dimsOf(const zccrt_tensor &t) { return {t.dims, t.dims + t.ndim}; }
-
 bool isAlias(const zccrt_program &p, const zccrt_global &g) {
   if (g.init != ZCCRT_INIT_COPY)
     return false;
@@ -23,15 +21,14 @@ std::vector<HeldRun> heldRuns(const zccrt_program &p, int rank) {
   std::vector<HeldRun> held;
   for (int i = 0; i < p.nglobals; ++i) {
     const zccrt_global &g = p.globals[i];
-    if (!g.saved || isAlias(p, g))
+    if (!g.saved || g.role == ZCCRT_WHOLE || isAlias(p, g))
       continue;
     HeldRun h;
     h.saved.tensor = g.saved;
     h.saved.rank = g.saved_flags & ZCCRT_SAVED_OWN ? rank : -1;
     h.saved.elem = g.t.elem;
-    h.saved.dims = dimsOf(g.t);
-    Piece piece = pieceOf(g, rank);
-    h.saved.run = {Box::whole(h.saved.dims), piece.begin, piece.count};
+    h.saved.dims = dimsOf(wholeOf(p, g).t);
+    h.saved.run = runOf(p, g, rank);
     h.global = i;
     h.space = g.space;
     h.offset = g.t.offset;
@@ -81,13 +78,14 @@ uint64_t graphHash(const zccrt_program &p) {
 uint64_t modelHash(const zccrt_program &p) {
   std::vector<std::string> parameters;
   for (int i = 0; i < p.nglobals; ++i)
-    if (const zccrt_global &g = p.globals[i]; g.saved && g.role == 0) {
+    if (const zccrt_global &g = p.globals[i]; g.saved && g.role == ZCCRT_PARAM) {
       std::string text = g.saved;
-      for (int64_t d : dimsOf(g.t))
+      for (int64_t d : dimsOf(wholeOf(p, g).t))
         text += " " + std::to_string(d);
       parameters.push_back(text);
     }
   std::sort(parameters.begin(), parameters.end());
+  parameters.erase(std::unique(parameters.begin(), parameters.end()), parameters.end()); // of the boxes of one
   std::string all;
   for (const std::string &s : parameters)
     all += s + "\n";

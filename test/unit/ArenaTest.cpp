@@ -5,6 +5,7 @@
 #include "runtime/Hash.h"
 #include "runtime/Memory.h"
 #include "runtime/Weights.h"
+#include <array>
 #include <numeric>
 
 using namespace zccrt;
@@ -152,6 +153,42 @@ TEST(Weights, FilesByShards) {
         int64_t b = i / (rows * cols), r = i / cols % rows, c = i % cols;
         ASSERT_EQ(whole[i], transposed ? file[(b * cols + c) * rows + r] : file[i]) << ranks << " " << i;
       }
+    }
+}
+
+// Boxes of a tensor, and shards of boxes, read what is theirs of its file, transposed or not; drawn numbers are the whole's.
+TEST(Weights, Boxes) {
+  Folder f;
+  const int64_t batch = 3, rows = 5, cols = 7, total = batch * rows * cols, at = 12;
+  std::vector<float> file(total), drawn(total);
+  std::iota(file.begin(), file.end(), 1.f);
+  writeFile(f / "w.data", std::string(at, '?') + bytesOf(file));
+  auto check = [&](bool transposed, bool isDrawn, int ranks, int rank) {
+    Model m({global("w", tensor(0, ZCCRT_F32, {batch, rows, cols}), isDrawn ? ZCCRT_INIT_NORMAL : ZCCRT_INIT_FILE),
+             global("box", tensor(0, ZCCRT_F32, {2, 3, 4}), ZCCRT_INIT_BOX)},
+            {"w.data"});
+    zccrt_global &w = m.globals[0], &box = m.globals[1];
+    w.role = ZCCRT_WHOLE;
+    w.file_offset = at;
+    w.file_bytes = total * 4;
+    w.transposed = transposed;
+    w.b = 1;
+    drawRandom(w, 0, 0, total, drawn.data());
+    box.shards = ranks;
+    box.copy_of = 0;
+    std::copy_n(std::array<int64_t, 3>{1, 2, 3}.begin(), 3, box.start);
+    m.load(LoneRank(rank, ranks), f.path);
+    const Piece p = pieceOf(box, rank);
+    for (int64_t i = 0; i < p.count; ++i) {
+      const int64_t e = p.begin + i, b = 1 + e / 12, r = 2 + e / 4 % 3, c = 3 + e % 4, inOrder = (b * rows + r) * cols + c;
+      ASSERT_EQ(m.at<float>(1)[i], isDrawn ? drawn[inOrder] : file[transposed ? (b * cols + c) * rows + r : inOrder]);
+    }
+  };
+  for (int ranks : {1, 2, 5, 24})
+    for (int rank = 0; rank < ranks; ++rank) {
+      check(false, false, ranks, rank);
+      check(true, false, ranks, rank);
+      check(false, true, ranks, rank);
     }
 }
 
