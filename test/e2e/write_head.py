@@ -8,5 +8,6 @@ def write(path, descr, dims, raw):
     open(path, "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", 118) + head.encode() + raw)
 
 
-write("x.npy", "<f4", (4096, 16), struct.pack("<65536f", *(i % 7 / 7 for i in range(65536))))
-write("t.npy", "<i8", (4096,), struct.pack("<4096q", *(i * 16 for i in range(4096))))
+if __name__ == "__main__":
+    write("x.npy", "<f4", (4096, 16), struct.pack("<65536f", *(i % 7 / 7 for i in range(65536))))
+    write("t.npy", "<i8", (4096,), struct.pack("<4096q", *(i * 16 for i in range(4096))))

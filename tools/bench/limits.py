@@ -5,7 +5,7 @@ crash. Prints a table: what the model needs without (`--plan`), the limit, the p
 limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch, transformers, onnx, onnxscript
 
 stack: a transformer whose activations are four times the limit, computed again. head: a language model whose logits are, in tiles of
-rows. gpt2: GPT-2 124M in a quarter of what it needs, on the disk. xl (--xl; 24 GiB of disk): GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB."""
+rows. layer: one linear layer whose weights alone are four times the limit, by tile from the disk. gpt2: GPT-2 124M in a quarter of what it needs, on the disk. xl (--xl; 24 GiB of disk): GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB."""
 import argparse
 import json
 import os
@@ -79,6 +79,8 @@ CASES = {
     "stack": (lambda: Stack(24, 128), squared, {"x": reals(7, 1024, 128), "target": reals(7, 1024, 128)}, 320,
               ["--checkpoint-activations=1", "--offload-optimizer=nvme"]),
     "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 12, 512), "labels": tokens(32768, 12, 512)}, 192, ["--tile=32"]),
+    "layer": (lambda: nn.Linear(14336, 14336), squared, {"x": reals(16, 14336), "target": reals(16, 14336)}, 192,
+              [*AWAY, "--tile=64"]),
     "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
              [*AWAY, "--checkpoint-activations=1", "--tile=16"]),
     "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
