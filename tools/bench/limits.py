@@ -79,7 +79,7 @@ CASES = {
     "stack": (lambda: Stack(24, 128), squared, {"x": reals(7, 1024, 128), "target": reals(7, 1024, 128)}, 320,
               ["--checkpoint-activations=1", "--offload-optimizer=nvme"]),
     "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 12, 512), "labels": tokens(32768, 12, 512)}, 192, ["--tile=32"]),
-    "layer": (lambda: nn.Linear(14336, 14336), squared, {"x": reals(16, 14336), "target": reals(16, 14336)}, 192,
+    "layer": (lambda: nn.Linear(14336, 14336), squared, {"input": reals(16, 14336), "target": reals(16, 14336)}, 192,
               [*AWAY, "--tile=64"]),
     "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
              [*AWAY, "--checkpoint-activations=1", "--tile=16"]),
