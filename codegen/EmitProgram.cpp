@@ -410,6 +410,7 @@ std::string ProgramEmitter::record() const {
     field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
   if (m.attrs.has("weight_floor"))
     field("weight_floor", formatv("{0:e17}", m.attrs.f("weight_floor")).str());
+  table("metrics", "nmetrics", "nmetrics");
   number("loss_elem", loss >= 0 ? static_cast<int>(micro->results[0]->type.elem) : 0);
   number("loss", loss);
   for (const char *scalar :
@@ -479,6 +480,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     return e;
   if (auto e = printInputsAndOutputs(m, os))
     return e;
+  printMetrics(m, os);
   printGradients(os);
   os << "static const int32_t written[] = {"
      << llvm::join(llvm::map_range(written, [](int i) { return std::to_string(i); }), ", ")

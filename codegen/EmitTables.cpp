@@ -2,6 +2,7 @@
 #include "codegen/EmitTables.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/SavedStates.h"
+#include "passes/train/MetricResults.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
@@ -316,7 +317,7 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
     for (unsigned i = 0; i < eval->results.size(); ++i) {
       Value *v = eval->results[i];
       std::string name = i < eval->resultNames.size() ? eval->resultNames[i] : v->name;
-      if (llvm::is_contained(m.attrs.ints("unnamed_results"), int64_t(i))) // the runtime's own
+      if (llvm::is_contained(m.attrs.ints("unnamed_results"), int64_t(i)) || isMetricResult(m, name)) // the runtime's own
         name.clear();
       if (v->type.ndim() > ZCCRT_MAX_DIMS)
         return error("output '" + name + "' has more than " + llvm::Twine(int(ZCCRT_MAX_DIMS)) + " axes");
@@ -335,6 +336,24 @@ llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {
      << "static const zccrt_io outputs[] = {\n"
      << (noutputs ? outputs : "  {}\n") << "};\n\n";
   return llvm::Error::success();
+}
+
+void zcc::printMetrics(const Module &m, llvm::raw_ostream &os) {
+  const Function *micro = m.function("micro"), *eval = m.function("eval");
+  auto offsetOf = [](const Function *f, Value *v) { return f && v ? plannedOffset(*f, v) : -1; };
+  auto ofMicro = micro ? metricsOf(m, *micro) : std::vector<MetricResults>();
+  auto ofEval = eval ? metricsOf(m, *eval) : std::vector<MetricResults>();
+  size_t count = std::max(ofMicro.size(), ofEval.size());
+  ofMicro.resize(count);
+  ofEval.resize(count);
+  os << "enum { nmetrics = " << count << " };\n"
+     << (count ? "// ---- metrics: name, whether its exponential is shown, results\n" : "")
+     << "static const zccrt_metric metrics[] = {\n";
+  for (auto [a, b] : llvm::zip(ofMicro, ofEval))
+    os << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}},\n", cString(b.name.empty() ? a.name : b.name),
+                  int(a.isExponential || b.isExponential), offsetOf(micro, a.sum), offsetOf(micro, a.weight),
+                  offsetOf(eval, b.sum), offsetOf(eval, b.weight));
+  os << (count ? "};\n\n" : "  {}};\n\n");
 }
 
 /// An initializer of zccrt_piece.

@@ -45,6 +45,7 @@ private:
 llvm::Error printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os, EmittedProgram &out);
 /// `inputs`: by name, of all functions. `outputs`: what @eval returns.
 llvm::Error printInputsAndOutputs(const Module &m, llvm::raw_ostream &os);
+void printMetrics(const Module &m, llvm::raw_ostream &os);
 /// A zccrt_piece table; the literal bytes are appended to `literals`.
 void printPieces(llvm::StringRef table, llvm::ArrayRef<ExportPart> pieces, const Module &m, llvm::raw_ostream &os,
                  std::string &literals);

@@ -1,6 +1,7 @@
 // The frontend's top: file -> decisions about parameters -> @micro and @eval -> what is exported.
 #include "frontend/Import.h"
 #include "frontend/Loss.h"
+#include "frontend/Metric.h"
 #include "frontend/ops/ImportTraining.h"
 #include "frontend/parameters/Decision.h"
 #include "frontend/parameters/Draw.h"
@@ -102,7 +103,7 @@ static void addOutputs(GraphImporter &g, std::vector<std::pair<std::string, Val>
 
 /// Imports the graph into a function and puts its results in place. What is wrong is among the
 /// problems.
-static void buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) {
+static void buildFunction(GraphImporter &g, const LossSpec &spec, llvm::ArrayRef<MetricSpec> metrics, Built &built) {
   g.run();
   bool hasAll = llvm::all_of(g.file.graph().output(), [&](auto &o) { return g.main.find(o.name()) != nullptr; });
   if (g.problems.any() && !hasAll)
@@ -119,6 +120,8 @@ static void buildFunction(GraphImporter &g, const LossSpec &spec, Built &built) 
     return;
   if (g.mode == Mode::Eval)
     addOutputs(g, results, spec.isAdded());
+  if (auto e = buildMetrics(g, metrics, spec, results))
+    return g.problems.add(std::move(e));
   if (g.problems.any())
     return;
   try {
@@ -281,6 +284,11 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   auto spec = parseLoss(options.inference ? "" : training && options.loss.empty() ? training->loss : options.loss);
   if (!spec)
     return spec.takeError();
+  auto metrics = parseMetrics(options.metrics);
+  if (!metrics)
+    return metrics.takeError();
+  if (options.inference && !metrics->empty())
+    return error("--metric=" + (*metrics)[0].text + " is reported beside the loss; with --loss=none there is none");
   auto parameters = Parameters::decide(**file, options, report);
   if (!parameters)
     return parameters.takeError();
@@ -295,7 +303,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
       continue;
     Function *f = module->addFunction(mode == Mode::Training ? "micro" : "eval");
     GraphImporter g(**file, options, **parameters, *module, *f, mode, problems, report);
-    buildFunction(g, *spec, built);
+    buildFunction(g, *spec, *metrics, built);
     eraseDeadNodes(*f); // what no result needs
     if (mode == Mode::Eval)
       values = valuesOf(g, *spec, built.lossName);
@@ -306,6 +314,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     return problems.take((*file)->name);
   dropUnusedBodies(*module);
   module->attrs.set("loss", built.lossName);
+  noteMetrics(*module, *metrics);
   dropUnusedInputs(*module, report);
   dropUnusedGlobals(*module, **parameters);
   if (auto e = drawMissing(**file, options, **parameters, *module))

@@ -1,5 +1,6 @@
 // Parses --loss and builds the loss on the model's outputs.
 #include "frontend/Loss.h"
+#include "frontend/CallText.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -25,15 +26,10 @@ static const std::vector<LossName> &knownLosses() {
   return known;
 }
 
-static std::string suggestion(StringRef name, const std::vector<std::string> &names) {
-  std::string n = nearest(name, names);
-  return n.empty() ? "; it takes " + llvm::join(names, ", ") : "; did you mean '" + n + "'?";
-}
-
 static llvm::Error readOption(LossSpec &spec, const LossName &loss, StringRef key, StringRef value) {
   auto bad = [&] { return error("--loss: bad value '" + value + "' of '" + key + "'"); };
   if (!llvm::is_contained(loss.options, key))
-    return error("--loss: '" + llvm::Twine(loss.name) + "' has no argument '" + key + "'" + suggestion(key, loss.options));
+    return error("--loss: '" + llvm::Twine(loss.name) + "' has no argument '" + key + "'" + suggestionOf(key, loss.options));
   if (key == "axis") {
     int64_t axis;
     if (value.getAsInteger(10, axis))
@@ -63,37 +59,26 @@ llvm::Expected<LossSpec> zcc::parseLoss(StringRef text) {
     spec.output = text.str();
     return spec;
   }
-  auto [name, rest] = text.split('(');
-  name = name.trim();
+  auto call = parseCall("--loss", text);
+  if (!call)
+    return call.takeError();
   const LossName *loss = nullptr;
   std::vector<std::string> names;
   for (const LossName &k : knownLosses()) {
     names.push_back(k.name);
-    if (name == k.name)
+    if (call->name == k.name)
       loss = &k;
   }
   if (!loss)
-    return error("--loss: unknown loss '" + name + "'" + suggestion(name, names));
+    return error("--loss: unknown loss '" + call->name + "'" + suggestionOf(call->name, names));
   spec.kind = loss->kind;
-  if (!rest.consume_back(")"))
-    return error("--loss: ')' is missing at the end of '" + text + "'");
-  llvm::SmallVector<StringRef, 8> args;
-  rest.split(args, ',');
-  unsigned positional = 0;
-  for (StringRef a : args) {
-    a = a.trim();
-    auto [key, value] = a.split('=');
-    if (a.contains('=')) {
-      if (auto e = readOption(spec, *loss, key.trim(), value.trim()))
-        return e;
-      continue;
-    }
-    if (a.empty() || positional == 2)
-      return error("--loss: '" + name + "' takes an output and an input, got '" + rest + "'");
-    (positional++ ? spec.target : spec.output) = a.str();
-  }
-  if (positional != 2)
-    return error("--loss: '" + name + "' takes an output and an input, got '" + rest + "'");
+  for (auto &[key, value] : call->options)
+    if (auto e = readOption(spec, *loss, key, value))
+      return e;
+  if (call->arguments.size() != 2)
+    return error("--loss: '" + call->name + "' takes an output and an input, got '" + llvm::join(call->arguments, ", ") + "'");
+  spec.output = call->arguments[0];
+  spec.target = call->arguments[1];
   return spec;
 }
 

@@ -41,7 +41,7 @@ public:
   int size() const { return length; }
 
 private:
-  char buffer[1024];
+  char buffer[4096];
   int length = 0;
 };
 

@@ -16,6 +16,8 @@ namespace zccrt {
 Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, double stepsPerEpoch)
     : program(p), first(first), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()), saves(!o.save.empty()),
       progress(o, steps, stepsPerEpoch) {
+  if (!o.tensorboard.empty())
+    tensorBoard.emplace(o.tensorboard, first);
   if (path.empty())
     return;
   if (first)
@@ -55,6 +57,14 @@ void Log::addExact(const char *key, double x) {
   line.add(", \"%s\": %.*s", key, static_cast<int>(end - digits), digits);
 }
 
+void Log::addMetrics(const char *prefix, std::span<const MetricValue> metrics) {
+  for (const MetricValue &m : metrics) {
+    Line key;
+    key.add("%s%s", prefix, m.name);
+    addNumber(key.data(), m.value);
+  }
+}
+
 void Log::say(const std::string &text) {
   if (!quiet)
     progress.say(text);
@@ -66,6 +76,7 @@ bool Log::write(const StepReport &r) {
   line.clear();
   line.add("{\"step\": %lld", static_cast<long long>(r.step));
   addNumber("loss", r.loss);
+  addMetrics("", r.metrics);
   if (r.lr)
     addExact("lr", *r.lr);
   if (r.gradNorm)
@@ -85,11 +96,20 @@ bool Log::write(const StepReport &r) {
              static_cast<long long>(r.sent.reduceScatter));
   if (r.evalLoss)
     addNumber("eval_loss", *r.evalLoss);
+  addMetrics("eval_", r.evalMetrics);
   line.add("}\n");
   if (!writeAll(fd, line.data(), line.size()))
     return false;
   wholeLines += line.size();
   return true;
+}
+
+void Log::toTensorBoard(const StepReport &r) {
+  if (!tensorBoard || tensorBoardFails || tensorBoard->step(r))
+    return;
+  tensorBoardFails = true;
+  warn(format("step %lld: cannot write '%s': %s; the training goes on without it", static_cast<long long>(r.step),
+              tensorBoard->path().c_str(), strerror(errno)));
 }
 
 /// Removes what was written of a line, so that the log goes on where there is room again.
@@ -105,8 +125,12 @@ void Log::dropLine(int64_t step) {
 void Log::reportEval(const StepReport &r) {
   if (!write(r))
     failErrno("cannot write the log '%s'", path.c_str());
-  if (!quiet &&
-      !progress.say(format("eval loss %.9g over %lld samples in %.1f s", r.loss, static_cast<long long>(r.samples), r.seconds)))
+  toTensorBoard(r);
+  std::string metrics;
+  for (const MetricValue &m : r.evalMetrics)
+    metrics += format(", %s %.9g", m.name, m.value);
+  if (!quiet && !progress.say(format("eval loss %.9g%s over %lld samples in %.1f s", r.loss, metrics.c_str(),
+                                     static_cast<long long>(r.samples), r.seconds)))
     failErrno("cannot write to standard output");
 }
 
@@ -114,6 +138,7 @@ void Log::report(const StepReport &r) {
   ++done;
   if (!write(r))
     dropLine(r.step);
+  toTensorBoard(r);
   if (!quiet)
     progress.step(r);
 }
@@ -126,6 +151,8 @@ void Log::warnNotFinite(int64_t step, const char *what, const std::string &text)
 void Log::finish(std::vector<std::string> wrote, int stoppedBy) {
   if (fd >= 0)
     wrote.push_back("'" + path + "' (log)");
+  if (tensorBoard && !tensorBoardFails)
+    wrote.push_back("'" + tensorBoard->path() + "' (TensorBoard)");
   std::string text;
   auto add = [&](const std::string &part) { text += (text.empty() ? "" : "; ") + part; };
   line.clear();

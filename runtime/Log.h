@@ -5,6 +5,7 @@
 #include "runtime/Options.h"
 #include "runtime/Progress.h"
 #include "runtime/StepReport.h"
+#include "runtime/TensorBoard.h"
 #include "runtime/zccrt.h"
 #include <string>
 #include <vector>
@@ -40,7 +41,9 @@ private:
   void keepBefore(int64_t step);
   bool write(const StepReport &r);
   void dropLine(int64_t step);
+  void toTensorBoard(const StepReport &r);
   void addNumber(const char *key, double x);
+  void addMetrics(const char *prefix, std::span<const MetricValue> metrics);
   void addExact(const char *key, double x);
 
   const zccrt_program &program;
@@ -50,6 +53,8 @@ private:
   int64_t wholeLines = 0, lostLines = 0; ///< bytes; how many
   bool quiet, exports, saves;
   Progress progress;
+  std::optional<TensorBoard> tensorBoard;
+  bool tensorBoardFails = false;
   Line line;
 };
 

@@ -78,9 +78,10 @@ std::vector<std::string> Session::written() const {
 void Session::evaluateAll() {
   StepReport r;
   double begin = now();
-  r.evalLoss = evaluate(*evalData, outputs.get(), r.samples);
+  evaluate(*evalData, outputs.get(), r, r.samples);
   r.seconds = now() - begin;
   r.loss = r.evalLoss.value_or(0);
+  r.metrics = r.evalMetrics;
   if (o.eval && comm.rank == 0 && r.evalLoss)
     log->reportEval(r);
   if (o.eval && o.stopOnNan)
@@ -129,7 +130,7 @@ void Session::runStep(int64_t s) {
   if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
     TraceScope span(Lane::Program, "evaluation");
     int64_t samples;
-    r.evalLoss = evaluate(*evalData, nullptr, samples);
+    evaluate(*evalData, nullptr, r, samples);
   }
   if (comm.rank == 0) {
     TraceScope span(Lane::Program, "log");
@@ -229,8 +230,10 @@ StepReport Session::trainStep(int64_t s) {
     setScalar(p.micro, k);
     loadBatches(s, k);
     call(p.micro_fn, "micro-batch", k);
-    for (int64_t i = 0; i < atOnce; ++i)
+    for (int64_t i = 0; i < atOnce; ++i) {
       sum += arena->floatAt(p.loss, p.loss_elem, i);
+      stepMetrics.addMicro(*arena, i);
+    }
   }
   if (p.update)
     call(p.update, "update");
@@ -244,6 +247,7 @@ StepReport Session::trainStep(int64_t s) {
   for (const StepEnd &end : ends)
     sum += end.loss;
   r.loss = sum / (double(p.grad_accum) * comm.ranks);
+  r.metrics = stepMetrics.finish(r.loss);
   if (p.grad_norm >= 0)
     r.gradNorm = arena->floatAt(p.grad_norm, ZCCRT_F32);
   if (p.overflow >= 0)
@@ -305,10 +309,9 @@ Weighted Session::lossOf(int64_t rows) const {
   return {loss * (p.batch ? p.batch : weight), weight};
 }
 
-/// The mean loss over the samples of a data set, each once; nothing if the program computes no
-/// loss. Every rank runs as often as the others; what a rank computes beyond the last batch is not
-/// counted.
-std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samples) {
+/// The mean loss over the samples of a data set, each once, and the metrics; nothing if the program computes no loss. Every rank
+/// runs as often as the others; what a rank computes beyond the last batch is not counted.
+void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &samples) {
   int64_t rounds = (set.rounds() + comm.ranks - 1) / comm.ranks;
   if (o.eval && o.steps >= 0)
     rounds = std::min(rounds, o.steps);
@@ -330,11 +333,10 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
         convert(&mean, ZCCRT_F64, narrow, t.elem, 1);
         arena->copyTo(t.offset, narrow, elemBytes(t.elem));
       }
+      evalMetrics.addEval(*arena, rows);
       comm.exchange(&mine, sizeof mine, gatheredLosses.data());
-      for (const Weighted &w : gatheredLosses) {
-        total.sum += w.sum;
-        total.weight += w.weight;
-      }
+      for (const Weighted &w : gatheredLosses)
+        total += w;
     }
     int64_t batches = std::min<int64_t>(comm.ranks, set.rounds() - first);
     if (to)
@@ -343,8 +345,9 @@ std::optional<double> Session::evaluate(DataSet &set, Outputs *to, int64_t &samp
       samples += set.rowsOf(first + r);
   }
   if (!p.has_loss || !samples)
-    return std::nullopt;
-  return total.sum / divisorOf(total.weight);
+    return;
+  report.evalLoss = total.sum / divisorOf(total.weight);
+  report.evalMetrics = evalMetrics.finish(*report.evalLoss);
 }
 
 } // namespace zccrt

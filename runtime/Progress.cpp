@@ -126,8 +126,12 @@ bool Progress::isDue(int64_t step, double time) {
 void Progress::compose(const StepReport &r) {
   line.clear();
   line.add("step %lld  loss %.6g", static_cast<long long>(r.step), r.loss);
+  for (const MetricValue &m : r.metrics)
+    line.add("  %s %.4g", m.name, m.value);
   if (r.evalLoss)
     line.add("  eval loss %.6g", *r.evalLoss);
+  for (const MetricValue &m : r.evalMetrics)
+    line.add("  eval %s %.4g", m.name, m.value);
   line.add("  %lld/%lld", static_cast<long long>(r.step + 1), static_cast<long long>(steps));
   if (r.step) {
     line.add(", ");

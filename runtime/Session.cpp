@@ -14,7 +14,8 @@
 namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
-    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks), ends(comm.ranks) {}
+    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks), ends(comm.ranks),
+      stepMetrics(p, comm), evalMetrics(p, comm) {}
 
 /// Runs what may fail on some ranks only, then lets all know.
 void Session::together(const std::function<void()> &phase) {

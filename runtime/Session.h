@@ -5,6 +5,7 @@
 #include "runtime/Export.h"
 #include "runtime/Generate.h"
 #include "runtime/Log.h"
+#include "runtime/Metrics.h"
 #include "runtime/Options.h"
 #include "runtime/Outputs.h"
 #include "runtime/Spaces.h"
@@ -15,11 +16,6 @@
 #include <memory>
 
 namespace zccrt {
-
-/// A part of a mean: values times their weights.
-struct Weighted {
-  double sum = 0, weight = 0;
-};
 
 /// What ranks tell each other at the end of a step.
 struct StepEnd {
@@ -73,7 +69,7 @@ private:
   const char *firstParameterNotFinite();
   std::string describeNotFinite(const StepReport &r);
   void checkLoss(const StepReport &r);
-  std::optional<double> evaluate(DataSet &set, Outputs *to, int64_t &samples);
+  void evaluate(DataSet &set, Outputs *to, StepReport &r, int64_t &samples);
   double divisorOf(double weight) const;
   Weighted lossOf(int64_t rows) const;
   template <typename T> void setScalar(int64_t offset, T value);
@@ -103,7 +99,8 @@ private:
   std::vector<double> gathered;         // one number from every rank
   std::vector<Weighted> gatheredLosses; // one from every rank
   std::vector<StepEnd> ends;            // one of every rank
-  int stoppedBy = 0;                    // the signal that ends the run; every rank knows the same
+  Metrics stepMetrics, evalMetrics;
+  int stoppedBy = 0; // the signal that ends the run; every rank knows the same
   bool saidNotFinite = false;
 };
 

@@ -1,6 +1,7 @@
 // What a step tells the log and the terminal.
 #pragma once
 
+#include "runtime/Metrics.h"
 #include "runtime/comm/Comm.h"
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,7 @@ struct StepReport {
   double seconds = 0;
   int64_t samples = 0; ///< over all ranks
   std::optional<double> evalLoss;
+  std::span<const MetricValue> metrics, evalMetrics;
   Traffic sent; ///< bytes that rank 0 sent in this step
 };
 

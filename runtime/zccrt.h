@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 7 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 8 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -195,6 +195,15 @@ typedef struct {
   int32_t by_rows; /* of an output: row b is of row b of the inputs alone */
 } zccrt_io;
 
+/* A metric, shown beside the loss: a mean over what counts. Arena offsets of f32[]: of @micro (of several micro-batches one
+ * behind the other, as with the loss) and of @eval the sum and what it is divided by; without the latter (-1) a mean over the
+ * batch; with neither it is of the loss. */
+typedef struct {
+  const char *name;
+  int32_t exponential; /* e to the mean is shown */
+  int64_t micro, micro_weight, eval, eval_weight;
+} zccrt_metric;
+
 /* The exported ONNX file is the concatenation of these: literal bytes, then the bytes of a global
  * (-1: none). */
 typedef struct {
@@ -259,8 +268,10 @@ typedef struct {
   const char *generate_why;        /* why there are no logits */
   const zccrt_io *weight;          /* the output by which the losses of batches are weighted; NULL: by their rows */
   double weight_floor;             /* the loss is divided by at least so much; 0: by the weight */
-  int32_t loss_elem;               /* its type in @micro: any float */
-  int64_t loss;                    /* arena offset of @micro's loss, -1: none. Likewise: */
+  const zccrt_metric *metrics;
+  int32_t nmetrics;
+  int32_t loss_elem;                               /* its type in @micro: any float */
+  int64_t loss;                                    /* arena offset of @micro's loss, -1: none. Likewise: */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   int64_t loss_scale, overflow, skipped;           /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
                                                       skipped so far */

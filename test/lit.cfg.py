@@ -44,7 +44,8 @@ if shutil.which("unshare") and not subprocess.run(["unshare", "-rm", "sh", "-c",
     config.available_features.add("mounts")
 # Packages that some tests use where the tests' Python has them.
 probe = "from importlib.util import find_spec as f; import sys; print(*[p for p in sys.argv[1:] if f(p)])"
-packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript", "onnxruntime"],
+packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript", "onnxruntime",
+                           "onnx", "sklearn"],
                           capture_output=True, text=True).stdout.split()
 if {"safetensors", "numpy"} <= set(packages):
     config.available_features.add("safetensors")
@@ -53,5 +54,7 @@ if {"safetensors", "torch", "transformers", "onnxscript"} <= set(packages):
     config.available_features.add("transformers")
 if {"onnxruntime", "numpy"} <= set(packages):
     config.available_features.add("onnxruntime")
+if {"onnxruntime", "numpy", "torch", "onnx", "sklearn"} <= set(packages):
+    config.available_features.add("scikit-learn")
 if config.sanitizers:
     config.available_features.add("sanitizers")

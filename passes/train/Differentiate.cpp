@@ -73,8 +73,8 @@ bool Differentiation::dependsWithoutGradient(const Value *loss) const {
 }
 
 llvm::Error Differentiation::checkLoss() {
-  if (fn.results.size() != 1)
-    return refuse("'@micro' must return the loss alone, it returns " + llvm::Twine(fn.results.size()) + " values");
+  if (fn.results.empty())
+    return refuse("'@micro' must return the loss");
   const Value *loss = fn.results[0];
   if (!loss->type.isScalar() || !isFloat(loss->type.elem))
     return refuseAt(locOf(loss), "the loss '" + loss->name + "' must be a floating-point scalar, it is " + loss->type.str());

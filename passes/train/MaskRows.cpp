@@ -9,30 +9,33 @@
 //     %m = select %counts, %e, %zero            : f32[8x4]
 //     %s = reduce_sum %m {axes = [0, 1]}        : f32[1x1]
 //
-// A loss that is a sum divided by another, the mean over what is not ignored, gets its divisor as a further result, the weight of
-// the batch; where it is divided by max(weight, c), c is noted too. Where rows are mixed, nothing is changed, and the module says
-// why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`; `rows_results`, the results of @eval whose
-// rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those that are no outputs of the model.
+// The sums and weights of metrics, likewise. A loss that is a sum divided by another, the mean over what is not ignored, gets its
+// divisor as a further result, the weight of the batch; where it is divided by max(weight, c), c is noted too. Where rows are
+// mixed, nothing is changed, and the module says why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`;
+// `rows_results`, the results of @eval whose rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those
+// that are no outputs of the model.
 #include "ir/Builder.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/train/BatchRows.h"
+#include "passes/train/MetricResults.h"
 #include "llvm/ADT/DenseSet.h"
 
 using namespace zcc;
 
-/// The sums over the batch that lead to `loss`.
-static llvm::SmallVector<Node *, 4> sumsBehind(Value *loss, const BatchRows &rows) {
+/// The sums over the batch that lead to these results.
+static llvm::SmallVector<Node *, 4> sumsBehind(llvm::ArrayRef<Value *> results, const BatchRows &rows) {
   llvm::SmallVector<Node *, 4> found;
-  llvm::SmallVector<Value *, 8> work{loss};
-  llvm::DenseSet<Value *> seen{loss};
+  llvm::SmallVector<Value *, 8> work(results.begin(), results.end());
+  llvm::DenseSet<Value *> seen(results.begin(), results.end());
   while (!work.empty()) {
     Value *v = work.pop_back_val();
     Node *n = v->def;
     if (!n || rows.of(v).kind == RowKind::Same || rows.of(v).kind == RowKind::Rows)
       continue;
     if (rows.of(n->operand(0)).kind == RowKind::Rows) {
-      found.push_back(n);
+      if (!llvm::is_contained(found, n))
+        found.push_back(n);
       continue;
     }
     for (Value *o : n->operands())
@@ -67,14 +70,32 @@ static std::vector<int64_t> resultsByRow(const Function &f, const BatchRows &row
   return r;
 }
 
-static std::string whyNot(const Value *loss, const BatchRows &rows) {
-  const Node *n = rows.mixing(loss);
+/// `what`: what the result is called.
+static std::string whyNot(const Value *result, const std::string &what, const BatchRows &rows) {
+  const Node *n = rows.mixing(result);
   if (!n)
-    return "the loss is no mean over them";
+    return what + " is no mean over them";
   bool isNamed = n->loc && !n->loc->nodes.empty();
-  std::string node = isNamed ? describe(n->loc) : "the loss (" + std::string(n->op->name) + ")";
+  std::string node = isNamed ? describe(n->loc) : what + " (" + std::string(n->op->name) + ")";
   return node + (rows.addsMeans(*n) ? " adds up losses that are averaged over different numbers of samples"
                                     : " mixes the samples of a batch");
+}
+
+/// The loss and what metrics are made of; or, where one of them mixes rows, why no row can be left out.
+static std::string findResults(const Module &m, const Function &f, const BatchRows &rows,
+                               llvm::SmallVectorImpl<Value *> &results) {
+  RowKind::Kind kind = rows.of(f.results[0]).kind;
+  if (kind != RowKind::Sum && kind != RowKind::Ratio)
+    return whyNot(f.results[0], "the loss", rows);
+  results.push_back(f.results[0]);
+  for (const MetricResults &metric : metricsOf(m, f))
+    for (Value *v : {metric.sum, metric.weight}) {
+      if (v && rows.of(v).kind != RowKind::Sum && rows.of(v).kind != RowKind::Same)
+        return whyNot(v, "metric '" + metric.name + "'", rows);
+      if (v)
+        results.push_back(v);
+    }
+  return "";
 }
 
 llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
@@ -89,12 +110,13 @@ llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
   if (hasLoss) {
     Value *loss = f->results[0];
     RowKind kind = rows.of(loss);
-    if (kind.kind != RowKind::Sum && kind.kind != RowKind::Ratio) {
-      m.attrs.set("batch_why", whyNot(loss, rows));
+    llvm::SmallVector<Value *, 4> results;
+    if (std::string why = findResults(m, *f, rows, results); !why.empty()) {
+      m.attrs.set("batch_why", why);
       return true;
     }
     GlobalValue *count = m.addGlobal(GlobalValue::State, "eval_rows", Type(Elem::I64, {}), Init());
-    for (Node *sum : sumsBehind(loss, rows))
+    for (Node *sum : sumsBehind(results, rows))
       mask(*sum, count, rows);
     if (kind.kind == RowKind::Ratio) {
       m.attrs.set("weight_result", int64_t(f->results.size()));

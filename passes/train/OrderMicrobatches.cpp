@@ -367,8 +367,9 @@ void Orderer::run() {
       need(n->operand(1), s);
   }
   Value *loss = f_.results[0];
-  if (Stretch *s = loss->def ? home_.lookup(loss->def) : nullptr)
-    s->rows.insert(loss);
+  for (Value *v : f_.results)
+    if (Stretch *s = v->def ? home_.lookup(v->def) : nullptr)
+      s->rows.insert(v);
   for (auto &a : f_.args)
     a->type = a->type.withDims(stacked(trips_, a->type.dims));
   Builder top(f_, f_.first(), stretches_[0].before ? stretches_[0].before->loc : loss->def->loc);
@@ -377,7 +378,8 @@ void Orderer::run() {
   numbers_ = top.ints(counted);
   for (size_t i = 0; i < stretches_.size(); ++i)
     build(stretches_[i], i);
-  f_.results[0] = stackOf(loss);
+  for (Value *&v : f_.results)
+    v = stackOf(v);
   for (Stretch &s : llvm::reverse(stretches_)) {
     for (Node *n : s.gradients)
       n->erase();

@@ -44,4 +44,5 @@ def main(args):
     write(args[2], arrays)
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])
