@@ -5,6 +5,7 @@
 
 using namespace zcc;
 using llvm::ArrayRef;
+using Ints = std::vector<int64_t>;
 
 ParameterTiles::ParameterTiles(Module &module, GlobalValue &g) : m(module), param(g) {
   bool isCopied = llvm::any_of(m.globals, [&](auto &o) { return o->init.kind == Init::Copy && o->init.from == g.name; });
@@ -104,40 +105,42 @@ Value *ParameterTiles::product(const Reader &r) {
   return columns.size() == 1 ? columns[0] : b.make(ops::concat, columns, {{"axis", int64_t(last)}}, n.result()->name);
 }
 
-/// Each box looks up what it has; for all else it gives some row, in whose place the row of another comes. What is outside of
-/// all of them is outside of the first one, which the kernel finds.
-Value *ParameterTiles::rowsOf(Node &n, Value *index, int64_t column) {
-  Builder b(*n.parent(), &n, n.loc);
+/// Each box gives the rows that it has, and zeros, of a row behind its last, for all others; they are added one after the other
+/// into the same memory. What is outside of all boxes is outside of the first one, too, which the kernel finds.
+Value *ParameterTiles::rowsOf(Builder &b, Value *index, int64_t column) {
   auto number = [&](int64_t v) { return b.scalar(double(v), index->type.elem); };
   auto isIn = [&](int64_t from, int64_t to) {
     return b.make(ops::and_, {b.make(ops::ge, {index, number(from)}), b.make(ops::lt, {index, number(to)})});
   };
-  const int64_t rows = param.type.dims[0];
-  Value *outside = b.make(ops::select, {b.make(ops::lt, {index, number(0)}), number(rows), index});
-  Value *first = b.make(ops::select, {isIn(begin(0, 1), rows), number(0), outside});
-  Value *found = b.make(ops::gather, {boxAt(0, 0, column), first}, n.attrs);
-  Dims asRows = index->type.dims;
-  asRows.push_back(1);
+  auto found = [&](int64_t i, Value *at) {
+    Value *longer = b.make(ops::pad, {boxAt(0, i, column)}, {{"lo", Ints{0, 0}}, {"hi", Ints{1, 0}}});
+    return b.make(ops::gather, {longer, at}, {{"axis", int64_t(0)}});
+  };
+  const int64_t rows = param.type.dims[0], own = begin(0, 1);
+  Value *outside = b.make(ops::select, {b.make(ops::lt, {index, number(0)}), number(rows + 1), index});
+  outside = b.make(ops::select, {b.make(ops::ge, {index, number(rows)}), number(rows + 1), outside});
+  Value *sum = found(0, b.make(ops::select, {isIn(own, rows), number(own), outside}));
+  Value *places = b.make(ops::iota, {}, {{"dims", Ints{index->type.dims[0]}}, {"axis", int64_t(0)}});
   for (int64_t i = 1; i < count(0); ++i) {
-    Value *isHere = isIn(begin(0, i), begin(0, i + 1));
-    Value *at = b.make(ops::select, {isHere, b.make(ops::sub, {index, number(begin(0, i))}), number(0)});
-    Value *here = b.make(ops::gather, {boxAt(0, i, column), at}, n.attrs);
-    found = b.make(ops::select, {b.reshape(isHere, asRows), here, found});
+    const int64_t from = begin(0, i), to = begin(0, i + 1);
+    Value *at = b.make(ops::select, {isIn(from, to), b.make(ops::sub, {index, number(from)}), number(to - from)});
+    sum = b.make(ops::scatter_add, {sum, places, found(i, at)}, {{"axis", int64_t(0)}});
   }
-  return found;
+  return sum;
 }
 
 Value *ParameterTiles::lookup(Node &n) {
   Builder b(*n.parent(), &n, n.loc);
   Value *index = n.operand(1), *zero = b.scalar(0, index->type.elem);
   Value *rows = b.scalar(double(param.type.dims[0]), index->type.elem);
+  index = b.reshape(index, {index->type.count()});
   // Counted from the front.
   index = b.make(ops::select, {b.make(ops::lt, {index, zero}), b.make(ops::add, {index, rows}), index});
   std::vector<Value *> columns;
   for (int64_t c = 0; c < count(1); ++c)
-    columns.push_back(rowsOf(n, index, c));
-  int64_t last = n.result()->type.ndim() - 1;
-  return columns.size() == 1 ? columns[0] : b.make(ops::concat, columns, {{"axis", last}}, n.result()->name);
+    columns.push_back(rowsOf(b, index, c));
+  Value *all = columns.size() == 1 ? columns[0] : b.make(ops::concat, columns, {{"axis", int64_t(1)}}, n.result()->name);
+  return b.reshape(all, n.result()->type.dims);
 }
 
 void ParameterTiles::split(ArrayRef<int64_t> boxesByAxis) {

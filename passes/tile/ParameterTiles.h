@@ -1,7 +1,7 @@
 // A parameter as boxes of the tensor that it was, and what reads it as so many nodes.
 #pragma once
 
-#include "ir/Graph.h"
+#include "ir/Builder.h"
 
 namespace zcc {
 
@@ -30,7 +30,7 @@ private:
   int64_t count(unsigned axis) const { return (param.type.dims[axis] + size[axis] - 1) / size[axis]; }
   Value *product(const Reader &r);
   Value *lookup(Node &n);
-  Value *rowsOf(Node &n, Value *index, int64_t column);
+  Value *rowsOf(Builder &b, Value *index, int64_t column);
 
   Module &m;
   GlobalValue &param;

@@ -8,7 +8,7 @@
 //   %y = matmul %x, %w : f32[2x4]                              %y0 = matmul %x0, %w.t0          : f32[2x4]
 //                                                              %y = add_matmul %y0, %x1, %w.t1  : f32[2x4]
 //
-// Boxes of columns give columns of the product, which are joined. A lookup selects from lookups in each box.
+// Boxes of columns give columns of the product, which are joined. A lookup adds up what each box has.
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/tile/ParameterTiles.h"
