@@ -13,7 +13,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -23,6 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 import zcc
+
+from resident import peak_until_end
 
 MIB = 1 << 20
 CODE = 64 * MIB  # of the limit: the program itself, and libraries' code
@@ -109,15 +110,6 @@ def limited(bytes_):
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
 
 
-def resident(pid):
-    """The peak in bytes of what the process has become: wait4() would count this one, from which it was forked."""
-    try:
-        with open(f"/proc/{pid}/status") as f:
-            return next((int(line.split()[1]) * 1024 for line in f if line.startswith("VmHWM")), 0)
-    except OSError:
-        return 0
-
-
 def measure(a, name, folder):
     build, loss, inputs, limit, flags = CASES[name]
     path = os.path.join(folder, f"{name}.onnx")
@@ -133,10 +125,7 @@ def measure(a, name, folder):
     np.savez(os.path.join(folder, "data.npz"), **{n: make(2) for n, make in inputs.items()})
     run = subprocess.Popen([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
                             f"--nvme-path={a.nvme_path or folder}"], preexec_fn=limited(limit), stderr=subprocess.PIPE, text=True)
-    peak = 0
-    while run.poll() is None:
-        peak = max(peak, resident(run.pid))
-        time.sleep(0.05)
+    peak = peak_until_end(run)
     said = run.stderr.read().strip()
     if run.returncode:
         return need, limit, None, said.splitlines()[-1] if said else f"status {run.returncode}"
