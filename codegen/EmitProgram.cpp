@@ -414,7 +414,7 @@ std::string ProgramEmitter::record() const {
   number("loss_elem", loss >= 0 ? static_cast<int>(micro->results[0]->type.elem) : 0);
   number("loss", loss);
   for (const char *scalar :
-       {"step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale", "overflow", "skipped", "grad_squares"})
+       {"late", "step", "micro", "seed", "lr", "grad_norm", "beta1", "loss_scale", "overflow", "skipped", "grad_squares"})
     number(scalar, globalOffset(m, scalar));
   table("gradients", "ngradients", std::to_string(gradients));
   field("base_lr", formatv("{0:e17}", baseLr(o)).str());
@@ -433,6 +433,7 @@ std::string ProgramEmitter::record() const {
   field("prepare", "prepare");
   function("micro_fn", "micro");
   function("update", "update");
+  function("flush", "flush");
   function("eval", "eval");
   field("plan_json", "planJson");
   number("slots", collectives.slots.most());

@@ -51,7 +51,7 @@ llvm::DenseMap<const Node *, Phase> zcc::usualPhases(const Function &f) {
   bool isBehind = hasBackward && !loss;
   llvm::DenseSet<const Node *> forward = neededBy(loss);
   for (auto &n : f.nodes) {
-    Phase p = f.isEntry() && f.name == "update" ? Phase::Update : Phase::Forward;
+    Phase p = f.isEntry() && (f.name == "update" || f.name == "flush") ? Phase::Update : Phase::Forward;
     if (hasBackward && !forward.contains(n.get()))
       p = updates(*n, phases) ? Phase::Update : isBehind ? Phase::Backward : Phase::Forward;
     phases[n.get()] = p;

@@ -170,6 +170,8 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
   }
   for (auto &r : n.results)
     c[Rate::Bytes] += double(r->type.localBytes());
+  if (n.op->structural == Structural::Insert) // the rest stays where it is
+    c[Rate::Bytes] = 2 * double(n.operand(1)->type.localBytes());
   constexpr double kLeastShared = 32768; // bytes that threads share, as the runtime's threadsFor
   c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared;
   return c;

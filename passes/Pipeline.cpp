@@ -55,6 +55,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
       pm.add("bucket-collectives");
     }
     pm.add("eliminate-dead");
+    pm.add("defer-updates");
   }
   pm.add("offload-states");
   pm.add("eliminate-dead");

@@ -116,18 +116,22 @@ void Session::train() {
     if (trace)
       trace->endStep();
   }
+  flush();
   where.step = -1;
 }
 
 /// A step, and what is due behind it.
 void Session::runStep(int64_t s) {
   StepReport r = trainStep(s);
-  if (isSaveDue(s + 1))
+  if (isSaveDue(s + 1)) {
+    flush();
     save(s + 1);
+  }
   bool last = s + 1 == steps;
   r.last = last || stoppedBy;
   bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
   if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
+    flush();
     TraceScope span(Lane::Program, "evaluation");
     int64_t samples;
     evaluate(*evalData, nullptr, r, samples);
@@ -144,6 +148,15 @@ void Session::call(void (*function)(char *arena), const char *name, int64_t numb
   TraceScope span(Lane::Program, name, number);
   function(arena->base());
   zccrt_at(-1);
+}
+
+/// Before anything but the next step reads parameters or states.
+void Session::flush() {
+  if (!leavesUpdates)
+    return;
+  finishSaving(); // it may still read what is written here
+  call(p.flush, "updates of the last step");
+  leavesUpdates = false;
 }
 
 /// Rank 0 writes what all ranks have recorded.
@@ -225,6 +238,8 @@ StepReport Session::trainStep(int64_t s) {
   setScalar(p.step, s - skippedBefore);
   if (p.loss_scale >= 0)
     r.lossScale = arena->floatAt(p.loss_scale, ZCCRT_F32);
+  setScalar<int64_t>(p.late, leavesUpdates);
+  leavesUpdates = p.flush != nullptr;
   const int64_t atOnce = p.batches_per_call;
   for (int64_t k = 0; k < p.grad_accum; k += atOnce) {
     setScalar(p.micro, k);

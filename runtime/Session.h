@@ -62,6 +62,7 @@ private:
   void loadBatches(int64_t step, int64_t k);
   void call(void (*function)(char *arena), const char *name, int64_t number = -1);
   void generate();
+  void flush();
   StepReport trainStep(int64_t step);
   int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
   const char *firstNotFinite() const;
@@ -101,6 +102,7 @@ private:
   std::vector<StepEnd> ends;            // one of every rank
   Metrics stepMetrics, evalMetrics;
   int stoppedBy = 0; // the signal that ends the run; every rank knows the same
+  bool leavesUpdates = false; // the last step has left some that nothing has done yet
   bool saidNotFinite = false;
 };
 

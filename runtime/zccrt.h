@@ -272,6 +272,7 @@ typedef struct {
   int32_t nmetrics;
   int32_t loss_elem;                               /* its type in @micro: any float */
   int64_t loss;                                    /* arena offset of @micro's loss, -1: none. Likewise: */
+  int64_t late; /* i64: whether @micro begins with updates that the step before it has left; -1: none are left */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   int64_t loss_scale, overflow, skipped;           /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
                                                       skipped so far */
@@ -294,6 +295,7 @@ typedef struct {
   void (*prepare)(void);         /* calls every library kernel with arena NULL */
   void (*micro_fn)(char *arena); /* forward and backward; NULL: inference only */
   void (*update)(char *arena);   /* NULL: part of micro_fn */
+  void (*flush)(char *arena);    /* the updates that the last step has left; NULL: it leaves none */
   void (*eval)(char *arena);
   const char *plan_json;  /* what zcc --plan=json prints, less the schedule */
   int32_t slots;          /* collectives that may be under way at once */

@@ -283,7 +283,7 @@ void Decision::applyAlgorithm() {
 // ---- parameters, splits
 
 Parameter *Decision::add(const Fact &f, StringRef name) {
-  static const llvm::StringSet<> reserved{"step", "seed", "micro", "lr", "grad_norm"}; // set by the runtime
+  static const llvm::StringSet<> reserved{"step", "seed", "micro", "lr", "grad_norm", "late"}; // set by the runtime
   out_.all_.push_back(std::make_unique<Parameter>());
   Parameter *p = out_.all_.back().get();
   p->role = f.role;

@@ -93,6 +93,7 @@ FuseGroups::FuseGroups(Function &fn) : f(fn), results(fn.results.begin(), fn.res
     single(n.get());
   }
   addMemoryDependences();
+  addPlaces();
   findTrunks();
 }
 
@@ -147,6 +148,20 @@ void FuseGroups::addMemoryDependences() {
       readers[v].clear();
       writer[v] = n;
     }
+  }
+}
+
+/// Updates that stand in the forward stay beside what they stand behind: nothing else keeps them there, and the forward may move.
+void FuseGroups::addPlaces() {
+  const Node *loss = f.results.empty() ? nullptr : f.results[0]->def;
+  Node *last = nullptr; // no node that a kernel of the forward may get
+  for (auto &n : f.nodes) {
+    if (n.get() == loss)
+      return;
+    if (n->phase == Phase::Update && !n->op->leaf && last)
+      dependOn(n.get(), last);
+    else if (n->phase == Phase::Forward && !n->op->view && n->op->structural == Structural::None && !isGenerated(*n))
+      last = n.get();
   }
 }
 

@@ -64,6 +64,7 @@ private:
   llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
 
   void addMemoryDependences();
+  void addPlaces();
   void dependOn(Node *n, Node *earlier);
   void findTrunks();
   FuseGroup *single(Node *n);

@@ -38,7 +38,7 @@ struct Group {
   llvm::SmallVector<Node *, 4> assigns;
 };
 /// By parameter, and by where a run begins, or one of these.
-constexpr int64_t kAll = -1, kForOthers = -2;
+constexpr int64_t kAll = -1, kForOthers = -2, kLate = -3;
 using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
 
 class Offloader {
@@ -53,7 +53,6 @@ private:
   void cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away);
   void fetch(Function &f, GlobalValue &param);
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
-  std::vector<Value *> waiting(const Update &u) const;
   Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
   void transfer(Function &f, Group &g);
   int64_t lengthOf(const Update &u) const;
@@ -79,97 +78,9 @@ static bool isAssigned(const Value::Use &u) { return assigns(*u.node) && u.index
 
 // ---- gradients that wait
 
-/// The reductions to one number that follow from `v` and from nothing else but numbers, and all that they need, in order.
-static std::vector<Node *> summaries(Value &v, const Positions &at) {
-  std::vector<Node *> chain, out;
-  llvm::SmallPtrSet<Node *, 8> needed;
-  llvm::SmallPtrSet<const Value *, 8> known = {&v};
-  std::map<int, Node *> next; // readers of what is known, by position
-  auto follow = [&](Value &known) {
-    for (auto &u : known.uses)
-      if (u.node->parent() == v.def->parent())
-        next[at.lookup(u.node)] = u.node;
-  };
-  for (follow(v); !next.empty();) { // what follows from v alone
-    Node *n = next.extract(next.begin()).mapped();
-    bool isOwn = n->op->isPure() && n->phase == Phase::Update && n->results.size() == 1 &&
-                 llvm::all_of(n->operands(), [&](Value *o) { return o && (known.contains(o) || isConstant(o)); });
-    if (!isOwn)
-      continue;
-    known.insert(n->result());
-    chain.push_back(n);
-    follow(*n->result());
-  }
-  for (Node *n : llvm::reverse(chain)) { // what reductions need, and the views of their results
-    bool isNumber = n->result()->type.count() == 1;
-    bool isUsed = llvm::any_of(n->result()->uses, [&](auto &u) { return needed.contains(u.node); });
-    if (isUsed || (isNumber && (n->op->reduction || n->op->view)))
-      needed.insert(n);
-  }
-  for (Node *n : chain)
-    if (needed.contains(n))
-      out.push_back(n);
-  return out;
-}
-
-/// Whether `v` is computed from a result of one of the nodes.
-static bool followsFrom(const Value &v, llvm::ArrayRef<Node *> nodes) {
-  llvm::SmallVector<const Value *> work = {&v};
-  llvm::SmallPtrSet<const Value *, 16> seen;
-  while (!work.empty()) {
-    const Value *at = work.pop_back_val();
-    if (!at || !at->def || at->def->phase != Phase::Update || !seen.insert(at).second)
-      continue;
-    if (llvm::is_contained(nodes, at->def))
-      return true;
-    work.append(at->def->operands().begin(), at->def->operands().end());
-  }
-  return false;
-}
-
-/// Whether `v` is computed from parameters and states: no gradient.
-static bool readsStates(const Value &v) {
-  llvm::SmallVector<const Value *> work = {&v};
-  llvm::SmallPtrSet<const Value *, 16> seen;
-  while (!work.empty()) {
-    const Value *at = work.pop_back_val();
-    if (!at || at->type.isScalar() || !seen.insert(at).second)
-      continue;
-    if (at->isGlobal())
-      return true;
-    if (at->def && at->def->op->isElementwise() && at->def->phase == Phase::Update)
-      work.append(at->def->operands().begin(), at->def->operands().end());
-  }
-  return false;
-}
-
-/// Gradients whose update reads a number that is computed behind them, such as what clips them all; not one that follows from
-/// the update itself, as a ratio of norms does.
-std::vector<Value *> Offloader::waiting(const Update &u) const {
-  const Positions &at = at_.at(u.f);
-  int lastNumber = -1;
-  for (Node *n : u.nodes)
-    for (Value *v : n->operands())
-      if (v->type.isScalar() && v->def && !isConstant(v) && !followsFrom(*v, u.nodes))
-        lastNumber = std::max(lastNumber, at.lookup(v->def));
-  std::vector<Value *> out;
-  for (Value *v : u.leaves)
-    if (v->kind == Value::Result && at.lookup(v->def) < lastNumber && !readsStates(*v))
-      out.push_back(v);
-  return out;
-}
-
 /// Transfers a gradient away as soon as its share of the norm is taken. Returns what its update reads instead.
 Value *Offloader::spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates) {
-  Node *last = v->def;
-  for (Node *n : summaries(*v, at_.at(&f))) {
-    for (Value *o : n->operands())
-      if (isConstant(o))
-        o->def->moveBefore(v->def);
-    if (n != last->next())
-      n->moveBefore(last->next());
-    last = n;
-  }
+  Node *last = summarizeFirst(*v, at_.at(&f));
   Node *out = Builder(f, last->next(), v->def->loc).node(ops::transfer, {v}, {{"to", spaceName(to).str()}});
   out->phase = Phase::Update;
   for (auto &u : updates)
@@ -268,8 +179,13 @@ int64_t Offloader::lengthOf(const Update &u) const {
 
 /// While all is still on the device: cuts a large update into runs, and notes which gradients wait.
 void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away) {
-  Update u = findUpdate(f, at_.at(&f), param, away);
-  std::vector<Value *> gradients = places_[param].states == Space::Device ? std::vector<Value *>() : waiting(u);
+  llvm::SmallVector<GlobalValue *, 4> updated; // what keeps a gradient for the next step is written long after it is read
+  llvm::copy_if(away, std::back_inserter(updated), [](GlobalValue *g) { return !g->attrs.has("late"); });
+  if (updated.empty())
+    return;
+  Update u = findUpdate(f, at_.at(&f), param, updated);
+  std::vector<Value *> gradients =
+      places_[param].states == Space::Device ? std::vector<Value *>() : waitingGradients(u, at_.at(&f));
   int64_t length = lengthOf(u);
   if (length && u.isElementwise)
     splitUpdate(u, length);
@@ -303,7 +219,8 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
         continue;
       if (isAssigned(use)) {
         bool isRun = use.node->operand(1)->type.dims != v->type.dims;
-        groups[{param, isRun ? use.node->attrs.i("begin") : kAll}].assigns.push_back(use.node);
+        bool isLate = static_cast<GlobalValue *>(v)->attrs.has("late");
+        groups[{param, isRun ? use.node->attrs.i("begin") : isLate ? kLate : kAll}].assigns.push_back(use.node);
       } else if (use.node->is(ops::run)) {
         use.node->result()->type.space = v->type.space;
         groups[{param, use.node->attrs.i("begin")}].in.push_back(use.node->result());

@@ -42,6 +42,7 @@ private:
   void startSpills();
   void finish(Group &g, Node *before);
   int madeAt(const Node &transfer) const;
+  bool writesFor(const Group &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
 
   Function &f_;
@@ -73,15 +74,40 @@ static bool isAssigned(const Value &v) {
   return llvm::any_of(v.uses, [](auto &u) { return assigns(*u.node); });
 }
 
-/// Where the last of what a transfer reads is made; -1 of globals.
+/// Whether it takes away what the next step reads: no group's.
+static bool keepsForNextStep(const Node &transfer) {
+  return llvm::any_of(transfer.results, [](auto &r) {
+    return llvm::any_of(
+        r->uses, [](auto &u) { return assigns(*u.node) && static_cast<GlobalValue *>(u.node->operand(0))->attrs.has("late"); });
+  });
+}
+
+static bool readsGlobal(const Node &transfer, const Value &g) {
+  return llvm::any_of(transfer.operands(), [&](Value *v) {
+    while (v->def && v->def->op->view)
+      v = v->def->operand(0);
+    return v == &g;
+  });
+}
+
+/// Where the last of what a transfer reads is made, or written; -1: before this function.
 int Scheduler::madeAt(const Node &transfer) const {
   int last = -1;
   for (Value *v : transfer.operands()) {
     while (v->def && v->def->op->view)
       v = v->def->operand(0);
-    last = std::max(last, v->def ? at_.lookup(v->def) : -1);
+    last = std::max(last, v->def ? at_.lookup(v->def) : lastWrite(*v, transfer, at_));
   }
   return last;
+}
+
+/// Whether what takes `g` back writes a global that a transfer reads.
+bool Scheduler::writesFor(const Group &g, const Node &transfer) const {
+  return llvm::any_of(g.out, [&](Node *out) {
+    return llvm::any_of(out->results, [&](auto &r) {
+      return llvm::any_of(r->uses, [&](auto &u) { return assigns(*u.node) && readsGlobal(transfer, *u.node->operand(0)); });
+    });
+  });
 }
 
 /// Groups in the order of their first readers. What is transferred back belongs to the last group that was read before it.
@@ -93,6 +119,8 @@ void Scheduler::collect() {
     Node *first = firstReader(*n, at_);
     if (n->result()->type.space == Space::Device && first)
       groups_.push_back({n.get(), first, bytesOf(*n), {}});
+    else if (n->result()->type.space != Space::Device && keepsForNextStep(*n))
+      groups_.push_back({nullptr, n.get(), bytesOf(*n), {n.get()}}); // nothing was read for it
     else if (n->result()->type.space != Space::Device)
       (isAssigned(*n->result()) ? back : spills_).push_back(n.get());
   }
@@ -141,7 +169,11 @@ void Scheduler::startGroups() {
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
     Node *before = groups_[place].head;
-    for (; taken > window && oldest < place; ++oldest) {
+    size_t written = oldest; // groups before it have to be back: this one reads what they write
+    if (g.in && madeAt(*g.in) >= 0)
+      for (size_t i = oldest; i < place; ++i)
+        written = writesFor(groups_[i], *g.in) ? i + 1 : written;
+    for (; (taken > window && oldest < place) || oldest < written; ++oldest) {
       taken -= groups_[oldest].bytes;
       finish(groups_[oldest], before);
     }

@@ -2,6 +2,7 @@
 #include "passes/offload/Updates.h"
 #include "ir/Builder.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include <map>
 
 using namespace zcc;
 
@@ -44,14 +45,14 @@ void Finder::visit(Value *v) {
     visit(o);
 }
 
-/// Notes where collectives read results. Whether nothing else does.
+/// Notes where collectives and the forward read results. Whether nothing else does.
 bool Finder::checkUses() {
   bool areOwn = true;
   for (Node *n : u_.nodes)
     for (auto &use : n->result()->uses) {
       if (members_.contains(use.node) || llvm::is_contained(u_.assigns, use.node))
         continue;
-      if (use.node->op->collective == Collective::Gather) {
+      if (use.node->op->collective == Collective::Gather || use.node->phase != Phase::Update) {
         u_.whole.push_back(use);
         continue;
       }
@@ -99,6 +100,98 @@ Update zcc::findUpdate(Function &f, const Positions &at, GlobalValue *param, llv
   u.f = &f;
   Finder(u, at).find(param, states);
   return u;
+}
+
+// ---- gradients that wait
+
+/// The reductions to one number that follow from `v` and from nothing else but numbers, and all that they need, in order.
+static std::vector<Node *> summaries(Value &v, const Positions &at) {
+  std::vector<Node *> chain, out;
+  llvm::SmallPtrSet<Node *, 8> needed;
+  llvm::SmallPtrSet<const Value *, 8> known = {&v};
+  std::map<int, Node *> next; // readers of what is known, by position
+  auto follow = [&](Value &known) {
+    for (auto &u : known.uses)
+      if (u.node->parent() == v.def->parent())
+        next[at.lookup(u.node)] = u.node;
+  };
+  for (follow(v); !next.empty();) { // what follows from v alone
+    Node *n = next.extract(next.begin()).mapped();
+    bool isOwn = n->op->isPure() && n->phase == Phase::Update && n->results.size() == 1 &&
+                 llvm::all_of(n->operands(), [&](Value *o) { return o && (known.contains(o) || isConstant(o)); });
+    if (!isOwn)
+      continue;
+    known.insert(n->result());
+    chain.push_back(n);
+    follow(*n->result());
+  }
+  for (Node *n : llvm::reverse(chain)) { // what reductions need, and the views of their results
+    bool isNumber = n->result()->type.count() == 1;
+    bool isUsed = llvm::any_of(n->result()->uses, [&](auto &u) { return needed.contains(u.node); });
+    if (isUsed || (isNumber && (n->op->reduction || n->op->view)))
+      needed.insert(n);
+  }
+  for (Node *n : chain)
+    if (needed.contains(n))
+      out.push_back(n);
+  return out;
+}
+
+Node *zcc::summarizeFirst(Value &v, const Positions &at) {
+  Node *last = v.def;
+  for (Node *n : summaries(v, at)) {
+    for (Value *o : n->operands())
+      if (isConstant(o))
+        o->def->moveBefore(v.def);
+    if (n != last->next())
+      n->moveBefore(last->next());
+    last = n;
+  }
+  return last;
+}
+
+/// Whether `v` is computed from a result of one of the nodes.
+static bool followsFrom(const Value &v, llvm::ArrayRef<Node *> nodes) {
+  llvm::SmallVector<const Value *> work = {&v};
+  llvm::SmallPtrSet<const Value *, 16> seen;
+  while (!work.empty()) {
+    const Value *at = work.pop_back_val();
+    if (!at || !at->def || at->def->phase != Phase::Update || !seen.insert(at).second)
+      continue;
+    if (llvm::is_contained(nodes, at->def))
+      return true;
+    work.append(at->def->operands().begin(), at->def->operands().end());
+  }
+  return false;
+}
+
+/// Whether `v` is computed from parameters and states: no gradient.
+static bool readsStates(const Value &v) {
+  llvm::SmallVector<const Value *> work = {&v};
+  llvm::SmallPtrSet<const Value *, 16> seen;
+  while (!work.empty()) {
+    const Value *at = work.pop_back_val();
+    if (!at || at->type.isScalar() || !seen.insert(at).second)
+      continue;
+    if (at->isGlobal())
+      return true;
+    if (at->def && at->def->op->isElementwise() && at->def->phase == Phase::Update)
+      work.append(at->def->operands().begin(), at->def->operands().end());
+  }
+  return false;
+}
+
+std::vector<Value *> zcc::waitingGradients(const Update &u, const Positions &at) {
+  int lastNumber = -1;
+  for (Node *n : u.nodes)
+    for (Value *v : n->operands())
+      if (v->type.isScalar() && v->def && !isConstant(v) && !followsFrom(*v, u.nodes))
+        lastNumber = std::max(lastNumber, at.lookup(v->def));
+  std::vector<Value *> out;
+  for (Value *v : u.leaves)
+    if (v->kind == Value::Result && at.lookup(v->def) < lastNumber && !readsStates(*v))
+      out.push_back(v);
+  return out;
 }
 
 // ---- splitting it

@@ -11,7 +11,7 @@ struct Update {
   Type type;                       ///< of the states: dimensions and shards of all values here
   std::vector<Node *> nodes;       ///< elementwise, in the function's order
   std::vector<Node *> assigns;     ///< of their results, or of what is gathered of them, to the param and its states
-  std::vector<Value::Use> whole;   ///< where a collective reads one of their results
+  std::vector<Value::Use> whole;   ///< where a collective, or the forward behind a late update, reads one of their results
   llvm::SetVector<Value *> leaves; ///< what they read that has an element for each of theirs: globals, gradients
   bool isElementwise = true;       ///< nothing else reads what is between: runs of elements can be updated one by one
 };
@@ -19,6 +19,14 @@ struct Update {
 /// The update of a param and its states in a function; no assigns if there is none. `states`, among which the param may be, are
 /// of one type but for elements and addends. `at`: positions of the nodes, of which later ones may have gone.
 Update findUpdate(Function &f, const Positions &at, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
+
+/// Gradients whose update reads a number that is computed behind them, such as what clips them all; not one that follows from
+/// the update itself, as a ratio of norms does.
+std::vector<Value *> waitingGradients(const Update &u, const Positions &at);
+
+/// The reductions of a gradient to numbers, such as its share of a norm, and what they need, move right behind it. Returns the
+/// last of them, or what makes the gradient.
+Node *summarizeFirst(Value &gradient, const Positions &at);
 
 /// Updates runs of at most `length` elements, one after the other (ZeRO-Infinity's sub-groups, arXiv 2104.07857, section 5.2.2).
 ///

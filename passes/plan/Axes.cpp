@@ -14,6 +14,8 @@ using llvm::formatv;
 
 /// Levels of an axis of parameters: a search tries some of them, and looks closer in the end.
 constexpr int64_t kPlaceLevels = 64;
+/// Likewise of updates that run on into the next step.
+constexpr int64_t kLateParts = 2;
 /// Where so few nodes are in the forward, all sets of them are levels.
 constexpr size_t kFewNodes = 12, kFewParams = 3;
 
@@ -38,6 +40,7 @@ private:
   bool movesAnything() const;
   void addRecomputation(std::vector<Axis> &out) const;
   void addPlaces(std::vector<Axis> &out) const;
+  void addLate(std::vector<Axis> &out) const;
   void addDiskShare(std::vector<Axis> &out) const;
   void addActivations(std::vector<Axis> &out) const;
   void addOrder(std::vector<Axis> &out) const;
@@ -238,6 +241,39 @@ void Axes::addPlaces(std::vector<Axis> &out) const {
   }
 }
 
+/// How many of the updates of states that live elsewhere run on into the next step: those lie evenly between the others, so that
+/// the disk works all through a step.
+void Axes::addLate(std::vector<Axis> &out) const {
+  if (!movesAnything() || o_.gradAccum > batchesPerCall(m_))
+    return;
+  const int64_t parts = isSmall_ ? 1 : kLateParts;
+  const bool areAway = o_.away(o_.offloadOptimizer) != Space::Device;
+  Axis a;
+  a.name = "late updates";
+  a.varies = true;
+  a.levels = unsigned(parts) + 1;
+  a.note = [=](Module &m, unsigned level) {
+    int64_t due = 0; // bytes times parts, of what should have been taken so far
+    for (auto &g : m.globals) {
+      if (g->role != GlobalValue::Param || !g->trained || !(areAway || g->attrs.has("states_place")))
+        continue;
+      int64_t bytes = g->type.localBytes();
+      due += bytes * level;
+      if (!level || 2 * due < bytes * parts)
+        continue;
+      due -= bytes * parts;
+      g->attrs.set("late", int64_t(1));
+    }
+  };
+  a.text = [=](unsigned level) {
+    return level ? formatv("{0} of {1} parts of the updates of what lives elsewhere run on into the next step's forward", level,
+                           parts)
+                       .str()
+                 : "";
+  };
+  out.push_back(std::move(a));
+}
+
 /// With host memory and a disk: of what moves, how much goes to the disk. The last noted are first needed, and stay in the host.
 void Axes::addDiskShare(std::vector<Axis> &out) const {
   constexpr unsigned kParts = 4;
@@ -350,6 +386,7 @@ std::vector<Axis> Axes::all() const {
   std::vector<Axis> out;
   addRecomputation(out);
   addPlaces(out);
+  addLate(out);
   addDiskShare(out);
   addActivations(out);
   addOrder(out);

@@ -16,6 +16,7 @@ struct Axis {
   std::function<void(Module &, unsigned level)> note;
   /// The level in words, for --plan; "" where there is nothing to say.
   std::function<std::string(unsigned level)> text;
+  bool varies = false; ///< its levels take about the same memory: they are tried at each step down the other axes
   bool shifts = false; ///< its levels do not take less of a rank's memory, but more of one space and less of another
 };
 

@@ -40,7 +40,7 @@ std::vector<PlanSearch::Step> PlanSearch::stepsFrom(const Point &from, const std
     out.push_back({axis, level, isUnknown ? INT64_MAX : old->value});
   };
   for (size_t a = 0; a < axes_.size(); ++a) {
-    if (axes_[a].shifts)
+    if (axes_[a].shifts || axes_[a].varies)
       continue;
     unsigned last = axes_[a].levels - 1;
     for (unsigned jump = strideOf(axes_[a]); from[a] + jump < last; jump *= 2)
@@ -107,11 +107,25 @@ llvm::Error PlanSearch::walk(Point from) {
       break;
     chain.push_back(**to);
   }
+  if (llvm::Error e = vary(chain))
+    return e;
   for (auto &[p, t] : trials_.all())
     if (t.ns < fastest)
       dropped_.insert(p);
   chains_.push_back(std::move(chain));
   return llvm::Error::success();
+}
+
+/// At each step but the first, whatever the budget.
+llvm::Error PlanSearch::vary(const Chain &chain) {
+  std::vector<Point> points;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    for (const Point &p : llvm::drop_begin(chain))
+      for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level) {
+        points.push_back(p);
+        points.back()[a] = level;
+      }
+  return trials_.carryOut(points);
 }
 
 bool PlanSearch::isFit(const Point &p) const { return trials_.at(p).isPossible && fits(trials_.at(p).needs, options_); }

@@ -36,6 +36,7 @@ private:
   llvm::Expected<std::optional<Point>> bestStep(const Point &from, std::vector<Step> &steps);
   std::vector<Step> stepsFrom(const Point &from, const std::vector<Step> &known) const;
   int64_t valueOf(const Point &from, const Point &to) const;
+  llvm::Error vary(const Chain &chain);
   llvm::Error lookCloser(const Chain &chain);
   void choose();
   bool isFit(const Point &p) const;

@@ -115,6 +115,17 @@ static int64_t elementsOf(const Node &n) {
   return elements;
 }
 
+/// Where shards that it gathers, or brings from elsewhere, are last written in front of it.
+static int lastWriteOf(const Node &n, const Positions &at) {
+  int last = -1;
+  for (Value *v : n.operands()) {
+    bool isBrought = v->def && v->def->op->structural == Structural::Transfer;
+    for (Value *from : isBrought ? v->def->operands() : llvm::ArrayRef<Value *>(v))
+      last = std::max(last, from->isGlobal() ? lastWrite(*from, n, at) : -1);
+  }
+  return last;
+}
+
 /// Each gather starts at the first reader of the one before it.
 static void prefetch(Function &f, int64_t maxLive) {
   auto at = positions(f);
@@ -139,7 +150,7 @@ static void prefetch(Function &f, int64_t maxLive) {
       first = !first || (user && at.lookup(user) < at.lookup(first)) ? user : first;
     }
     live.push_back({end, elementsOf(*n)});
-    Node *begin = elements <= maxLive && at.lookup(place) <= at.lookup(n) ? place : n;
+    Node *begin = elements <= maxLive && at.lookup(place) <= at.lookup(n) && at.lookup(place) > lastWriteOf(*n, at) ? place : n;
     moveGather(*n, begin);
     startHere(f, *n, at);
     place = first ? first : place;

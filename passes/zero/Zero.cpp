@@ -58,6 +58,14 @@ Positions zcc::positions(const Function &f) {
   return at;
 }
 
+int zcc::lastWrite(const Value &global, const Node &before, const Positions &at) {
+  int last = -1;
+  for (auto &u : global.uses)
+    if (u.node->parent() == before.parent() && u.index == 0 && assigns(*u.node) && at.lookup(u.node) < at.lookup(&before))
+      last = std::max(last, at.lookup(u.node));
+  return last;
+}
+
 Value *zcc::viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known) {
   if (v == from)
     return to;

@@ -39,6 +39,9 @@ Node *startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Valu
 /// The first node that uses a value, views included.
 Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
 
+/// Where a global is last written in front of a node; -1: nowhere.
+int lastWrite(const Value &global, const Node &before, const Positions &at);
+
 /// The views that lead from `from` to `v`, made again of `to` before a node, but for those that are `known` by what they copy.
 Value *viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known);
 

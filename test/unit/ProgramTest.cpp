@@ -111,7 +111,7 @@ struct Tiny {
     program.has_loss = 1;
     program.loss = Loss;
     program.step = Step;
-    program.micro = -1;
+    program.late = program.micro = -1;
     program.seed = Seed;
     program.lr = Lr;
     program.grad_norm = program.beta1 = program.loss_scale = program.overflow = program.skipped = program.grad_squares = -1;
