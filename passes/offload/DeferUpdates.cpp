@@ -34,8 +34,8 @@ using Held = llvm::DenseMap<Value *, Value *>;
 
 class Deferrer {
 public:
-  Deferrer(Module &m, PassContext &ctx)
-      : m_(m), ctx_(ctx), micro_(*m.function("micro")), at_(positions(micro_)), limits_(zeroLimits(m, ctx.options)) {}
+  Deferrer(Module &m, PassContext &ctx, PlacesOfParams places)
+      : m_(m), ctx_(ctx), micro_(*m.function("micro")), at_(positions(micro_)), places_(std::move(places)) {}
   bool run();
 
 private:
@@ -53,7 +53,7 @@ private:
   PassContext &ctx_;
   Function &micro_;
   const Positions at_;
-  const ZeroLimits limits_;
+  const PlacesOfParams places_;
   llvm::DenseMap<const GlobalValue *, std::vector<GlobalValue *>> states_; ///< by parameter
   Held scalars_;
   Value *isLate_ = nullptr;
@@ -67,8 +67,7 @@ static bool isRead(const Value::Use &u) { return !assigns(*u.node) || u.index !=
 bool Deferrer::isAsked(const GlobalValue &param, const Update &u) const {
   if (param.attrs.has("late"))
     return param.attrs.i("late");
-  const Options &o = ctx_.options;
-  return !o.seeksPlan() && o.away(o.offloadOptimizer) != Space::Device && !waitingGradients(u, at_).empty();
+  return !ctx_.options.seeksPlan() && places_.lookup(&param).states != Space::Device && !waitingGradients(u, at_).empty();
 }
 
 /// The first node but for the update that reads the parameter; nullptr: none, or it reads what is updated.
@@ -152,9 +151,7 @@ Value *Deferrer::emit(Builder &b, const Update &u, const Held &held, Value *isLa
 
 /// Whether a node of the forward would bring the parameter from where the update has just taken it.
 bool Deferrer::isFetched(const GlobalValue &param, const Node &use) const {
-  bool isAway = param.attrs.has("place")
-                    ? param.attrs.s("place") != spaceName(Space::Device)
-                    : ctx_.options.away(ctx_.options.offloadParam) != Space::Device && param.type.count() > limits_.persistence;
+  bool isAway = places_.lookup(&param).own != Space::Device;
   return isAway && use.phase == Phase::Forward && !use.op->view && use.op->collective == Collective::None;
 }
 
@@ -229,5 +226,8 @@ bool Deferrer::run() {
 llvm::Expected<bool> zcc::deferUpdates(Module &m, PassContext &ctx) {
   if (!m.function("micro") || m.function("update") || m.function("flush"))
     return false;
-  return Deferrer(m, ctx).run();
+  auto places = placesOf(m, ctx.options);
+  if (!places)
+    return places.takeError();
+  return Deferrer(m, ctx, std::move(*places)).run();
 }

@@ -60,11 +60,7 @@ private:
   Module &m_;
   PassContext &ctx_;
   ZeroLimits limits_;
-  /// Of a param: where it lives, and where its states do.
-  struct Places {
-    Space own = Space::Device, states = Space::Device;
-  };
-  llvm::DenseMap<const GlobalValue *, Places> places_;
+  PlacesOfParams places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
   llvm::SmallPtrSet<Node *, 32> members_;    ///< of updates that are not cut
@@ -246,28 +242,19 @@ Space Offloader::spaceOf(const GlobalValue &g) const {
   return g.role == GlobalValue::State && g.attrs.has("of") ? places_.lookup(m_.global(g.attrs.s("of"))).states : Space::Device;
 }
 
-/// Finds and erases the notes; what none is on goes where the flags say, but for parameters that are small.
+/// Finds and erases the notes.
 llvm::Error Offloader::readNotes() {
-  const Options &o = ctx_.options;
+  auto places = placesOf(m_, ctx_.options);
+  if (!places)
+    return places.takeError();
+  places_ = std::move(*places);
   for (auto &g : m_.globals) {
     if (g->role != GlobalValue::Param)
       continue;
-    bool isSmall = g->type.count() <= limits_.persistence;
-    Places &p = places_[g.get()];
-    p = {isSmall ? Space::Device : o.away(o.offloadParam), o.away(o.offloadOptimizer)};
-    for (auto [name, place] : {std::pair("place", &p.own), {"states_place", &p.states}}) {
-      if (!g->attrs.has(name))
-        continue;
-      auto space = spaceFromName(g->attrs.s(name));
-      if (!space)
-        return refuse("param '%" + g->name + "': " + name + " must be device, host or nvme, not '" + g->attrs.s(name) + "'");
-      *place = o.away(*space);
-      g->attrs.erase(name);
-    }
-    if (g->attrs.has("persists"))
-      p.own = Space::Device;
-    if (p.own != Space::Device)
-      if (auto e = checkShards(m_, o))
+    g->attrs.erase("place");
+    g->attrs.erase("states_place");
+    if (places_.lookup(g.get()).own != Space::Device)
+      if (auto e = checkShards(m_, ctx_.options))
         return e;
   }
   return llvm::Error::success();

@@ -1,10 +1,42 @@
 // Finds what belongs to an update by its types, and repeats it for each run of elements.
 #include "passes/offload/Updates.h"
 #include "ir/Builder.h"
+#include "passes/EvenPart.h"
+#include "passes/Refusal.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include <cmath>
 #include <map>
 
 using namespace zcc;
+
+// ---- places
+
+llvm::Expected<PlacesOfParams> zcc::placesOf(const Module &m, const Options &o) {
+  constexpr int64_t kParts = 1 << 10;
+  const int64_t small = zeroLimits(m, o).persistence;
+  EvenPart evenly(std::llround(o.offloadRatio * kParts), kParts);
+  PlacesOfParams places;
+  for (auto &g : m.globals) {
+    if (g->role != GlobalValue::Param)
+      continue;
+    Places &p = places[g.get()];
+    if (g->type.count() > small)
+      p.own = o.away(o.offloadParam);
+    if (g->trained && evenly.takes(g->type.count()))
+      p.states = o.away(o.offloadOptimizer);
+    for (auto [name, place] : {std::pair("place", &p.own), {"states_place", &p.states}}) {
+      if (!g->attrs.has(name))
+        continue;
+      auto space = spaceFromName(g->attrs.s(name));
+      if (!space)
+        return refuse("param '%" + g->name + "': " + name + " must be device, host or nvme, not '" + g->attrs.s(name) + "'");
+      *place = o.away(*space);
+    }
+    if (g->attrs.has("persists"))
+      p.own = Space::Device;
+  }
+  return places;
+}
 
 // ---- finding it
 

@@ -6,6 +6,16 @@
 
 namespace zcc {
 
+/// Of a param: where it lives, and where its states do.
+struct Places {
+  Space own = Space::Device, states = Space::Device;
+};
+using PlacesOfParams = llvm::DenseMap<const GlobalValue *, Places>;
+
+/// By the notes on params; what none is on goes where the flags say, but for parameters that are small, or persist. A note that
+/// names no space is refused.
+llvm::Expected<PlacesOfParams> placesOf(const Module &m, const Options &o);
+
 struct Update {
   Function *f = nullptr;
   Type type;                       ///< of the states: dimensions and shards of all values here

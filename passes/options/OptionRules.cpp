@@ -41,6 +41,10 @@ llvm::Error Number::read(StringRef name, StringRef text, double &to) const {
   return parseNumber(text, to) && to >= 0 ? llvm::Error::success() : mustBe(name, "a number, 0 or more", text);
 }
 
+llvm::Error Fraction::read(StringRef name, StringRef text, double &to) const {
+  return parseNumber(text, to) && to >= 0 && to <= 1 ? llvm::Error::success() : mustBe(name, "a number from 0 to 1", text);
+}
+
 std::string Number::print(double v) const {
   char s[32];
   return v < 0 ? "" : std::string(s, std::to_chars(s, s + sizeof s, v).ptr);

@@ -74,6 +74,11 @@ struct Number {
   std::string print(double v) const;
 };
 
+/// From 0 to 1.
+struct Fraction : Number {
+  llvm::Error read(llvm::StringRef name, llvm::StringRef text, double &to) const;
+};
+
 /// One of some words, each for a value.
 template <class T> struct Words {
   static constexpr Takes takes = Takes::Value;

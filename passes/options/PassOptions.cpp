@@ -61,6 +61,11 @@ static llvm::Error needsBudget(StringRef name, const Options &o) {
   return isOpen ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
 }
 
+static llvm::Error movesStates(StringRef name, const Options &o) {
+  bool moves = o.offloadOptimizer == Offload::Cpu || o.offloadOptimizer == Offload::Nvme;
+  return moves || o.offloadRatio == 1 ? llvm::Error::success() : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
+}
+
 static llvm::Error needsSeparateHost(StringRef name, const Options &o) {
   if (o.separateHost)
     return llvm::Error::success();

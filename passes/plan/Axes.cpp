@@ -2,6 +2,7 @@
 // fetched is there at once.
 #include "passes/plan/Axes.h"
 #include "ir/Op.h"
+#include "passes/EvenPart.h"
 #include "passes/Target.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/RecomputationLadder.h"
@@ -198,14 +199,10 @@ Axes::Moves Axes::movesOf(bool isParam) const {
   int64_t levels = total ? std::max<int64_t>(kPlaceLevels * sum / total, 1) : 0;
   for (int64_t level = 1; level <= levels && even; ++level) {
     std::vector<unsigned> taken;
-    int64_t due = 0; // bytes times levels, of what should have been taken so far
-    for (unsigned i = 0; i < even; ++i) {
-      due += bytes(i) * level;
-      if (2 * due < bytes(i) * levels)
-        continue;
-      due -= bytes(i) * levels;
-      taken.push_back(i);
-    }
+    EvenPart evenly(level, levels);
+    for (unsigned i = 0; i < even; ++i)
+      if (evenly.takes(bytes(i)))
+        taken.push_back(i);
     if (taken != moves.levels.back())
       moves.levels.push_back(std::move(taken));
   }
@@ -253,17 +250,11 @@ void Axes::addLate(std::vector<Axis> &out) const {
   a.varies = true;
   a.levels = unsigned(parts) + 1;
   a.note = [=](Module &m, unsigned level) {
-    int64_t due = 0; // bytes times parts, of what should have been taken so far
-    for (auto &g : m.globals) {
-      if (g->role != GlobalValue::Param || !g->trained || !(areAway || g->attrs.has("states_place")))
-        continue;
-      int64_t bytes = g->type.localBytes();
-      due += bytes * level;
-      if (!level || 2 * due < bytes * parts)
-        continue;
-      due -= bytes * parts;
-      g->attrs.set("late", int64_t(1));
-    }
+    EvenPart evenly(level, parts);
+    for (auto &g : m.globals)
+      if (g->role == GlobalValue::Param && g->trained && (areAway || g->attrs.has("states_place")) &&
+          evenly.takes(g->type.localBytes()))
+        g->attrs.set("late", int64_t(1));
   };
   a.text = [=](unsigned level) {
     return level ? formatv("{0} of {1} parts of the updates of what lives elsewhere run on into the next step's forward", level,
