@@ -11,7 +11,8 @@
 // A large update is first cut into runs of elements (--sub-group-size), each with transfers of its own. A gradient that waits for
 // something that follows from all gradients, such as their norm, goes the same way: it is transferred as soon as it is there and
 // its share of the norm is taken, and comes back with the states. A parameter is transferred for each cluster of uses, as it is
-// gathered at stage 3, and before it is gathered there. schedule-transfers starts and waits.
+// gathered at stage 3, and before it is gathered there; an update soon behind such a cluster reads what is there.
+// schedule-transfers starts and waits.
 //
 // Where each lives is what a note on the parameter says (`place`, `states_place`, by choose-plan or by hand), else what the flag
 // says for all of them.
@@ -52,6 +53,7 @@ private:
   Space spaceOf(const GlobalValue &g) const;
   void cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away);
   void fetch(Function &f, GlobalValue &param);
+  void reuse(Function &f, GlobalValue &param);
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
   Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
   void transfer(Function &f, Group &g);
@@ -63,8 +65,9 @@ private:
   PlacesOfParams places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
-  llvm::SmallPtrSet<Node *, 32> members_;    ///< of updates that are not cut
-  std::map<const Function *, Positions> at_; ///< but of what a cut or a transfer adds
+  llvm::SmallPtrSet<Node *, 32> members_;                    ///< of updates that are not cut
+  std::map<const Function *, Positions> at_;                 ///< but of what a cut or a transfer adds
+  std::map<const Function *, std::vector<int64_t>> fetched_; ///< by position, and one more: elements of params fetched before it
   /// What gradients that wait are read by, of each function and parameter.
   std::map<std::pair<Function *, GlobalValue *>, llvm::MapVector<Value *, std::vector<Value::Use>>> waiting_;
 };
@@ -159,6 +162,38 @@ void Offloader::fetch(Function &f, GlobalValue &param) {
   for (auto &u : uses)
     u.node->setOperand(u.index, there);
   std::replace(f.results.begin(), f.results.end(), static_cast<Value *>(&param), there);
+}
+
+/// Elements of parameters that are fetched before each node.
+static std::vector<int64_t> elementsFetched(const Function &f) {
+  std::vector<int64_t> sums = {0};
+  for (auto &n : f.nodes)
+    sums.push_back(sums.back() + (n->op->structural == Structural::Transfer ? n->result()->type.count() : 0));
+  return sums;
+}
+
+/// An update reads what was fetched for compute, if that is used shortly before.
+void Offloader::reuse(Function &f, GlobalValue &param) {
+  const Positions &at = at_.at(&f);
+  const std::vector<int64_t> &fetched = fetched_.at(&f);
+  std::vector<std::pair<int, Value *>> there; // by the last reader of each fetch
+  for (auto &u : param.uses)
+    if (u.node->parent() == &f && u.node->op->structural == Structural::Transfer) {
+      int last = -1;
+      for (Node *r : readersOf(*u.node->result(u.index)))
+        last = std::max(last, at.lookup(r));
+      there.push_back({last, u.node->result(u.index)});
+    }
+  llvm::sort(there, [](auto &a, auto &b) { return a.first < b.first; });
+  llvm::SmallVector<Value::Use, 4> uses(param.uses.begin(), param.uses.end());
+  for (auto &u : uses) {
+    if (u.node->parent() != &f || isAssigned(u) || !(u.node->is(ops::run) || members_.contains(u.node)))
+      continue;
+    int here = at.lookup(u.node);
+    auto behind = llvm::partition_point(there, [&](auto &t) { return t.first < here; });
+    if (behind != there.begin() && fetched[here] - fetched[std::prev(behind)->first] <= limits_.maxReuse)
+      u.node->setOperand(u.index, std::prev(behind)->second);
+  }
 }
 
 // ---- all
@@ -294,10 +329,14 @@ llvm::Expected<bool> Offloader::run() {
     if (auto e = clusterUses(*f, limits_, ctx_).takeError())
       return e;
     at_[f] = positions(*f);
+    fetched_[f] = elementsFetched(*f);
   }
   for (auto &[key, globals] : away_)
-    for (Function *f : entries)
+    for (Function *f : entries) {
+      if (llvm::is_contained(globals, key.first))
+        reuse(*f, *key.first);
       offload(*f, key.first, globals);
+    }
   return true;
 }
 
