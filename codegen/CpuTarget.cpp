@@ -4,7 +4,9 @@
 #include "codegen/EmitKernels.h"
 #include "codegen/Workspaces.h"
 #include "ir/Op.h"
+#include "passes/memory/Liveness.h"
 #include "runtime/cpu/Wide.h"
+#include "runtime/nvme/Nvme.h"
 #include "runtime/zccrt.h"
 #include <algorithm>
 
@@ -116,5 +118,5 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
     bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
   if (m.attrs.i("arena_bytes") >= kHugeArena)
     bytes += kHugePage;
-  return bytes;
+  return bytes + int64_t(zccrt::Nvme::checksumBytes(arenaBytes(m, Space::Nvme)));
 }

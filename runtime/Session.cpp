@@ -79,8 +79,8 @@ void Session::start(uint64_t command) {
     openData();
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory(p.arena_bytes[0] + bytesOfSpaces(p, spaceOptions(p, o)) + p.library_bytes + inflated +
-                    (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o),
+    checkMemory(p.arena_bytes[kDevice] + p.arena_bytes[kHost] + p.library_bytes + inflated + (o.save.empty() ? 0 : p.save_bytes) +
+                    Trace::bytes(p, o),
                 launch.ranksOnNode);
     openOutputs();
     if (!o.trace.empty() && data)

@@ -155,9 +155,6 @@ void Spaces::wait(int slot) {
   s.tickets.clear();
 }
 
-int64_t bytesOfSpaces(const zccrt_program &p, const SpaceOptions &o) {
-  return p.arena_bytes[kHost] + (o.checksum ? Nvme::checksumBytes(p.arena_bytes[kNvme]) : 0);
-}
 
 // ---- what the program calls
 

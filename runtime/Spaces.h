@@ -39,9 +39,6 @@ private:
   std::unique_ptr<Engines> engines;
 };
 
-/// What the process needs in memory for the spaces, beside what the program plans on the device: the host's arena, checksums.
-int64_t bytesOfSpaces(const zccrt_program &p, const SpaceOptions &o);
-
 /// Whose transfers zccrt_transfer_start starts; nullptr at the end.
 void useSpaces(Spaces *s);
 

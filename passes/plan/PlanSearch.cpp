@@ -12,7 +12,7 @@ constexpr unsigned kSteps = 12;
 constexpr int64_t kLeastGain = 2048;
 constexpr unsigned kCloser = 8;
 /// All plans are tried where these have so many nodes in all.
-constexpr size_t kTriedNodes = size_t(1) << 16;
+constexpr size_t kTriedNodes = size_t(1) << 17;
 
 static unsigned strideOf(const Axis &a) { return std::max(1u, (a.levels - 1) / kSteps); }
 
