@@ -101,7 +101,7 @@ private:
   std::vector<Weighted> gatheredLosses; // one from every rank
   std::vector<StepEnd> ends;            // one of every rank
   Metrics stepMetrics, evalMetrics;
-  int stoppedBy = 0; // the signal that ends the run; every rank knows the same
+  int stoppedBy = 0;          // the signal that ends the run; every rank knows the same
   bool leavesUpdates = false; // the last step has left some that nothing has done yet
   bool saidNotFinite = false;
 };

@@ -155,7 +155,6 @@ void Spaces::wait(int slot) {
   s.tickets.clear();
 }
 
-
 // ---- what the program calls
 
 static Spaces *current;
