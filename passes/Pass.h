@@ -23,7 +23,7 @@ struct Options {
     double weightDecay = -1, lrScale = 1;
   };
   enum class AccumOrder { WithBudget, Batches, Blocks, Auto };
-  /// --tile: what is split and into how many pieces; without a name every large operator, 0 pieces: none.
+  /// --tile: what is split and into how many pieces; without a name every large operator, 0 pieces: none, kAuto: as few as fit.
   struct TileRule {
     std::string regex;
     int64_t count = 0;
@@ -45,6 +45,11 @@ struct Options {
   bool tiles() const {
     return llvm::any_of(tileRules, [](const TileRule &r) { return r.count > 0; });
   }
+  bool hasAutoTiles() const {
+    return llvm::any_of(tileRules, [](const TileRule &r) { return r.count == kAuto; });
+  }
+  /// Whether as many tiles are to be taken as fit the budget.
+  bool seeksTiles() const { return hasAutoTiles() || (tileRules.empty() && memoryBudget); }
   /// Also without a budget, if it is told to.
   bool seeksOrder() const {
     return gradAccum > 1 && (accumOrder == AccumOrder::Auto || (hasBudget() && accumOrder == AccumOrder::WithBudget));

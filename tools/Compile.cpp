@@ -32,6 +32,8 @@ private:
   llvm::Error nameProgram();
   llvm::Error readModel();
   llvm::Error runPasses();
+  llvm::Error runPipeline();
+  llvm::Expected<bool> fitsBudget() const;
   llvm::Error makePlan();
   llvm::Error showPlan();
   llvm::Error emit();
@@ -184,9 +186,47 @@ llvm::Error Compilation::readModel() {
   return llvm::Error::success();
 }
 
+llvm::Expected<bool> Compilation::fitsBudget() const {
+  auto made = zcc::makePlan(*module, options, *target);
+  if (!made)
+    return made.takeError();
+  made->search = search;
+  llvm::Error tooLarge = checkBudget(*made, options);
+  bool fits = !tooLarge;
+  llvm::consumeError(std::move(tooLarge));
+  return fits;
+}
+
+/// With --tile=auto, and by default with a budget, as few tiles as fit, and none where all fits whole: they change the last bits.
 llvm::Error Compilation::runPasses() {
   if (module->has(Property::Planned))
     return verifyPlan(*module);
+  if (!options.seeksTiles())
+    return runPipeline();
+  const std::unique_ptr<Module> whole = std::move(module);
+  const std::vector<Options::TileRule> asked = options.tileRules;
+  for (int64_t count : {0, 8, 64}) {
+    module = whole->clone();
+    options.tileRules = asked;
+    if (asked.empty() && count)
+      options.tileRules.push_back({"", count});
+    for (Options::TileRule &r : options.tileRules)
+      r.count = r.count == Options::kAuto ? count : r.count;
+    if (auto e = runPipeline())
+      return e;
+    auto fits = fitsBudget();
+    if (!fits)
+      return fits.takeError();
+    if (count)
+      remarks.push_back("nothing fits --memory whole: what is large is in " + std::to_string(count) +
+                        " tiles, which changes the last bits of losses");
+    if (*fits)
+      break;
+  }
+  return llvm::Error::success();
+}
+
+llvm::Error Compilation::runPipeline() {
   dump.flags = flagsOf(options);
   PassManager passes(options, dump, target.get());
   options.inference |= !module->function("micro");

@@ -141,12 +141,15 @@ std::string Groups::print(const Options::ParamGroup &g) const {
 
 llvm::Error Tiles::read(StringRef name, StringRef text, std::vector<Options::TileRule> &to) const {
   auto fail = [&, name = name](const Twine &msg) { return error("--" + name + "=" + text + ": " + msg); };
-  if (text == "auto")
-    return fail("not supported yet; give the number of tiles, K or REGEX:K");
   Options::TileRule r;
+  if (text == "auto") {
+    r.count = Options::kAuto;
+    to.push_back(r);
+    return llvm::Error::success();
+  }
   auto [regex, count] = text.contains(':') ? text.rsplit(':') : std::pair<StringRef, StringRef>("", text);
   if (count != "none" && (count.getAsInteger(10, r.count) || r.count < 1 || r.count > kMost))
-    return mustBe(name, "none, a number of tiles from 1 on, or REGEX:K", text);
+    return mustBe(name, "none, auto, a number of tiles from 1 on, or REGEX:K", text);
   if (text.contains(':') && regex.empty())
     return fail("expected REGEX:K");
   if (!regex.empty())
@@ -158,6 +161,6 @@ llvm::Error Tiles::read(StringRef name, StringRef text, std::vector<Options::Til
 }
 
 std::string Tiles::print(const Options::TileRule &r) const {
-  std::string count = r.count ? std::to_string(r.count) : "none";
+  std::string count = r.count == Options::kAuto ? "auto" : r.count ? std::to_string(r.count) : "none";
   return r.regex.empty() ? count : r.regex + ":" + count;
 }

@@ -68,6 +68,8 @@ static int64_t largeBytes(const Options &o) {
 }
 
 llvm::Error Choice::readRules() {
+  if (ctx.options.hasAutoTiles())
+    return refuse("--tile=auto is a choice of zcc, which plans with more and more tiles; give the number, K or REGEX:K");
   for (const Options::TileRule &r : ctx.options.tileRules) {
     Rule &rule = rules.emplace_back(Rule{r.count, std::nullopt, r.regex});
     if (r.regex.empty())
