@@ -41,17 +41,19 @@ void Session::findResume() {
     if (comm.rank == 0)
       writeAll(to, (text + "\n").data(), text.size() + 1);
   };
-  resume = findCheckpoint(o, comm, [&](const std::string &text) {
+  auto warn = [&](const std::string &text) { tell(STDERR_FILENO, where.program + ": warning: " + text); };
+  auto say = [&](const std::string &text) {
     if (!o.quiet)
       tell(STDOUT_FILENO, text);
-  });
+  };
+  resume = findCheckpoint(o, comm, say, warn);
   if (!resume)
     return;
   const Manifest &m = resume->manifest;
   together([&] {
     resumedGlobals(p, *resume); // whether it is of this model
     for (const std::string &doubt : doubtsAbout(p, *resume))
-      tell(STDERR_FILENO, where.program + ": warning: " + doubt);
+      warn(doubt);
     if (o.seed && o.seed != m.seed)
       fail("--seed=%lld: the run of checkpoint '%s' has the seed %lld; leave --seed out", static_cast<long long>(o.seed),
            resume->folder.c_str(), static_cast<long long>(m.seed));

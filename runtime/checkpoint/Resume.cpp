@@ -56,39 +56,39 @@ static std::vector<std::string> candidates(const std::string &dir, Comm &comm) {
   return folders;
 }
 
-/// What to do about folders[0], which is damaged: the newest of the others that is sound is offered, and never taken unasked.
-static std::string offerFrom(const std::vector<std::string> &folders, bool isAuto, Comm &comm) {
-  std::string damaged = "'" + folders[0] + "'";
-  for (size_t i = 1; i < folders.size(); ++i) {
+/// The newest of these that is sound, and what is wrong with the newest of all.
+static std::optional<Checkpoint> newestSound(const std::vector<std::string> &folders, Comm &comm,
+                                             std::vector<std::string> &wrong) {
+  for (const std::string &folder : folders) {
     Checkpoint c;
-    std::string wrong = problemOf(folders[i], comm, c), offer = "\nnote: the one before it is sound: --resume=" + folders[i];
-    if (wrong.empty() && isAuto)
-      offer += "; --resume=auto goes on from there once " + damaged + (i > 1 ? " are" : " is") + " removed";
-    if (wrong.empty())
-      return offer;
-    damaged += ", '" + folders[i] + "'";
+    std::string problem = problemOf(folder, comm, c);
+    if (problem.empty())
+      return c;
+    wrong.push_back(std::move(problem));
   }
-  return "\nnote: no other in that folder is sound";
+  return std::nullopt;
 }
 
-std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say) {
+std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say, const Say &warn) {
   if (o.resume.empty())
     return std::nullopt;
   const bool isAuto = o.resume == "auto";
   const std::string dir = isAuto ? o.save : o.resume;
-  std::vector<std::string> folders = candidates(dir, comm);
+  std::vector<std::string> folders = candidates(dir, comm), wrong;
   if (folders.empty() && isAuto) {
     say("no checkpoint in '" + dir + "': the run starts anew");
     return std::nullopt;
   }
-  std::string problem = "there is no checkpoint in '" + dir + "'";
-  if (!folders.empty()) {
-    Checkpoint c;
-    problem = problemOf(folders[0], comm, c);
-    if (problem.empty())
-      return c;
-    problem += offerFrom(folders, isAuto, comm);
-  }
+  std::optional<Checkpoint> sound = newestSound(folders, comm, wrong);
+  for (size_t i = 0; sound && isAuto && i < wrong.size(); ++i)
+    warn(wrong[i]);
+  if (sound && (isAuto || wrong.empty()))
+    return sound;
+  std::string problem = folders.empty() ? "there is no checkpoint in '" + dir + "'" : wrong[0];
+  if (sound)
+    problem += "\nnote: the one before it is sound: --resume=" + sound->folder;
+  else if (folders.size() > 1)
+    problem += "\nnote: no other in that folder is sound";
   comm.agree(problem);
   return std::nullopt; // not reached
 }

@@ -13,8 +13,9 @@ namespace zccrt {
 using Say = std::function<void(const std::string &)>;
 
 /// The checkpoint that --resume means, verified by all ranks together; nothing: the run starts anew. Every rank calls it. `say`
-/// is called on every rank. Where there is none to go on from, all ranks end with AgreedFailure, which offers the one before.
-std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say);
+/// and `warn` are called on every rank. --resume=auto takes the newest sound one, with a warning of each newer one; otherwise,
+/// where the newest is damaged, all ranks end with AgreedFailure, which offers the one before.
+std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say, const Say &warn);
 
 /// What the user should know of a checkpoint from which the program can go on: it is another graph's, or another optimizer's.
 std::vector<std::string> doubtsAbout(const zccrt_program &p, const Checkpoint &c);
