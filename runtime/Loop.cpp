@@ -35,6 +35,8 @@ int Session::run() {
   onSignals(OnSignal::EndAtOnce);
   if (data)
     agreeOnSignal();
+  if (!o.report.empty())
+    together([&] { writeReport(); });
   if (!stoppedBy && (o.eval || outputs))
     evaluateAll();
   if (comm.rank == 0)
@@ -68,6 +70,8 @@ std::vector<std::string> Session::written() const {
     list.push_back("'" + o.exportFile + "' (export)");
   if (trace)
     list.push_back("'" + o.trace + "' (trace)");
+  if (report)
+    list.push_back("'" + o.report + "' (report)");
   if (outputs && !stoppedBy)
     list.push_back("'" + o.outputs + "' (outputs)");
   if (checkpoints && checkpoints->lastStep() > first && checkpoints->error().empty())
@@ -126,6 +130,8 @@ void Session::runStep(int64_t s) {
   if (isSaveDue(s + 1)) {
     flush();
     save(s + 1);
+    if (report)
+      report->addCheckpoint(s);
   }
   bool last = s + 1 == steps;
   r.last = last || stoppedBy;
@@ -139,6 +145,8 @@ void Session::runStep(int64_t s) {
   if (comm.rank == 0) {
     TraceScope span(Lane::Program, "log");
     log->report(r);
+    if (report)
+      report->add(r);
   }
   checkLoss(r);
 }
@@ -157,6 +165,18 @@ void Session::flush() {
   finishSaving(); // it may still read what is written here
   call(p.flush, "updates of the last step");
   leavesUpdates = false;
+}
+
+/// What all ranks took of memory, and what rank 0 has noted of the steps.
+void Session::writeReport() {
+  std::vector<int64_t> peaks(comm.ranks);
+  int64_t mine = residentPeak();
+  comm.exchange(&mine, sizeof mine, peaks.data());
+  if (!report)
+    return;
+  std::string text = report->page(peaks, stoppedBy ? signalName(stoppedBy) : nullptr);
+  reportFile.write(text.data(), text.size());
+  reportFile.commit();
 }
 
 /// Rank 0 writes what all ranks have recorded.

@@ -59,13 +59,6 @@ void isPartOfExport(const zccrt_program &p, const Options &o) {
   graphPart(p, o.outputsOf); // whether there is such a value
 }
 
-void tracesSteps(const zccrt_program &p, const Options &o) {
-  if (!p.micro_fn)
-    fail("--trace: this program was compiled with --loss=none and does not train");
-  if (o.eval)
-    fail("--trace: --eval does not train, there are no steps to trace");
-}
-
 void needsTrace(const zccrt_program &, const Options &o) {
   if (o.trace.empty())
     fail("--trace-steps needs --trace=FILE.json");

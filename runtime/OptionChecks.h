@@ -16,7 +16,6 @@ void isArchive(const zccrt_program &p, const Options &o);
 void isExport(const zccrt_program &p, const Options &o);
 void isOfSafetensors(const zccrt_program &p, const Options &o);
 void isPartOfExport(const zccrt_program &p, const Options &o);
-void tracesSteps(const zccrt_program &p, const Options &o);
 void needsTrace(const zccrt_program &p, const Options &o);
 void trainsToSave(const zccrt_program &p, const Options &o);
 void needsSave(const zccrt_program &p, const Options &o);

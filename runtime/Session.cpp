@@ -85,7 +85,10 @@ void Session::start(uint64_t command) {
                     Trace::bytes(p, o),
                 launch.ranksOnNode);
     openOutputs();
-    if (!o.trace.empty() && data)
+    for (const auto &[option, file] : {std::pair("trace", &o.trace), std::pair("report", &o.report)})
+      if (!file->empty() && !data)
+        fail("--%s: this run does not train, there are no steps to show", option);
+    if (!o.trace.empty())
       trace = std::make_unique<Trace>(p, o, first, steps);
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
@@ -187,8 +190,12 @@ void Session::openOutputs() {
     exportFile = OutFile(o.exportFile);
     exportFile.expectRoom(exportBytes(p, exportForm(), partToExport()));
   }
-  if (!o.trace.empty() && data)
+  if (!o.trace.empty())
     traceFile = OutFile(o.trace);
+  if (!o.report.empty()) {
+    reportFile = OutFile(o.report);
+    report = std::make_unique<RunReport>(p, first, steps);
+  }
   double perStep = double(p.grad_accum) * p.ranks;
   log = std::make_unique<Log>(p, o, first, steps, data ? data->batches() / perStep : 0);
   if (o.exportFormat == ExportFormat::Safetensors && p.absent)

@@ -8,6 +8,7 @@
 #include "runtime/Metrics.h"
 #include "runtime/Options.h"
 #include "runtime/Outputs.h"
+#include "runtime/RunReport.h"
 #include "runtime/Spaces.h"
 #include "runtime/Trace.h"
 #include "runtime/checkpoint/Checkpoints.h"
@@ -58,6 +59,7 @@ private:
   void agreeOnSignal();
   void noteSignal();
   void writeTrace();
+  void writeReport();
   void runStep(int64_t step);
   void loadBatches(int64_t step, int64_t k);
   void call(void (*function)(char *arena), const char *name, int64_t number = -1);
@@ -87,7 +89,8 @@ private:
   std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
   std::unique_ptr<Generator> generator;
-  OutFile exportFile, traceFile; // of rank 0
+  OutFile exportFile, traceFile, reportFile; // of rank 0
+  std::unique_ptr<RunReport> report;         // of rank 0
   std::unique_ptr<Trace> trace;
   std::optional<GraphPart> exportedPart;
   Schedule schedule;

@@ -42,8 +42,7 @@ Trace::Trace(const zccrt_program &p, const Options &o, int64_t first, int64_t st
   if (range.from < 0) {
     range.from = std::clamp(first + kWarmUp, first, std::max(first, steps - 1));
     range.to = range.from + kSteps;
-  }
-  if (range.from >= steps || range.to <= first)
+  } else if (range.from >= steps || range.to <= first)
     fail("--trace-steps=%lld:%lld: the run has the steps %lld to %lld", static_cast<long long>(range.from),
          static_cast<long long>(range.to), static_cast<long long>(first), static_cast<long long>(steps - 1));
 }

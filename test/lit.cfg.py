@@ -56,5 +56,10 @@ if {"onnxruntime", "numpy"} <= set(packages):
     config.available_features.add("onnxruntime")
 if {"onnxruntime", "numpy", "torch", "onnx", "sklearn"} <= set(packages):
     config.available_features.add("scikit-learn")
+# What shows pages; --no-sandbox is for containers.
+chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+if chromium and not subprocess.run([chromium, "--headless", "--no-sandbox", "--dump-dom", "about:blank"], capture_output=True).returncode:
+    config.available_features.add("chromium")
+    config.substitutions.append((r"%chromium\b", chromium))
 if config.sanitizers:
     config.available_features.add("sanitizers")

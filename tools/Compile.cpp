@@ -3,6 +3,7 @@
 #include "codegen/CpuTarget.h"
 #include "codegen/Link.h"
 #include "codegen/Plan.h"
+#include "codegen/PlanPage.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
 #include "passes/memory/Liveness.h"
@@ -36,6 +37,7 @@ private:
   llvm::Expected<bool> fitsBudget() const;
   llvm::Error makePlan();
   llvm::Error showPlan();
+  llvm::Error writeReport();
   llvm::Error emit();
   void noteOptimizer() const;
   llvm::Error writeZir() const;
@@ -98,6 +100,8 @@ llvm::Error Compilation::readOptions() {
   isBundle = tool.bundle && isExe;
   if (tool.bundle && tool.emit != "exe")
     return error("--bundle makes a program, and --emit=" + tool.emit + " does not");
+  if (!tool.report.empty() && !dump.stopAfter.empty())
+    return error("--report shows the plan, which is made behind the last pass: leave out --stop-after");
   config = r.config;
   return llvm::Error::success();
 }
@@ -129,6 +133,9 @@ llvm::Error Compilation::checkOutput() {
     if (auto e = checkWritable(output, isBundle ? Output::Folder : Output::File))
       return e;
   }
+  if (!tool.report.empty())
+    if (auto e = checkWritable(tool.report))
+      return e;
   auto known = isaOf(tool.march);
   if (!known)
     return known.takeError();
@@ -305,6 +312,18 @@ llvm::Error Compilation::showPlan() {
   return llvm::Error::success();
 }
 
+llvm::Error Compilation::writeReport() {
+  if (tool.report.empty())
+    return llvm::Error::success();
+  auto page = planPage(plan, *module, options);
+  if (!page)
+    return page.takeError();
+  return llvm::writeToOutput(tool.report, [&](llvm::raw_ostream &os) {
+    os << *page;
+    return llvm::Error::success();
+  });
+}
+
 // ---- the program
 
 llvm::Error Compilation::emit() {
@@ -347,12 +366,16 @@ llvm::Error Compilation::run() {
     return e;
   if (auto e = runPasses())
     return e;
-  if (tool.emit == "zir" || !dump.stopAfter.empty())
+  if (!dump.stopAfter.empty() || (tool.emit == "zir" && tool.report.empty()))
     return writeZir();
   if (auto e = makePlan())
     return e;
   if (auto e = showPlan())
     return e;
+  if (auto e = writeReport())
+    return e;
+  if (tool.emit == "zir")
+    return writeZir();
   if (tool.plan || (tool.memory && output.empty() && !tool.check))
     return llvm::Error::success();
   return emit();

@@ -32,7 +32,7 @@ void zcc::declareZccOptions() {
 }
 
 llvm::Error zcc::refuseMissing(int argc, const char *const *argv) {
-  constexpr StringRef kLater[] = {
+  static const std::vector<StringRef> kLater = { // there may be none
 #define ZCC_LATER_OPTION(NAME, KEYS) NAME,
 #include "passes/options/Options.def"
   };

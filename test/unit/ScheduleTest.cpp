@@ -103,7 +103,6 @@ TEST(Options, Refuses) {
   EXPECT_FAILURE(parse({"--trace-steps=1:2"}), "--trace-steps needs --trace=FILE.json");
   for (const char *range : {"--trace-steps=2", "--trace-steps=3:3", "--trace-steps=1:2x", "--trace-steps=-1:2"})
     EXPECT_FAILURE(parse({"--trace=t.json", range}), "expected FROM:TO");
-  EXPECT_FAILURE(parse({"--eval", "--trace=t.json"}), "--eval does not train, there are no steps to trace");
   EXPECT_FAILURE(parse({"--resume=auto"}), "--resume=auto looks into the folder of --save=DIR");
   EXPECT_FAILURE(parse({"--nvme-path=d,,e"}), "names nothing between two commas");
 }
