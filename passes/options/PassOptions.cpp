@@ -64,66 +64,68 @@ static llvm::Error needsBudget(StringRef name, const Options &o) {
 static llvm::Error movesStates(StringRef name, const Options &o) {
   bool moves = o.offloadOptimizer == Offload::Cpu || o.offloadOptimizer == Offload::Nvme;
   return moves || o.offloadRatio == 1 ? llvm::Error::success() : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
-  static llvm::Error needsBudgetForTiles(StringRef name, const Options &o) {
-    return o.hasAutoTiles() && !o.memoryBudget ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
-  }
+}
 
-  static llvm::Error needsSeparateHost(StringRef name, const Options &o) {
-    if (o.separateHost)
-      return llvm::Error::success();
-    return error("--" + name + ": host memory is the device's own on this target: --memory bounds both");
-  }
+static llvm::Error needsBudgetForTiles(StringRef name, const Options &o) {
+  return o.hasAutoTiles() && !o.memoryBudget ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
+}
 
-  /// A setting of some optimizers.
-  template <unsigned use> static llvm::Error hasOptimizer(StringRef name, const Options &o) {
-    if (findOptimizer(o.optimizer)->uses & use)
-      return llvm::Error::success();
-    return error("--" + name + " is no setting of --optimizer=" + o.optimizer);
-  }
+static llvm::Error needsSeparateHost(StringRef name, const Options &o) {
+  if (o.separateHost)
+    return llvm::Error::success();
+  return error("--" + name + ": host memory is the device's own on this target: --memory bounds both");
+}
 
-  // ---- reading and printing
+/// A setting of some optimizers.
+template <unsigned use> static llvm::Error hasOptimizer(StringRef name, const Options &o) {
+  if (findOptimizer(o.optimizer)->uses & use)
+    return llvm::Error::success();
+  return error("--" + name + " is no setting of --optimizer=" + o.optimizer);
+}
 
-  llvm::Expected<Options> zcc::passOptions() {
-    Options o;
+// ---- reading and printing
+
+llvm::Expected<Options> zcc::passOptions() {
+  Options o;
 #define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP, WHEN, KEYS)                                             \
   if (llvm::Error e = readOption(NAME, RULE, o.FIELD))                                                                           \
     return e;
 #include "passes/options/Options.def"
-    if (llvm::Error e = checkOptimizer(o))
-      return e;
+  if (llvm::Error e = checkOptimizer(o))
+    return e;
 #define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP, WHEN, KEYS)                                             \
   if (llvm::Error e = textsOf(NAME).empty() ? llvm::Error::success() : WHEN(NAME, o))                                            \
     return e;
 #include "passes/options/Options.def"
-    return o;
-  }
+  return o;
+}
 
-  llvm::Expected<DumpOptions> zcc::dumpOptions() {
-    DumpOptions d;
+llvm::Expected<DumpOptions> zcc::dumpOptions() {
+  DumpOptions d;
 #define ZCC_DUMP_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP)                                                         \
   if (llvm::Error e = readOption(NAME, RULE, d.FIELD))                                                                           \
     return e;
 #include "passes/options/Options.def"
-    return d;
-  }
+  return d;
+}
 
-  /// " --NAME=VALUE" where the value is not the default's; a switch has no value, a list one flag for each.
-  template <class Rule, class T> static std::string flagOf(StringRef name, const Rule &rule, const T &v, const T &otherwise) {
-    std::string flags;
-    if constexpr (Rule::takes == Takes::Values) {
-      for (auto &each : v)
-        flags += " " + shellWord(("--" + name + "=" + rule.print(each)).str());
-    } else if (std::string text = rule.print(v); text != rule.print(otherwise)) {
-      flags = " " + shellWord(("--" + name + (Rule::takes == Takes::Nothing ? "" : "=" + text)).str());
-    }
-    return flags;
+/// " --NAME=VALUE" where the value is not the default's; a switch has no value, a list one flag for each.
+template <class Rule, class T> static std::string flagOf(StringRef name, const Rule &rule, const T &v, const T &otherwise) {
+  std::string flags;
+  if constexpr (Rule::takes == Takes::Values) {
+    for (auto &each : v)
+      flags += " " + shellWord(("--" + name + "=" + rule.print(each)).str());
+  } else if (std::string text = rule.print(v); text != rule.print(otherwise)) {
+    flags = " " + shellWord(("--" + name + (Rule::takes == Takes::Nothing ? "" : "=" + text)).str());
   }
+  return flags;
+}
 
-  std::string zcc::flagsOf(const Options &o) {
-    const Options d;
-    std::string flags;
+std::string zcc::flagsOf(const Options &o) {
+  const Options d;
+  std::string flags;
 #define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP, WHEN, KEYS)                                             \
   flags += flagOf(NAME, RULE, o.FIELD, d.FIELD);
 #include "passes/options/Options.def"
-    return flags;
-  }
+  return flags;
+}
