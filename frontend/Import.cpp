@@ -5,6 +5,7 @@
 #include "frontend/ops/ImportTraining.h"
 #include "frontend/parameters/Decision.h"
 #include "frontend/parameters/Draw.h"
+#include "frontend/parameters/TakeWeights.h"
 #include "ir/Control.h"
 #include "ir/Verifier.h"
 #include "onnx.pb.h"
@@ -255,11 +256,16 @@ static llvm::Error verifyImport(const Module &m, StringRef file) {
 
 llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given, ImportReport &report) {
   ImportOptions options = given;
-  auto missing = options.init.empty() ? MissingData::Refuse : MissingData::Allow;
+  auto dataFolder = dataFolderOf(options);
+  if (!dataFolder)
+    return dataFolder.takeError();
+  const bool goesByName = !options.weights.empty() && dataFolder->empty();
+  auto missing = options.init.empty() && !goesByName ? MissingData::Refuse : MissingData::Allow;
   auto file = OnnxFile::open(path, missing,
                              options.inference      ? UseAlgorithm::No
                              : options.ownOptimizer ? UseAlgorithm::Loss
-                                                    : UseAlgorithm::Yes);
+                                                    : UseAlgorithm::Yes,
+                             *dataFolder);
   if (!file)
     return file.takeError();
   report.warnings = (*file)->warnings;
@@ -292,6 +298,9 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   auto parameters = Parameters::decide(**file, options, report);
   if (!parameters)
     return parameters.takeError();
+  if (goesByName)
+    if (auto e = takeWeights(**file, options, **parameters, report))
+      return e;
 
   auto module = std::make_unique<Module>();
   module->name = llvm::sys::path::stem(path).str();

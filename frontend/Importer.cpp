@@ -117,7 +117,7 @@ Val GraphImporter::valueOf(Parameter &p) {
     p.global->loc = makeLoc(t.name);
   }
   Val v = Emitter::of(p.global);
-  if (t.place == Initializer::Missing || t.bytes > kMostKnownBytes || p.pieces > 1)
+  if (t.place == Initializer::Missing || p.given || t.bytes > kMostKnownBytes || p.pieces > 1)
     return v;
   if (p.role == Parameter::Constant) {
     v.known = lazily(file, t, p.global);

@@ -7,6 +7,7 @@
 #include "runtime/Safetensors.h"
 #include "runtime/Transpose.h"
 #include "runtime/Weights.h"
+#include "runtime/weights/RunReader.h"
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -17,10 +18,23 @@ constexpr int64_t kChunkBytes = 4 << 20;
 constexpr int64_t kBandBytes = 32 << 20; // a band's rows are short reads: the fewer the better
 
 /// What is computed in 16 bits and never written is exported as its file has it; so is what lies in no arena.
-static bool isFromFile(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE && (g.file_elem != g.t.elem || g.t.offset < 0); }
-static int exportElem(const zccrt_global &g) { return isFromFile(g) ? g.file_elem : g.t.elem; }
+static bool isFromFile(const zccrt_global &g) {
+  return g.init == ZCCRT_INIT_FILE && !g.saved && (g.file_elem != g.t.elem || g.t.offset < 0);
+}
 
-static int64_t globalBytes(const zccrt_global &g) { return elementCount(g.t) * elemBytes(exportElem(g)); }
+/// The model's element, which is another than the file's where --weights brought it.
+static int exportElem(const zccrt_program &p, const zccrt_global &g) {
+  if (!isFromFile(g))
+    return g.t.elem;
+  for (int i = 0; i < p.nweights; ++i)
+    if (p.weights[i].data.global == &g - p.globals)
+      return p.weights[i].t.elem;
+  return g.file_elem;
+}
+
+static int64_t globalBytes(const zccrt_program &p, const zccrt_global &g) {
+  return elementCount(g.t) * elemBytes(exportElem(p, g));
+}
 
 static bool isSafetensors(ExportForm form) { return form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst; }
 
@@ -34,7 +48,7 @@ static std::vector<const zccrt_weight *> weightsOf(const zccrt_program &p, Expor
 }
 
 static int weightElem(const zccrt_program &p, const zccrt_weight &w) {
-  return w.data.global >= 0 ? exportElem(p.globals[w.data.global]) : w.t.elem;
+  return w.data.global >= 0 ? exportElem(p, p.globals[w.data.global]) : w.t.elem;
 }
 
 static int64_t weightBytes(const zccrt_program &p, const zccrt_weight &w) {
@@ -69,7 +83,7 @@ public:
       return comm.rank == 0 ? copyInPieces(g, transposed && g.t.ndim >= 2) : void();
     const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
     if (g.shards > 1) {
-      gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(g), 1) : 0);
+      gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(program, g), 1) : 0);
       comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
       data = gathered.data();
     }
@@ -78,7 +92,7 @@ public:
     if (transposed && g.t.ndim >= 2)
       writeTransposed(g.t, data);
     else
-      file.write(data, globalBytes(g));
+      file.write(data, globalBytes(program, g));
   }
 
   void piece(const zccrt_piece &p) {
@@ -108,7 +122,7 @@ public:
       const zccrt_global &g = program.globals[p.global];
       if (part->keeps(at))
         tensor(g, p.transposed);
-      at += globalBytes(g);
+      at += globalBytes(program, g);
     }
     bytes(part->output.data(), part->output.size());
   }
@@ -198,22 +212,13 @@ private:
 
   void copyFromFile(const zccrt_global &g, bool transposed) {
     const File from(weightsPath(program, g.file, weightsDir));
-    const int64_t bytes = globalBytes(g);
-    if (transposed == bool(g.transposed) || g.t.ndim < 2) {
-      buffer.resize(std::min(bytes, kChunkBytes));
-      for (int64_t at = 0; at < bytes; at += kChunkBytes) {
-        int64_t n = std::min(kChunkBytes, bytes - at);
-        from.read(g.file_offset + at, n, buffer.data());
-        file.write(buffer.data(), n);
-      }
-      return;
-    }
-    zccrt_tensor t = g.t; // as it lies in the file
-    t.elem = g.file_elem;
-    if (g.transposed)
-      std::swap(t.dims[t.ndim - 2], t.dims[t.ndim - 1]);
-    const int64_t size = elemBytes(t.elem);
-    inBands(t, [&](int64_t at, int64_t n, char *to) { from.read(g.file_offset + at * size, n * size, to); });
+    const int elem = exportElem(program, g);
+    TensorInFile t{g.file_offset, g.file_elem, dimsOf(g.t), transposed != bool(g.transposed)};
+    if (transposed && g.t.ndim >= 2)
+      std::swap(t.dims[g.t.ndim - 2], t.dims.back());
+    inChunks(elementCount(g.t), elemBytes(elem), [&](int64_t at, int64_t n, char *to) {
+      runs.read(from, t, {Box::whole(t.dims), at, n}, elem, to);
+    });
   }
 
   void writeTransposed(const zccrt_tensor &t, const char *data) {
@@ -233,6 +238,7 @@ private:
   Comm &comm;
   OutFile &file;
   const std::string &weightsDir;
+  RunReader runs;
   std::vector<char> gathered, buffer, aside;
 };
 
@@ -273,7 +279,7 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
   Pieces pieces = piecesOf(p, form);
   for (int i = 0; i < pieces.count; ++i) {
     const zccrt_piece &piece = pieces.list[i];
-    total += piece.nbytes + (piece.global >= 0 ? globalBytes(p.globals[piece.global]) : 0);
+    total += piece.nbytes + (piece.global >= 0 ? globalBytes(p, p.globals[piece.global]) : 0);
   }
   return total;
 }

@@ -1,5 +1,6 @@
 // Reads JSON from its beginning to its end, and writes its strings and lists.
 #include "runtime/Json.h"
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -63,6 +64,25 @@ void JsonReader::escaped(std::string &s) {
   if (!c)
     invalid();
   s += to[c - from];
+}
+
+void JsonReader::skip() { skipNested(0); }
+
+void JsonReader::skipNested(int depth) {
+  constexpr int kDeepest = 64;
+  skipBlanks();
+  if (depth == kDeepest || at >= text.size())
+    invalid();
+  if (text[at] == '{')
+    return members([&](const std::string &) { skipNested(depth + 1); });
+  if (text[at] == '[')
+    return items([&] { skipNested(depth + 1); });
+  if (text[at] == '"')
+    return void(string());
+  const size_t begin = at; // a number or a word
+  at = std::min(text.find_first_of(",]} \t\r\n", at), text.size());
+  if (at == begin)
+    invalid();
 }
 
 void JsonReader::end() {

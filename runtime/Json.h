@@ -39,6 +39,8 @@ public:
   std::vector<int64_t> numbers();
   /// Escapes of characters by their number stay as they are: only equality counts.
   std::string string();
+  /// Reads any value and leaves it.
+  void skip();
   /// Nothing but blanks may follow.
   void end();
   [[noreturn]] void invalid() const { fail("%s, at byte %zu", what, at); }
@@ -49,6 +51,7 @@ private:
   bool take(char c);
   void expect(char c);
   void escaped(std::string &s);
+  void skipNested(int depth);
 
   const std::string &text;
   const char *what;

@@ -76,6 +76,11 @@ void needsSave(const zccrt_program &, const Options &o) {
     fail("%s needs --save=DIR", o.saveEvery ? "--save-every" : "--keep");
 }
 
+void needsWeights(const zccrt_program &, const Options &o) {
+  if (o.weights.empty())
+    fail("--weights-map needs --weights=FILE");
+}
+
 void resumesFrom(const zccrt_program &p, const Options &o) {
   if (o.resume == "auto" && o.save.empty())
     fail("--resume=auto looks into the folder of --save=DIR, which is not given");

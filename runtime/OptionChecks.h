@@ -19,6 +19,7 @@ void isPartOfExport(const zccrt_program &p, const Options &o);
 void needsTrace(const zccrt_program &p, const Options &o);
 void trainsToSave(const zccrt_program &p, const Options &o);
 void needsSave(const zccrt_program &p, const Options &o);
+void needsWeights(const zccrt_program &p, const Options &o);
 void resumesFrom(const zccrt_program &p, const Options &o);
 
 } // namespace zccrt

@@ -14,6 +14,11 @@ struct Text {
   void read(const char *, const char *, const char *text, std::string &to) const { to = text; }
 };
 
+/// A repeated option adds to them.
+struct Texts {
+  void read(const char *, const char *, const char *text, std::vector<std::string> &to) const { to.push_back(text); }
+};
+
 /// Not empty ones, with commas between; a repeated option adds to them.
 struct CommaTexts {
   void read(const char *name, const char *, const char *text, std::vector<std::string> &to) const;

@@ -3,6 +3,7 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Json.h"
+#include "runtime/Npy.h"
 #include <algorithm>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,11 @@
 namespace zccrt {
 
 const char *safetensorsType(int elem) { return kElems[elem].safetensors; }
+
+int safetensorsElem(const std::string &dtype) {
+  auto type = std::find_if(std::begin(kElems), std::end(kElems), [&](const ElemDef &d) { return dtype == d.safetensors; });
+  return type == std::end(kElems) ? -1 : static_cast<int>(type - kElems);
+}
 
 namespace {
 
@@ -34,12 +40,12 @@ SafetensorsEntry readEntry(JsonReader &json, const std::string &name) {
 }
 
 int64_t bytesOf(const SafetensorsEntry &e) {
-  auto type = std::find_if(std::begin(kElems), std::end(kElems), [&](const ElemDef &d) { return e.dtype == d.safetensors; });
-  if (type == std::end(kElems))
-    fail("'%s' has the unknown type %s", e.name.c_str(), e.dtype.c_str());
-  int64_t bytes = type->bytes;
+  const int elem = safetensorsElem(e.dtype);
+  if (elem < 0)
+    return e.end - e.begin;
+  int64_t bytes = elemBytes(elem);
   for (int64_t d : e.shape)
-    if (__builtin_mul_overflow(bytes, d, &bytes))
+    if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes))
       fail("the shape of '%s' is too large", e.name.c_str());
   return bytes;
 }
@@ -74,6 +80,29 @@ void checkEntries(std::vector<SafetensorsEntry> entries, int64_t dataBytes) {
   }
   if (at != dataBytes)
     fail("its tensors take %lld of %lld bytes", static_cast<long long>(at), static_cast<long long>(dataBytes));
+}
+
+std::vector<SafetensorsEntry> readSafetensors(const File &file) {
+  constexpr int64_t kMostHeader = 100'000'000; // bytes: the published reader's limit
+  try {
+    int64_t length = 0;
+    if (file.bytes() < 8)
+      fail("it has %lld bytes", static_cast<long long>(file.bytes()));
+    file.read(0, 8, &length);
+    if (length < 0 || length > file.bytes() - 8 || length > kMostHeader)
+      fail("its header is said to have %llu bytes", static_cast<unsigned long long>(length));
+    std::string header(length, ' ');
+    file.read(8, length, header.data());
+    std::vector<SafetensorsEntry> entries = parseSafetensors(header);
+    checkEntries(entries, file.bytes() - 8 - length);
+    for (SafetensorsEntry &e : entries) {
+      e.begin += 8 + length;
+      e.end += 8 + length;
+    }
+    return entries;
+  } catch (const Failure &e) {
+    fail("'%s' is no safetensors file, or it is cut short or damaged: %s", file.path().c_str(), e.what());
+  }
 }
 
 void checkSafetensors(int descriptor, const std::string &name) {

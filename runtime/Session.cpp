@@ -5,6 +5,7 @@
 #include "runtime/Interrupt.h"
 #include "runtime/Memory.h"
 #include "runtime/Weights.h"
+#include "runtime/checkpoint/Recipe.h"
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -66,7 +67,7 @@ void Session::findResume() {
   skippedBefore = p.skipped >= 0 ? 0 : m.skipped;
 }
 
-void Session::start(uint64_t command) {
+void Session::start(uint64_t command, const GivenWeights &given) {
   together([&] {
     if (p.abi != ZCCRT_ABI)
       fail("the program and its runtime are of different versions; compile again");
@@ -93,7 +94,11 @@ void Session::start(uint64_t command) {
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
   });
-  expectSame(command);
+  expectSame(command, given.hash);
+  together([&] {
+    if (comm.rank == 0)
+      given.expectEqual();
+  });
   std::vector<uint64_t> hashes;
   together([&] {
     spaces = std::make_unique<Spaces>(p, spaceOptions(p, o));
@@ -110,7 +115,7 @@ void Session::start(uint64_t command) {
       p.prepare();
   });
   openCheckpoints();
-  announce();
+  announce(given);
 }
 
 void Session::openCheckpoints() {
@@ -206,21 +211,23 @@ void Session::openOutputs() {
 
 /// Every rank must run the same program with the same options on the same data, or they would wait for each other or
 /// train on something else.
-void Session::expectSame(uint64_t command) {
-  constexpr const char *what[] = {"another program", "another command line", "other data", "other evaluation data"};
+void Session::expectSame(uint64_t command, uint64_t weights) {
+  constexpr const char *what[] = {"another program", "another command line", "other data", "other evaluation data",
+                                  "other weights"};
+  constexpr int kCount = std::size(what);
   if (comm.ranks == 1)
     return;
-  uint64_t mine[4] = {p.hash, command};
+  uint64_t mine[kCount] = {p.hash, command, 0, 0, weights};
   together([&] {
     mine[2] = data ? data->hash() : 0;
     mine[3] = evalData ? evalData->hash() : 0;
   });
-  std::vector<uint64_t> all(4 * comm.ranks);
+  std::vector<uint64_t> all(kCount * comm.ranks);
   comm.exchange(mine, sizeof mine, all.data());
   together([&] {
     for (int r = 1; r < comm.ranks; ++r)
-      for (int i = 0; i < 4; ++i)
-        if (all[4 * r + i] != all[i])
+      for (int i = 0; i < kCount; ++i)
+        if (all[kCount * r + i] != all[i])
           fail("rank %d runs with %s than rank 0", r, what[i]);
   });
 }
@@ -233,9 +240,15 @@ void Session::explainRest() {
     log->say(format("note: they are left out of the evaluation because %s", p.batch_why));
 }
 
-void Session::announce() {
+void Session::announce(const GivenWeights &given) {
   if (comm.rank != 0)
     return;
+  for (const std::string &note : given.notes)
+    log->say("note: " + note);
+  for (const std::string &text : given.warnings) {
+    const std::string line = warningText(text);
+    writeAll(STDERR_FILENO, line.data(), line.size());
+  }
   for (const DataSet *set : {data.get(), evalData.get()})
     for (const std::string &note : set ? set->notes() : std::vector<std::string>())
       if (set == data.get() || !data || !o.evalData.empty())
@@ -279,6 +292,29 @@ static void printHelp(const zccrt_program &p, Comm &comm) {
   comm.agree(wrong);
 }
 
+static void describe(const zccrt_program &p, const Options &o, Comm &comm) {
+  std::string wrong;
+  try {
+    if (comm.rank == 0)
+      writeDurably(o.describe, recipeOf(p, o.weights));
+  } catch (const Failure &e) {
+    wrong = e.what();
+  }
+  comm.agree(wrong);
+}
+
+static GivenWeights givenWeights(const zccrt_program &p, const Options &o, Comm &comm) {
+  std::optional<GivenWeights> given;
+  std::string wrong;
+  try {
+    given.emplace(p, o.weights, o.weightsMap);
+  } catch (const Failure &e) {
+    wrong = e.what();
+  }
+  comm.agree(wrong);
+  return *std::move(given);
+}
+
 int runProgram(const zccrt_program &p, int argc, char **argv) {
   where = Where();
   std::string name = argc > 0 ? argv[0] : p.model;
@@ -302,9 +338,13 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     comm->agree(wrong);
     if (o.help) {
       printHelp(p, *comm);
+    } else if (!o.describe.empty()) {
+      describe(p, o, *comm);
     } else {
-      Session session(p, o, launch, *comm);
-      session.start(commandHash(argc, argv));
+      GivenWeights given = givenWeights(p, o, *comm);
+      o.weights = given.ownFolder;
+      Session session(given.program, o, launch, *comm);
+      session.start(commandHash(argc, argv), given);
       startCollectives(*comm, p.slots, p.most_parts, hasSpareCore(p, launch));
       status = session.run();
     }

@@ -13,6 +13,7 @@
 #include "runtime/Trace.h"
 #include "runtime/checkpoint/Checkpoints.h"
 #include "runtime/comm/Comm.h"
+#include "runtime/weights/GivenWeights.h"
 #include <functional>
 #include <memory>
 
@@ -33,7 +34,7 @@ public:
   /// Opens data and outputs, maps the arena, loads the weights, prepares the kernels. An error on
   /// any rank is printed once and ends all of them with AgreedFailure. `command` is the hash of the
   /// command line.
-  void start(uint64_t command);
+  void start(uint64_t command, const GivenWeights &given);
   /// Trains, exports, evaluates, as the options say; returns the exit status. Throws a Failure on the
   /// rank where something is wrong.
   int run();
@@ -47,8 +48,8 @@ private:
   void countSteps();
   void openOutputs();
   void openCheckpoints();
-  void expectSame(uint64_t command);
-  void announce();
+  void expectSame(uint64_t command, uint64_t weights);
+  void announce(const GivenWeights &given);
 
   void train();
   void evaluateAll();

@@ -4,13 +4,14 @@
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
 #include "runtime/Npy.h"
-#include "runtime/Transpose.h"
+#include "runtime/weights/RunReader.h"
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <unistd.h>
 #include <vector>
 
@@ -123,7 +124,7 @@ private:
       splat(g, to, piece.count);
       break;
     case ZCCRT_INIT_FILE:
-      read(g, to, piece);
+      read(g, {Box::whole(dimsOf(g.t)), piece.begin, piece.count}, to);
       break;
     case ZCCRT_INIT_UNIFORM:
     case ZCCRT_INIT_NORMAL:
@@ -142,8 +143,8 @@ private:
   void fillBox(const zccrt_global &g, Piece piece, char *to) {
     const zccrt_global &whole = wholeOf(program, g);
     const Run own = {runOf(program, g, comm.rank).box, piece.begin, piece.count};
-    if (whole.init == ZCCRT_INIT_FILE && whole.transposed)
-      return readTransposed(whole, own, expectFile(whole), to);
+    if (whole.init == ZCCRT_INIT_FILE)
+      return read(whole, own, to);
     const std::vector<int64_t> dims = dimsOf(whole.t);
     forEachCommon(dims, own, {Box::whole(dims), 0, elementCount(whole.t)},
                   [&](int64_t i, int64_t j, int64_t n) { fillPiece(whole, {j, n}, to + i * elemBytes(g.t.elem)); });
@@ -173,80 +174,8 @@ private:
     return f;
   }
 
-  void read(const zccrt_global &g, char *to, Piece piece) {
-    const int64_t size = elemBytes(g.file_elem);
-    const File &f = expectFile(g);
-    if (g.transposed && g.t.ndim >= 2)
-      return readTransposed(g, {Box::whole(dimsOf(g.t)), piece.begin, piece.count}, f, to);
-    if (g.file_elem != g.t.elem)
-      return readConverted(g, f, to, piece);
-    f.read(g.file_offset + piece.begin * size, piece.count * size, to);
-    if (g.t.elem == ZCCRT_BOOL)
-      makeBools(to, piece.count);
-  }
-
-  void readConverted(const zccrt_global &g, const File &f, char *to, Piece piece) {
-    const int64_t from = elemBytes(g.file_elem), size = elemBytes(g.t.elem);
-    const int64_t chunk = kChunkBytes / from;
-    buffer.resize(std::min(chunk, piece.count) * from);
-    for (int64_t at = 0; at < piece.count; at += chunk) {
-      int64_t n = std::min(chunk, piece.count - at);
-      f.read(g.file_offset + (piece.begin + at) * from, n * from, buffer.data());
-      convert(buffer.data(), g.file_elem, to + at * size, g.t.elem, n);
-    }
-  }
-
-  /// The number of a box' matrix (of the last two axes) in the tensor.
-  static int64_t matrixOf(const zccrt_global &g, const Box &box, int64_t matrix) {
-    int64_t number = 0, stride = 1;
-    for (int axis = g.t.ndim - 2; axis-- > 0; matrix /= box.shape[axis], stride *= g.t.dims[axis])
-      number += (box.start[axis] + matrix % box.shape[axis]) * stride;
-    return number;
-  }
-
-  /// The file has [.., cols, rows] where the arena has [.., rows, cols] or a box of it: for each matrix the wanted rows, which
-  /// are columns of the file, as many of the file's rows at a time as a chunk holds.
-  void readTransposed(const zccrt_global &g, const Run &run, const File &f, char *to) {
-    const int64_t size = elemBytes(g.file_elem), narrow = elemBytes(g.t.elem);
-    const int inner = g.t.ndim - 1;
-    const int64_t allRows = g.t.dims[inner - 1], allCols = g.t.dims[inner];
-    const int64_t rows = run.box.shape[inner - 1], cols = run.box.shape[inner], end = run.begin + run.count;
-    for (int64_t at = run.begin; at < end;) {
-      // Whole rows of one matrix, or part of a row where the piece begins or ends inside one.
-      int64_t row = at / cols, c0 = at % cols, matrix = row / rows;
-      int64_t wanted = 1, c1 = std::min(cols, c0 + end - at);
-      if (c0 == 0 && end - at >= cols)
-        wanted = std::min({(end - at) / cols, (matrix + 1) * rows - row});
-      int64_t base = g.file_offset + matrixOf(g, run.box, matrix) * allRows * allCols * size;
-      int64_t first = row - matrix * rows + run.box.start[inner - 1];
-      int64_t band = std::max<int64_t>(1, kChunkBytes / (wanted * size));
-      for (int64_t c = c0; c < c1; c += band) {
-        int64_t n = std::min(band, c1 - c);
-        readColumns(f, base, c + run.box.start[inner], n, first, wanted, allRows, size);
-        transposeCopy(inElement(g, n * wanted), wanted, to + (at - run.begin + c - c0) * narrow, cols, wanted, n, narrow);
-      }
-      at += c0 == 0 && c1 == cols ? wanted * cols : c1 - c0;
-    }
-  }
-
-  /// The buffer's n values as the tensor's element.
-  const char *inElement(const zccrt_global &g, int64_t n) {
-    if (g.file_elem == g.t.elem)
-      return buffer.data();
-    converted.resize(n * elemBytes(g.t.elem));
-    convert(buffer.data(), g.file_elem, converted.data(), g.t.elem, n);
-    return converted.data();
-  }
-
-  /// buffer[n][wanted] = the file's rows [c, c + n), columns [first, first + wanted) of a matrix
-  /// `width` wide.
-  void readColumns(const File &f, int64_t base, int64_t c, int64_t n, int64_t first, int64_t wanted, int64_t width,
-                   int64_t size) {
-    buffer.resize(n * wanted * size);
-    if (wanted == width)
-      return f.read(base + c * width * size, n * width * size, buffer.data());
-    for (int64_t k = 0; k < n; ++k)
-      f.read(base + ((c + k) * width + first) * size, wanted * size, &buffer[k * wanted * size]);
+  void read(const zccrt_global &g, const Run &run, char *to) {
+    runs.read(expectFile(g), {g.file_offset, g.file_elem, dimsOf(g.t), bool(g.transposed)}, run, g.t.elem, to);
   }
 
   void copy(const zccrt_global &g) {
@@ -275,15 +204,20 @@ private:
   int64_t seed;
   const std::vector<bool> &skipped;
   std::map<int, std::unique_ptr<File>> files;
-  std::vector<char> buffer, converted, aside, asideFrom;
+  RunReader runs;
+  std::vector<char> buffer, aside, asideFrom;
 };
 
 } // namespace
 
 /// All files that the program needs must be there: one message names those that are not.
-static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
+static void expectFiles(const zccrt_program &p, const std::string &weightsDir, const std::vector<bool> &skipped) {
   std::string missing;
-  for (int i = p.weights_bytes ? -1 : 0; i < p.nfiles; ++i) {
+  std::set<int> needed;
+  for (int i = 0; i < p.nglobals; ++i)
+    if (p.globals[i].init == ZCCRT_INIT_FILE && (skipped.empty() || !skipped[i]))
+      needed.insert(p.globals[i].file);
+  for (int i : needed) {
     std::string path = weightsPath(p, i, weightsDir);
     if (access(path.c_str(), R_OK) != 0)
       missing += format("%s'%s': %s", missing.empty() ? "" : ", ", path.c_str(), strerror(errno));
@@ -294,7 +228,7 @@ static void expectFiles(const zccrt_program &p, const std::string &weightsDir) {
 
 std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &weightsDir,
                                   int64_t seed, const std::vector<bool> &skipped) {
-  expectFiles(p, weightsDir);
+  expectFiles(p, weightsDir, skipped);
   Loader loader(p, arenas, comm, weightsDir, seed, skipped);
   loader.load();
   return loader.hash();

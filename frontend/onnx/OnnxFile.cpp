@@ -84,7 +84,8 @@ int64_t OnnxFile::opset(StringRef domain) const {
   return version;
 }
 
-llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, MissingData missing, UseAlgorithm use) {
+llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, MissingData missing, UseAlgorithm use,
+                                                         StringRef dataFolder) {
   if (!llvm::sys::fs::exists(path))
     return error("no such file: '" + path + "'");
   if (llvm::sys::fs::is_directory(path))
@@ -107,6 +108,7 @@ llvm::Expected<std::unique_ptr<OnnxFile>> OnnxFile::open(StringRef path, Missing
   f->folder = llvm::sys::path::parent_path(path).str();
   if (f->folder.empty())
     f->folder = ".";
+  f->dataFolder = dataFolder.empty() ? f->folder : dataFolder.str();
   f->buffer_ = std::move(*buffer);
   f->missing_ = missing;
   if (auto e = f->parse(use))
@@ -223,6 +225,13 @@ void OnnxFile::initialize(InitialValue value) {
   t.drawn = value.drawn;
 }
 
+void OnnxFile::replaceData(StringRef initializer, std::string bytes) {
+  Initializer &t = initializers[initializerIndex.lookup(initializer)];
+  t.place = Initializer::Inline;
+  t.bytes = int64_t(bytes.size());
+  t.data = std::move(bytes);
+}
+
 // ---- tensors
 
 template <typename T, typename Field> static std::string packed(const Field &values) {
@@ -286,7 +295,7 @@ llvm::Error OnnxFile::checkData(llvm::ArrayRef<Initializer> tensors) const {
   if (missing.empty())
     return llvm::Error::success();
   auto pathOf = [&](StringRef location) {
-    llvm::SmallString<256> full(folder);
+    llvm::SmallString<256> full(dataFolder);
     llvm::sys::path::append(full, location);
     return "'" + full.str().str() + "'";
   };
@@ -377,7 +386,7 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
                              [](StringRef part) { return part == ".."; });
   if (location.empty() || llvm::sys::path::is_absolute(location) || climbs || location.contains('\0'))
     return error("tensor '" + t.name() + "': its external data '" + location + "' must be a path within the model's folder");
-  llvm::SmallString<256> full(folder), real, realFolder;
+  llvm::SmallString<256> full(dataFolder), real, realFolder;
   llvm::sys::path::append(full, location);
   if (!llvm::sys::fs::exists(full)) {
     out.place = Initializer::Missing; // refused, if it is, with all others
@@ -385,7 +394,7 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
   }
   if (llvm::sys::fs::is_directory(full))
     return error("tensor '" + t.name() + "': its external data '" + full.str() + "' is a folder, not a file");
-  if (llvm::sys::fs::real_path(full, real) || llvm::sys::fs::real_path(folder, realFolder))
+  if (llvm::sys::fs::real_path(full, real) || llvm::sys::fs::real_path(dataFolder, realFolder))
     return error("cannot read '" + full.str() + "'");
   realFolder += "/";
   if (!real.str().starts_with(realFolder))
@@ -401,6 +410,8 @@ llvm::Error OnnxFile::resolveExternal(const onnx_pb::TensorProto &t, Initializer
   if (out.offset < 0 || out.offset > int64_t(size) || out.bytes > int64_t(size) - out.offset)
     return error("external data of '" + t.name() + "' lies beyond the end of '" + full.str() + "' (offset " +
                  llvm::Twine(out.offset) + ", " + llvm::Twine(out.bytes) + " bytes, file of " + llvm::Twine(size) + ")");
+  if (dataFolder != folder)
+    out.file = real.str().str();
   return llvm::Error::success();
 }
 
@@ -411,7 +422,7 @@ llvm::Expected<std::string> OnnxFile::read(const Initializer &t) const {
     return error("'" + t.name + "' has no data");
   if (t.file == name)
     return contents().substr(t.offset, t.bytes).str();
-  llvm::SmallString<256> full(folder);
+  llvm::SmallString<256> full(llvm::sys::path::is_absolute(t.file) ? "" : StringRef(folder));
   llvm::sys::path::append(full, t.file);
   auto slice = llvm::MemoryBuffer::getFileSlice(full, t.bytes, t.offset);
   if (!slice)

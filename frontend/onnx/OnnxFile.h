@@ -67,13 +67,15 @@ public:
   /// Opens and parses. Errors: unreadable, truncated or corrupt, 2 GiB or more, no graph, operators
   /// older than those of opset 7, data outside the model's folder or beyond its file, sparse or segmented tensors,
   /// local functions without an end.
+  /// `dataFolder`: where external data lie; empty: in the model's folder.
   static llvm::Expected<std::unique_ptr<OnnxFile>> open(llvm::StringRef path, MissingData missing,
-                                                        UseAlgorithm use = UseAlgorithm::Yes);
+                                                        UseAlgorithm use = UseAlgorithm::Yes, llvm::StringRef dataFolder = "");
   ~OnnxFile();
 
   std::string path;                      ///< as given
   std::string name;                      ///< file name without folder
   std::string folder;                    ///< folder of the file, "." if none
+  std::string dataFolder;                ///< of external data
   std::vector<Initializer> initializers; ///< of the main graph, in file order
   llvm::StringMap<unsigned> initializerIndex;
 
@@ -92,6 +94,8 @@ public:
 
   /// Sets an initializer as the file's own initialization does.
   void initialize(InitialValue value);
+  /// Gives an initializer other bytes, of its type and shape.
+  void replaceData(llvm::StringRef initializer, std::string bytes);
   const onnx_pb::ModelProto &model() const { return *model_; }
   onnx_pb::ModelProto &model() { return *model_; }
   /// Whether one of PyTorch's exporters wrote it: what ONNX leaves open then means what PyTorch means.

@@ -2,6 +2,7 @@
 // uniform within 1/sqrt(fan in), which is Kaiming-uniform with a = sqrt(5); norms 1 and 0.
 #include "frontend/parameters/Draw.h"
 #include "onnx.pb.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include <cmath>
 
@@ -125,6 +126,17 @@ private:
 
 } // namespace
 
+/// What to say of tensors that nothing gives values.
+static std::string noDataOf(const Initializer &first, llvm::ArrayRef<std::string> open, const ImportOptions &options) {
+  const bool isOne = open.size() == 1;
+  std::string text = "'" + llvm::join(open, "', '") + (isOne ? "' has" : "' have") + " no data (" + (isOne ? "its" : "their") +
+                     " file '" + first.file + "' is not there)";
+  if (!options.weights.empty())
+    text += ", '" + options.weights + "' does not bring " + (isOne ? "it" : "them");
+  text += isOne ? " and is not a weight that --init could draw" : " and are no weights that --init could draw";
+  return text + "; export the model with its buffers, and only its parameters on the meta device";
+}
+
 llvm::Error zcc::drawMissing(const OnnxFile &file, const ImportOptions &options, const Parameters &parameters, Module &module) {
   double deviation = -1;
   StringRef init = options.init;
@@ -135,17 +147,21 @@ llvm::Error zcc::drawMissing(const OnnxFile &file, const ImportOptions &options,
     return error("--init=" + init + ": choose pytorch or normal:STD");
   }
   Draw draw(file);
+  std::vector<std::string> open;
   for (auto &p : parameters.all()) {
-    if (!p->global || p->source->place != Initializer::Missing)
+    if (p->global && p->given)
+      p->global->init = *p->given;
+    if (!p->global || p->given || p->source->place != Initializer::Missing)
       continue;
     if (p->source->drawn) {
       p->global->init = *p->source->drawn;
       continue;
     }
-    auto how = draw.of(p->source->name);
-    if (!how || p->role == Parameter::Constant)
-      return error("'" + p->source->name + "' has no data (its file '" + p->source->file +
-                   "' is not there) and is not a weight that --init could draw");
+    auto how = init.empty() && deviation < 0 ? std::nullopt : draw.of(p->source->name);
+    if (!how || p->role == Parameter::Constant) {
+      open.push_back(p->source->name);
+      continue;
+    }
     bool isWeight = how->kind == Init::Uniform || how->kind == Init::Normal;
     if (deviation >= 0 && isWeight && p->source->dims.size() >= 2) {
       how->kind = Init::Normal;
@@ -156,5 +172,7 @@ llvm::Error zcc::drawMissing(const OnnxFile &file, const ImportOptions &options,
     }
     p->global->init = *how;
   }
+  if (!open.empty())
+    return error(noDataOf(*file.initializer(open[0]), open, options));
   return llvm::Error::success();
 }

@@ -25,6 +25,7 @@ struct Parameter {
   /// this parameter is one.
   int64_t pieces = 1;
   std::string evidence;
+  std::optional<Init> given;     ///< by --weights
   GlobalValue *global = nullptr; ///< made by whoever needs it first
 
   Type type() const {

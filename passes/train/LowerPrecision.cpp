@@ -76,7 +76,7 @@ static Init masterInit(const GlobalValue &param) {
 void Lowering::lowerParams() {
   std::vector<GlobalValue *> params;
   for (auto &g : m_.globals)
-    if (g->role == GlobalValue::Param && isF32(g.get()) && !g->init.elem)
+    if (g->role == GlobalValue::Param && isF32(g.get()))
       params.push_back(g.get());
   for (GlobalValue *p : params) {
     // A frozen parameter has no master: it is exported from its file.
@@ -91,7 +91,7 @@ void Lowering::lowerParams() {
       p->exported = false;
       p->attrs.set("master", master->name);
     }
-    if (p->init.kind == Init::File)
+    if (p->init.kind == Init::File && !p->init.elem)
       p->init.elem = Elem::F32;
     p->type.elem = low_;
   }

@@ -23,7 +23,12 @@ public:
     std::string tables = ",\"onnx\":" + pieces(program.onnx, program.npieces); // in the order of their literal bytes
     tables += ",\"onnx_train\":" + pieces(program.onnx_train, program.npieces_train);
     tables += ",\"weights\":" + weights();
-    std::string s = "{\"globals\":[" + globals + "]" + tables + "}";
+    for (int i = 0; i < program.nglobals; ++i) // also what is saved and not exported
+      if (const zccrt_global &g = program.globals[i]; g.saved && !(g.saved_flags & ZCCRT_SAVED_CAST))
+        global(i);
+    std::string s = "{\"model\":" + jsonString(program.model) +
+                    format(",\"model_hash\":\"%016llx\"", static_cast<unsigned long long>(modelHash(program))) +
+                    ",\"globals\":[" + globals + "]" + tables + "}";
     s.resize((s.size() + 7) / 8 * 8, ' ');
     uint64_t length = s.size();
     return std::string(reinterpret_cast<const char *>(&length), sizeof length) + s + literals;
@@ -48,7 +53,7 @@ private:
     const zccrt_global &g = program.globals[index];
     globals += (numbers.size() > 1 ? ",\n{\"name\":" : "\n{\"name\":") + jsonString(g.name) + dims(g.t);
     if (g.saved)
-      globals += ",\"saved\":" + jsonString(g.saved);
+      globals += ",\"saved\":" + jsonString(g.saved) + number("flags", g.saved_flags);
     else
       globals += ",\"file\":" + jsonString(absolute(weightsPath(program, g.file, weightsDir))) +
                  number("file_offset", g.file_offset) + number("file_bytes", g.file_bytes) + number("file_type", g.file_elem) +
@@ -108,7 +113,11 @@ public:
 
   void read() {
     json.members([&](const std::string &key) {
-      if (key == "globals")
+      if (key == "model")
+        recipe.program.model = recipe.keep(json.string());
+      else if (key == "model_hash")
+        recipe.modelHash = std::strtoull(json.string().c_str(), nullptr, 16);
+      else if (key == "globals")
         json.items([&] { readGlobal(); });
       else if (key == "onnx")
         json.items([&] { recipe.onnx.push_back(readPiece()); });
@@ -151,6 +160,8 @@ private:
         g.name = recipe.keep(json.string());
       else if (key == "saved")
         g.saved = recipe.keep(json.string());
+      else if (key == "flags")
+        g.saved_flags = static_cast<int32_t>(json.number());
       else if (key == "file") {
         g.file = static_cast<int32_t>(recipe.files.size());
         recipe.files.push_back(recipe.keep(json.string()));

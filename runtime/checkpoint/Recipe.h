@@ -1,4 +1,5 @@
-// How zcc-ckpt makes of a checkpoint the files that the program exports: the program's tables of them, in a file beside the data.
+// What zcc-ckpt knows of a program: what its checkpoints hold, and the tables by which it makes the files that the program
+// exports, in a file beside the data.
 #pragma once
 
 #include "runtime/zccrt.h"
@@ -22,6 +23,7 @@ public:
   Recipe &operator=(const Recipe &) = delete;
 
   zccrt_program program = {};
+  uint64_t modelHash = 0; ///< of that program
 
 private:
   const char *keep(const std::string &s) { return strings.emplace_back(s).c_str(); }

@@ -110,7 +110,8 @@ TEST(Safetensors, Reader) {
   EXPECT_FAILURE(check("{" + a + "," + a + "}", 16), "two tensors are called 'a'");
   EXPECT_FAILURE(check("{" + b + "}", 14), "the data of 'b' is not where");
   EXPECT_FAILURE(check("{" + entry("a", "F32", "3", "0,8") + "}", 8), "the data of 'a' is not where");
-  EXPECT_FAILURE(check("{" + entry("a", "X", "", "0,1") + "}", 1), "unknown type X");
+  check("{" + entry("a", "F8_E4M3", "3", "0,3") + "}", 3);
+  EXPECT_FAILURE(check("{" + entry("a", "X", "", "0,1") + "}", 2), "take 1 of 2 bytes");
   EXPECT_FAILURE(check("{" + entry("a", "F32", "999999999999999999,999999999999999999", "0,1") + "}", 1), "too large");
   for (const char *bad : {"", "[]", "{", "{}x", "{\"a\"}", "{\"a\":{}}", "{\"a\":1}", "{\"a", "{\"\\x\":{}}",
                           "{\"a\":{\"shape\":[-1]}}", "{\"a\":{\"shape\":[1,]}}"})

@@ -1,4 +1,5 @@
 """torch.onnx.export with the options that keep every weight, and what zcc says of the file."""
+import contextlib
 import copy
 import inspect
 import json
@@ -39,16 +40,18 @@ def export(model, inputs, loss=None, path="model.onnx", *, dynamic_shapes=None, 
     dynamic_shapes   as torch.export takes it; `zcc --dim=NAME=N` fixes them. Static shapes otherwise.
     zcc      the compiler (default: the environment's ZCC, else `zcc` in the PATH). check=False does without.
 
-    The model stays as it is. Weights on the meta device are exported as absent: `zcc --init=pytorch` draws them, `--weights=` brings
-    them. Returns an Exported; parameters that the graph has lost are warned about. Raises ExportError where zcc cannot compile it."""
+    The model stays as it is. Parameters on the meta device are exported as absent: `zcc --init=pytorch` draws them, `--weights=`
+    brings them. Buffers that no file of weights has, such as frequencies, keep their values where they are not on the meta device
+    (as under accelerate's `init_empty_weights()`). Returns an Exported; parameters that the graph has lost are warned about. Raises ExportError where zcc cannot compile it."""
     path = os.fspath(path)
     if _on_meta(model):
         inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), inputs)
     module = _with_loss(model, inputs, loss) if callable(loss) else model
     args, kwargs, names = _named(module, inputs)
     outputs = re.findall(r"\(\s*([\w.]+)", loss)[:1] if isinstance(loss, str) else ["loss"]
-    program = _to_onnx(module, args, kwargs, names, outputs, dynamic_shapes)
-    _write(program, path)
+    with _meta_buffers(module if _on_meta(model) else None) as buffers:
+        program = _to_onnx(module, args, kwargs, names, outputs, dynamic_shapes)
+    _write(program, path, buffers)
     result = Exported(path, names)
     if check:
         _check(result, model, loss if isinstance(loss, str) else None, zcc or os.environ.get("ZCC") or shutil.which("zcc"))
@@ -59,6 +62,23 @@ def export(model, inputs, loss=None, path="model.onnx", *, dynamic_shapes=None, 
 
 def _on_meta(model):
     return any(p.is_meta for p in model.parameters())
+
+
+@contextlib.contextmanager
+def _meta_buffers(module):
+    """Lends a module buffers of the meta device, where its parameters are; yields its own by name."""
+    own = {}
+    for prefix, part in module.named_modules() if module is not None else ():
+        for name, tensor in part._buffers.items():
+            if tensor is not None and not tensor.is_meta:
+                own[f"{prefix}.{name}" if prefix else name] = (part, name, tensor)
+    try:
+        for part, name, tensor in own.values():
+            part._buffers[name] = tensor.to("meta")
+        yield {full: tensor for full, (_, _, tensor) in own.items()}
+    finally:
+        for part, name, tensor in own.values():
+            part._buffers[name] = tensor
 
 
 def _positional(function):
@@ -118,13 +138,15 @@ def _is_absent(tensor):
     return isinstance(raw, torch.Tensor) and raw.is_meta
 
 
-def _write(program, path):
+def _write(program, path, buffers):
     """Weights go to PATH.data, aligned as zcc maps them; those of the meta device are ranges of a file that is not there."""
     import onnx_ir as ir
     absent, at = f"{os.path.basename(path)}.absent", 0
     for name, value in program.model.graph.initializers.items():
         tensor = value.const_value
-        if _is_absent(tensor):
+        if _is_absent(tensor) and name in buffers:
+            value.const_value = ir.tensor(buffers[name].detach().cpu().numpy(), name=name)
+        elif _is_absent(tensor):
             value.const_value = ir.ExternalTensor(absent, at, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name, base_dir="")
             at += tensor.nbytes
     if not at:
