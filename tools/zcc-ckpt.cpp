@@ -1,4 +1,4 @@
-// zcc-ckpt: lists, verifies, compares and exports the checkpoints of compiled programs.
+// zcc-ckpt: lists, verifies, compares and exports the checkpoints of compiled programs, and makes them of others.
 #include "runtime/Elem.h"
 #include "runtime/Export.h"
 #include "runtime/Fail.h"
@@ -7,6 +7,7 @@
 #include "runtime/Options.h"
 #include "runtime/checkpoint/Recipe.h"
 #include "runtime/checkpoint/TensorReader.h"
+#include "tools/Convert.h"
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -22,6 +23,12 @@ usage: zcc-ckpt ls DIR             the checkpoints of a folder, or the tensors o
        zcc-ckpt diff DIR DIR       which tensors differ, and by how much
        zcc-ckpt export DIR FILE.safetensors|FILE.onnx
                                    the weights, as the program's --export writes them
+       zcc-ckpt convert FROM PROGRAM DIR [--weights-map=REGEX=REPLACEMENT]...
+                                   a checkpoint in DIR from which PROGRAM goes on (--resume=DIR). FROM: a state_dict that
+                                   torch.save wrote, safetensors, or what DeepSpeed's ds_to_universal makes of a ZeRO
+                                   checkpoint, with its optimizer's state. PROGRAM is run to say what it trains
+       zcc-ckpt convert DIR FILE.safetensors|FILE.onnx
+                                   as export
 
 DIR is a checkpoint's folder, or the folder of several (for diff and export the newest counts).
 verify and diff end with status 1 where something is damaged, or differs.
@@ -258,17 +265,37 @@ static int exportFile(const Words &args) {
   return 0;
 }
 
+// ---- convert
+
+static int convert(const Words &args) {
+  Words plain, maps;
+  const std::string option = "--weights-map=";
+  for (const std::string &a : args)
+    if (a.rfind(option, 0) == 0)
+      maps.push_back(a.substr(option.size()));
+    else
+      plain.push_back(a);
+  if (plain.size() == 2 && maps.empty())
+    return exportFile(plain);
+  if (plain.size() != 3)
+    fail("'convert' takes FROM PROGRAM DIR, or DIR FILE; see --help");
+  convertCheckpoint(plain[0], plain[1], plain[2], maps);
+  return 0;
+}
+
 // ---- main
 
 namespace {
 struct Command {
   const char *name;
-  size_t args;
+  size_t args; ///< kAnyArgs: it looks itself
   int (*run)(const Words &args);
 };
 } // namespace
 
-static constexpr Command kCommands[] = {{"ls", 1, list}, {"verify", 1, verify}, {"diff", 2, diff}, {"export", 2, exportFile}};
+constexpr size_t kAnyArgs = SIZE_MAX;
+static constexpr Command kCommands[] = {
+    {"ls", 1, list}, {"verify", 1, verify}, {"diff", 2, diff}, {"export", 2, exportFile}, {"convert", kAnyArgs, convert}};
 
 static int run(Words words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
@@ -282,7 +309,7 @@ static int run(Words words) {
     names.push_back(c.name);
     if (name != c.name)
       continue;
-    if (words.size() != c.args)
+    if (c.args != kAnyArgs && words.size() != c.args)
       fail("'%s' takes %zu argument%s; see --help", c.name, c.args, c.args == 1 ? "" : "s");
     return c.run(words);
   }

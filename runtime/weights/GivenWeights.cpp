@@ -47,7 +47,7 @@ static bool goesByName(const zccrt_program &p, const std::string &weights) {
 }
 
 GivenWeights::GivenWeights(const zccrt_program &p, const std::string &weights, const std::vector<std::string> &maps)
-    : program(p) {
+    : program(p), state(p) {
   if (goesByName(p, weights)) {
     given = openGiven(weights);
     take(maps);
@@ -58,8 +58,7 @@ GivenWeights::GivenWeights(const zccrt_program &p, const std::string &weights, c
   }
 }
 
-/// One wanted tensor for each of the program's: names of the model that are one tensor come together.
-void GivenWeights::addNames() {
+StateTensors::StateTensors(const zccrt_program &program) {
   std::map<int, size_t> number;
   for (int i = 0; i < program.nweights; ++i) {
     const zccrt_weight &w = program.weights[i];
@@ -93,7 +92,8 @@ void GivenWeights::point(int global, const FoundTensor &f, const WantedTensor &w
 }
 
 void GivenWeights::take(const std::vector<std::string> &maps) {
-  addNames();
+  const std::vector<WantedTensor> &wanted = state.wanted;
+  const std::vector<int> &globalOf = state.globalOf;
   found = findWeights(wanted, given, maps, MissingWeights::Refuse);
   globals.assign(program.globals, program.globals + program.nglobals);
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -135,14 +135,14 @@ void GivenWeights::expectEqual() const {
   if (given.files.empty())
     return;
   std::vector<std::string> other;
-  for (size_t i = 0; i < wanted.size(); ++i)
-    if (const int tensor = found.tensors[i].tensor; globalOf[i] < 0 && tensor >= 0)
-      if (!isSameData(*weightOf[i], given.tensors[tensor]))
-        other.push_back(weightOf[i]->name);
+  for (size_t i = 0; i < state.wanted.size(); ++i)
+    if (const int tensor = found.tensors[i].tensor; state.globalOf[i] < 0 && tensor >= 0)
+      if (!isSameData(*state.weightOf[i], given.tensors[tensor]))
+        other.push_back(state.weightOf[i]->name);
   if (!other.empty())
     fail("the program has other values of %s compiled in than '%s' has; give --weights to zcc", listedNames(other).c_str(),
          given.path.c_str());
-  expectTwinsEqual(wanted, found, given);
+  expectTwinsEqual(state.wanted, found, given);
 }
 
 } // namespace zccrt

@@ -8,6 +8,14 @@
 
 namespace zccrt {
 
+/// The tensors of a program's state_dict: names of the model that are one tensor come together.
+struct StateTensors {
+  explicit StateTensors(const zccrt_program &p);
+  std::vector<WantedTensor> wanted;
+  std::vector<int> globalOf;                  ///< of each; -1: its bytes are in the program
+  std::vector<const zccrt_weight *> weightOf; ///< likewise, its first name
+};
+
 /// The program with globals that start from the given files. Where --weights means the folder of the model's own files, or is not
 /// given, it is the program as it was compiled.
 class GivenWeights {
@@ -26,15 +34,12 @@ public:
 
 private:
   void take(const std::vector<std::string> &maps);
-  void addNames();
   void point(int global, const FoundTensor &f, const WantedTensor &w);
   bool isSameData(const zccrt_weight &w, const GivenTensor &t) const;
 
   GivenFiles given;
   FoundWeights found;
-  std::vector<WantedTensor> wanted;
-  std::vector<int> globalOf;                  ///< of each wanted one; -1: its bytes are in the program
-  std::vector<const zccrt_weight *> weightOf; ///< likewise, its first name
+  StateTensors state;
   std::vector<zccrt_global> globals;
   std::vector<const char *> files;
   std::deque<std::string> paths;
