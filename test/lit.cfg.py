@@ -45,13 +45,15 @@ if shutil.which("unshare") and not subprocess.run(["unshare", "-rm", "sh", "-c",
 # Packages that some tests use where the tests' Python has them.
 probe = "from importlib.util import find_spec as f; import sys; print(*[p for p in sys.argv[1:] if f(p)])"
 packages = subprocess.run([config.python, "-c", probe, "safetensors", "numpy", "torch", "transformers", "onnxscript", "onnxruntime",
-                           "onnx", "sklearn"],
+                           "onnx", "sklearn", "deepspeed"],
                           capture_output=True, text=True).stdout.split()
 if {"safetensors", "numpy"} <= set(packages):
     config.available_features.add("safetensors")
     paths.reader = [config.python, os.path.join(config.test_source_root, "check_safetensors.py")]
 if {"safetensors", "torch", "transformers", "onnxscript"} <= set(packages):
     config.available_features.add("transformers")
+if {"deepspeed", "torch", "transformers", "onnxscript"} <= set(packages):
+    config.available_features.add("deepspeed")
 if {"onnxruntime", "numpy"} <= set(packages):
     config.available_features.add("onnxruntime")
 if {"onnxruntime", "numpy", "torch", "onnx", "sklearn"} <= set(packages):

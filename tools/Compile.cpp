@@ -176,6 +176,8 @@ void Compilation::noteOptimizer() const {
 }
 
 llvm::Error Compilation::readModel() {
+  if (isZir() && !importing.weights.empty())
+    return error("--weights: a module in text says itself where its weights are; give --weights to the program");
   auto read = isZir() ? readZir(r.model) : importOnnx(r.model, importing, imported);
   for (const std::string &w : imported.warnings)
     llvm::errs() << modelName() << ": warning: " << w << '\n';

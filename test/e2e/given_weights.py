@@ -70,7 +70,7 @@ def check(name, kind, config):
                 part._parameters[key] = torch.nn.Parameter(p.to("meta"))
     model.tie_weights()
     zcc.export(model, inputs, loss=loss_of, path=f"{name}.onnx", zcc=compiler)
-    assert os.path.getsize(f"{name}.onnx") < 400000
+    assert not os.path.exists(f"{name}.onnx.data")
 
     compile_ = lambda out, *flags: run(compiler, f"{name}.onnx", "--optimizer=sgd", "--lr=0.1", "-o", out, *flags)
     for given in (name, f"{name}/model.safetensors", f"{name}-shards"):
