@@ -216,9 +216,8 @@ private:
     TensorInFile t{g.file_offset, g.file_elem, dimsOf(g.t), transposed != bool(g.transposed)};
     if (transposed && g.t.ndim >= 2)
       std::swap(t.dims[g.t.ndim - 2], t.dims.back());
-    inChunks(elementCount(g.t), elemBytes(elem), [&](int64_t at, int64_t n, char *to) {
-      runs.read(from, t, {Box::whole(t.dims), at, n}, elem, to);
-    });
+    inChunks(elementCount(g.t), elemBytes(elem),
+             [&](int64_t at, int64_t n, char *to) { runs.read(from, t, {Box::whole(t.dims), at, n}, elem, to); });
   }
 
   void writeTransposed(const zccrt_tensor &t, const char *data) {

@@ -25,7 +25,7 @@ public:
     tables += ",\"weights\":" + weights();
     for (int i = 0; i < program.nglobals; ++i) // also what is saved and not exported
       if (const zccrt_global &g = program.globals[i]; g.saved && !(g.saved_flags & ZCCRT_SAVED_CAST))
-        global(i);
+        global(static_cast<int>(&wholeOf(program, g) - program.globals));
     std::string s = "{\"model\":" + jsonString(program.model) +
                     format(",\"model_hash\":\"%016llx\"", static_cast<unsigned long long>(modelHash(program))) +
                     ",\"globals\":[" + globals + "]" + tables + "}";

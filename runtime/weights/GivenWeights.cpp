@@ -79,8 +79,8 @@ StateTensors::StateTensors(const zccrt_program &program) {
 /// A global starts from a tensor of a file.
 void GivenWeights::point(int global, const FoundTensor &f, const WantedTensor &w) {
   zccrt_global &g = globals[global];
-  if (g.init == ZCCRT_INIT_COPY)
-    return;
+  if (g.init == ZCCRT_INIT_COPY || g.init == ZCCRT_INIT_BOX)
+    return; // as what it is of
   const GivenTensor &t = given.tensors[f.tensor];
   g.init = ZCCRT_INIT_FILE;
   g.file = program.nfiles + t.file;
