@@ -254,18 +254,21 @@ static llvm::Error verifyImport(const Module &m, StringRef file) {
   return problems.take(file);
 }
 
-llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given, ImportReport &report) {
-  ImportOptions options = given;
+/// The file, with external data from where --weights may say they are.
+static llvm::Expected<std::unique_ptr<OnnxFile>> openModel(StringRef path, const ImportOptions &options, bool &goesByName) {
   auto dataFolder = dataFolderOf(options);
   if (!dataFolder)
     return dataFolder.takeError();
-  const bool goesByName = !options.weights.empty() && dataFolder->empty();
+  goesByName = !options.weights.empty() && dataFolder->empty();
   auto missing = options.init.empty() && !goesByName ? MissingData::Refuse : MissingData::Allow;
-  auto file = OnnxFile::open(path, missing,
-                             options.inference      ? UseAlgorithm::No
-                             : options.ownOptimizer ? UseAlgorithm::Loss
-                                                    : UseAlgorithm::Yes,
-                             *dataFolder);
+  auto use = options.inference ? UseAlgorithm::No : options.ownOptimizer ? UseAlgorithm::Loss : UseAlgorithm::Yes;
+  return OnnxFile::open(path, missing, use, *dataFolder);
+}
+
+llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given, ImportReport &report) {
+  ImportOptions options = given;
+  bool goesByName = false;
+  auto file = openModel(path, options, goesByName);
   if (!file)
     return file.takeError();
   report.warnings = (*file)->warnings;
