@@ -97,11 +97,11 @@ private:
   /// The name of a wanted tensor that a rule finds, and that fits; else one that does not; -1: none.
   int nameBy(const WantedTensor &w, const Rule &r) const {
     int other = -1;
-    for (size_t n = w.names.size(); n-- > 0;) {
+    for (size_t n = 0; n < w.names.size(); ++n) {
       const int tensor = lookUp(w.names[n].name, r);
       if (fits(tensor, w, n))
         return int(n);
-      if (tensor >= 0)
+      if (tensor >= 0 && other < 0)
         other = int(n);
     }
     return other;

@@ -272,7 +272,7 @@ TEST(Pickle, NothingIsRun) {
   // A list that is put into itself again and again.
   std::string doubling = "]q";
   doubling += '\0';
-  for (int i = 0; i < 1 << 20; ++i)
+  for (int i = 0; i <= 1 << 20; ++i)
     doubling += std::string("h\0a", 3);
   EXPECT_FAILURE(read(doubling + "."), "is damaged");
 }
