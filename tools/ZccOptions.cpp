@@ -32,7 +32,8 @@ void zcc::declareZccOptions() {
 }
 
 llvm::Error zcc::refuseMissing(int argc, const char *const *argv) {
-  static const std::vector<StringRef> kLater = { // there may be none
+  static const std::vector<StringRef> kLater = {
+      // there may be none
 #define ZCC_LATER_OPTION(NAME, KEYS) NAME,
 #include "passes/options/Options.def"
   };
