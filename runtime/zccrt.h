@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 9 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 10 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
