@@ -31,9 +31,9 @@ void zcc::declareZccOptions() {
   });
 }
 
+/// There are times when none is missing.
 llvm::Error zcc::refuseMissing(int argc, const char *const *argv) {
   static const std::vector<StringRef> kLater = {
-      // there may be none
 #define ZCC_LATER_OPTION(NAME, KEYS) NAME,
 #include "passes/options/Options.def"
   };
