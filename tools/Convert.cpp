@@ -114,9 +114,9 @@ public:
       const GivenTensor &t = origin.weights.tensors[f.tensor];
       all[global] = sourceOf(global, t, isTransposed);
       const size_t before = all.size();
-      for (int k = 0; k < program.nglobals; ++k)
-        if (const GivenTensor *s = stateFor(t.name, program.globals[global].saved, program.globals[k]))
-          all[k] = sourceOf(k, *s, isTransposed);
+      addStates(all, global, t.name, isTransposed);
+      for (const FoundTensor::Twin &twin : f.twins) // one name of a tied parameter has them
+        addStates(all, global, origin.weights.tensors[twin.tensor].name, state.wanted[i].names[twin.name].isTransposed);
       if (origin.hasStates && all.size() == before && hasStates(program.globals[global].saved))
         withoutState.push_back(t.name);
     }
@@ -135,6 +135,12 @@ private:
   Source sourceOf(int global, const GivenTensor &t, bool isTransposed) const {
     const zccrt_tensor &like = program.globals[global].t;
     return {origin.weights.files[t.file], {t.offset, t.elem, {like.dims, like.dims + like.ndim}, isTransposed}};
+  }
+
+  void addStates(std::map<int, Source> &all, int parameter, const std::string &name, bool isTransposed) const {
+    for (int k = 0; k < program.nglobals; ++k)
+      if (const GivenTensor *s = stateFor(name, program.globals[parameter].saved, program.globals[k]))
+        all[k] = sourceOf(k, *s, isTransposed);
   }
 
   /// What DeepSpeed calls a state of an optimizer.
