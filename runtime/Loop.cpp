@@ -1,20 +1,14 @@
 // The step loop: K micro-batches, the update, the log; evaluation; what is written at the end.
+#include "runtime/Clock.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Interrupt.h"
 #include "runtime/Session.h"
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <unistd.h>
 
 namespace zccrt {
-
-static double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 template <typename T> void Session::setScalar(int64_t offset, T value) {
   if (offset >= 0)

@@ -1,12 +1,12 @@
 // Decides when a line is due and composes it within the terminal's width.
 #include "runtime/Progress.h"
+#include "runtime/Clock.h"
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include "runtime/OutFile.h"
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <fstream>
 #include <sys/ioctl.h>
@@ -20,12 +20,6 @@ namespace zccrt {
 constexpr double kRedrawSeconds = 0.1, kLineSeconds = 2, kLineShare = 0.01;
 // The rate is that of the last ten seconds or ten steps, the mean loss that of some 50 steps.
 constexpr double kRateSeconds = 10, kRateSteps = 10, kLossSteps = 50;
-
-static double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 static int parentOf(int pid) {
   std::ifstream file(format("/proc/%d/stat", pid));

@@ -1,9 +1,9 @@
 // Records spans, and writes them as events.
 #include "runtime/Trace.h"
+#include "runtime/Clock.h"
 #include "runtime/Fail.h"
 #include "runtime/Json.h"
 #include <algorithm>
-#include <ctime>
 #include <map>
 
 namespace zccrt {
@@ -16,12 +16,6 @@ constexpr int64_t kWarmUp = 2, kSteps = 3;
 static std::atomic<Trace *> current = nullptr;
 /// Whether a step is being traced.
 static std::atomic<bool> tracing = false;
-
-static double now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + t.tv_nsec * 1e-9;
-}
 
 // ---- recording
 

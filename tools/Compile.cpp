@@ -6,6 +6,7 @@
 #include "codegen/PlanPage.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
+#include "passes/memory/Budget.h"
 #include "passes/memory/Liveness.h"
 #include "passes/train/Optimizer.h"
 #include "tools/Calibrate.h"
@@ -34,7 +35,6 @@ private:
   llvm::Error readModel();
   llvm::Error runPasses();
   llvm::Error runPipeline();
-  llvm::Expected<bool> fitsBudget() const;
   llvm::Error makePlan();
   llvm::Error showPlan();
   llvm::Error writeReport();
@@ -195,17 +195,6 @@ llvm::Error Compilation::readModel() {
   return llvm::Error::success();
 }
 
-llvm::Expected<bool> Compilation::fitsBudget() const {
-  auto made = zcc::makePlan(*module, options, *target);
-  if (!made)
-    return made.takeError();
-  made->search = search;
-  llvm::Error tooLarge = checkBudget(*made, options);
-  bool fits = !tooLarge;
-  llvm::consumeError(std::move(tooLarge));
-  return fits;
-}
-
 /// With --tile=auto, and by default with a budget, as few tiles as fit, and none where all fits whole: they change the last bits.
 llvm::Error Compilation::runPasses() {
   if (module->has(Property::Planned))
@@ -223,13 +212,10 @@ llvm::Error Compilation::runPasses() {
       r.count = r.count == Options::kAuto ? count : r.count;
     if (auto e = runPipeline())
       return e;
-    auto fits = fitsBudget();
-    if (!fits)
-      return fits.takeError();
     if (count)
       remarks.push_back("nothing fits --memory whole: what is large is in " + std::to_string(count) +
                         " tiles, which changes the last bits of losses");
-    if (*fits)
+    if (fits(needsOf(*module, options, target.get()), options))
       break;
   }
   return llvm::Error::success();

@@ -40,7 +40,6 @@ public:
 
 private:
   bool isAsked(const GlobalValue &param, const Update &u) const;
-  std::vector<GlobalValue *> statesOf(const GlobalValue &param) const;
   Node *firstUse(const GlobalValue &param, const Update &u) const;
   bool mayMove(const GlobalValue &param, const Update &u) const;
   void defer(GlobalValue &param, const Update &u, Node *before);
@@ -61,7 +60,10 @@ private:
 };
 } // namespace
 
-static bool isRead(const Value::Use &u) { return !assigns(*u.node) || u.index != 0; }
+/// Whether it is the same in each step.
+static bool isFixed(const Value &v) {
+  return isConstant(&v) || (v.isGlobal() && static_cast<const GlobalValue &>(v).role == GlobalValue::Const);
+}
 
 /// Where nothing is searched for: what would wait anyway, beside states that live elsewhere.
 bool Deferrer::isAsked(const GlobalValue &param, const Update &u) const {
@@ -74,7 +76,7 @@ bool Deferrer::isAsked(const GlobalValue &param, const Update &u) const {
 Node *Deferrer::firstUse(const GlobalValue &param, const Update &u) const {
   Node *first = nullptr;
   for (auto &use : param.uses) {
-    if (use.node->parent() != &micro_ || !isRead(use) || llvm::is_contained(u.nodes, use.node))
+    if (use.node->parent() != &micro_ || isWrite(use) || llvm::is_contained(u.nodes, use.node))
       continue;
     if (use.node->phase == Phase::Update)
       return nullptr;
@@ -92,11 +94,11 @@ bool Deferrer::mayMove(const GlobalValue &param, const Update &u) const {
   const auto &states = states_.at(&param);
   auto isOwn = [&](Value *v) { return v == &param || llvm::is_contained(states, v); };
   for (Value *v : u.leaves)
-    if (v->kind == Value::Argument || (v->isGlobal() && !isOwn(v) && static_cast<GlobalValue *>(v)->role != GlobalValue::Const))
+    if (v->kind == Value::Argument || (v->isGlobal() && !isOwn(v) && !isFixed(*v)))
       return false;
   for (GlobalValue *g : states)
     for (auto &use : g->uses)
-      if (use.node->parent() != &micro_ || (isRead(use) && !llvm::is_contained(u.nodes, use.node)))
+      if (use.node->parent() != &micro_ || (!isWrite(use) && !llvm::is_contained(u.nodes, use.node)))
         return false;
   return llvm::all_of(u.assigns, [&](Node *a) {
     Value *v = a->operand(1);
@@ -127,17 +129,11 @@ Value *Deferrer::emit(Builder &b, const Update &u, const Held &held, Value *isLa
   Value *becomes = nullptr;
   Held now = held;
   b.phase = Phase::Update;
-  for (Node *n : u.nodes) {
-    b.loc = n->loc;
-    llvm::SmallVector<Value *, 4> operands;
-    for (Value *v : n->operands()) {
-      Value *&known = now[v];
-      if (!known)
-        known = isConstant(v) ? b.make(*v->def->op, {}, v->def->attrs) : v;
-      operands.push_back(known);
-    }
-    now[n->result()] = b.make(*n->op, operands, n->attrs, n->result()->name);
-  }
+  for (Node *n : u.nodes)
+    for (Value *v : n->operands())
+      if (isConstant(v) && !now.count(v))
+        now[v] = b.make(*v->def->op, {}, v->def->attrs);
+  repeatNodes(b, u, now);
   for (Node *a : u.assigns) {
     Value *v = now.lookup(a->operand(1)), *old = a->operand(0);
     v = v ? v : a->operand(1);
@@ -176,7 +172,7 @@ void Deferrer::defer(GlobalValue &param, const Update &u, Node *before) {
   }
   for (Node *n : u.nodes)
     for (Value *v : n->operands())
-      if (v->type.isScalar() && !isConstant(v) && !(v->isGlobal() && static_cast<GlobalValue *>(v)->role == GlobalValue::Const))
+      if (v->type.isScalar() && !isFixed(*v))
         now[v] = held(v, n->loc);
   Builder inMicro(micro_, before, loc), inFlush(*flush_, nullptr, loc);
   Value *updated = emit(inMicro, u, now, isLate_, param);

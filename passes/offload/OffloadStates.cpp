@@ -73,8 +73,6 @@ private:
 };
 } // namespace
 
-static bool isAssigned(const Value::Use &u) { return assigns(*u.node) && u.index == 0; }
-
 // ---- gradients that wait
 
 /// Transfers a gradient away as soon as its share of the norm is taken. Returns what its update reads instead.
@@ -97,7 +95,7 @@ void Offloader::transfer(Function &f, Group &g) {
   auto readers = [&](Value *v) {
     llvm::SmallVector<Value::Use, 4> uses;
     for (auto &u : v->uses)
-      if (u.node->parent() == &f && !isAssigned(u) && !u.node->is(ops::run) && !u.node->is(ops::transfer))
+      if (u.node->parent() == &f && !isWrite(u) && !u.node->is(ops::run) && !u.node->is(ops::transfer))
         uses.push_back(u);
     return uses;
   };
@@ -143,7 +141,7 @@ void Offloader::transfer(Function &f, Group &g) {
 void Offloader::fetch(Function &f, GlobalValue &param) {
   llvm::SmallVector<Value::Use, 4> uses;
   for (auto &u : param.uses)
-    if (u.node->parent() == &f && !isAssigned(u) && !u.node->is(ops::run) && !members_.contains(u.node))
+    if (u.node->parent() == &f && !isWrite(u) && !u.node->is(ops::run) && !members_.contains(u.node))
       uses.push_back(u);
   bool isResult = llvm::is_contained(f.results, &param);
   if (uses.empty() && !isResult)
@@ -187,7 +185,7 @@ void Offloader::reuse(Function &f, GlobalValue &param) {
   llvm::sort(there, [](auto &a, auto &b) { return a.first < b.first; });
   llvm::SmallVector<Value::Use, 4> uses(param.uses.begin(), param.uses.end());
   for (auto &u : uses) {
-    if (u.node->parent() != &f || isAssigned(u) || !(u.node->is(ops::run) || members_.contains(u.node)))
+    if (u.node->parent() != &f || isWrite(u) || !(u.node->is(ops::run) || members_.contains(u.node)))
       continue;
     int here = at.lookup(u.node);
     auto behind = llvm::partition_point(there, [&](auto &t) { return t.first < here; });
@@ -241,14 +239,14 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
   for (Value *v : away) {
     // What a collective gets of them, it gets long before the update.
     bool isForUpdate = llvm::all_of(v->uses, [&](auto &u) {
-      return u.node->parent() != &f || isAssigned(u) || u.node->is(ops::run) || u.node->is(ops::transfer) ||
+      return u.node->parent() != &f || isWrite(u) || u.node->is(ops::run) || u.node->is(ops::transfer) ||
              members_.contains(u.node);
     });
     groups[{param, isForUpdate ? kAll : kForOthers}].in.push_back(v);
     for (auto &use : v->uses) {
       if (use.node->parent() != &f)
         continue;
-      if (isAssigned(use)) {
+      if (isWrite(use)) {
         bool isRun = use.node->operand(1)->type.dims != v->type.dims;
         bool isLate = static_cast<GlobalValue *>(v)->attrs.has("late");
         groups[{param, isRun ? use.node->attrs.i("begin") : isLate ? kLate : kAll}].assigns.push_back(use.node);

@@ -12,6 +12,7 @@
 // that are transferred away to wait have a window of their own.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
+#include "passes/memory/Activations.h"
 #include "passes/zero/Zero.h"
 #include <algorithm>
 
@@ -74,28 +75,26 @@ static bool isAssigned(const Value &v) {
   return llvm::any_of(v.uses, [](auto &u) { return assigns(*u.node); });
 }
 
-/// Whether it takes away what the next step reads: no group's.
-static bool keepsForNextStep(const Node &transfer) {
-  return llvm::any_of(transfer.results, [](auto &r) {
-    return llvm::any_of(
-        r->uses, [](auto &u) { return assigns(*u.node) && static_cast<GlobalValue *>(u.node->operand(0))->attrs.has("late"); });
-  });
+/// The globals that become what it transfers.
+static llvm::SmallVector<const Value *, 4> writtenBy(const Node &transfer) {
+  llvm::SmallVector<const Value *, 4> globals;
+  for (auto &r : transfer.results)
+    for (auto &u : r->uses)
+      if (assigns(*u.node))
+        globals.push_back(u.node->operand(0));
+  return globals;
 }
 
-static bool readsGlobal(const Node &transfer, const Value &g) {
-  return llvm::any_of(transfer.operands(), [&](Value *v) {
-    while (v->def && v->def->op->view)
-      v = v->def->operand(0);
-    return v == &g;
-  });
+/// Whether it takes away what the next step reads: no group's.
+static bool keepsForNextStep(const Node &transfer) {
+  return llvm::any_of(writtenBy(transfer), [](const Value *g) { return static_cast<const GlobalValue *>(g)->attrs.has("late"); });
 }
 
 /// Where the last of what a transfer reads is made, or written; -1: before this function.
 int Scheduler::madeAt(const Node &transfer) const {
   int last = -1;
   for (Value *v : transfer.operands()) {
-    while (v->def && v->def->op->view)
-      v = v->def->operand(0);
+    v = behindViews(v);
     last = std::max(last, v->def ? at_.lookup(v->def) : lastWrite(*v, transfer, at_));
   }
   return last;
@@ -104,8 +103,8 @@ int Scheduler::madeAt(const Node &transfer) const {
 /// Whether what takes `g` back writes a global that a transfer reads.
 bool Scheduler::writesFor(const Group &g, const Node &transfer) const {
   return llvm::any_of(g.out, [&](Node *out) {
-    return llvm::any_of(out->results, [&](auto &r) {
-      return llvm::any_of(r->uses, [&](auto &u) { return assigns(*u.node) && readsGlobal(transfer, *u.node->operand(0)); });
+    return llvm::any_of(writtenBy(*out), [&](const Value *written) {
+      return llvm::any_of(transfer.operands(), [&](Value *v) { return behindViews(v) == written; });
     });
   });
 }

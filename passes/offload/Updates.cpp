@@ -226,6 +226,18 @@ std::vector<Value *> zcc::waitingGradients(const Update &u, const Positions &at)
   return out;
 }
 
+// ---- repeating it
+
+void zcc::repeatNodes(Builder &b, const Update &u, llvm::DenseMap<Value *, Value *> &now) {
+  for (Node *n : u.nodes) {
+    llvm::SmallVector<Value *, 4> operands;
+    for (Value *v : n->operands())
+      operands.push_back(now.count(v) ? now[v] : v);
+    b.loc = n->loc;
+    now[n->result()] = b.make(*n->op, operands, n->attrs);
+  }
+}
+
 // ---- splitting it
 
 namespace {
@@ -247,13 +259,7 @@ void Splitter::emit(Builder &b, int64_t begin, int64_t count) {
   llvm::DenseMap<Value *, Value *> now;
   for (Value *v : u_.leaves)
     now[v] = b.make(ops::run, {v}, {{"begin", begin}, {"count", count}});
-  for (Node *n : u_.nodes) {
-    llvm::SmallVector<Value *, 4> operands;
-    for (Value *v : n->operands())
-      operands.push_back(now.count(v) ? now[v] : v);
-    b.loc = n->loc;
-    now[n->result()] = b.make(*n->op, operands, n->attrs);
-  }
+  repeatNodes(b, u_, now);
   for (Node *a : u_.assigns)
     if (Value *v = now.lookup(a->operand(1)))
       b.node(ops::assign, {a->operand(0), v}, {{"begin", begin}});

@@ -6,6 +6,8 @@
 
 namespace zcc {
 
+class Builder;
+
 /// Of a param: where it lives, and where its states do.
 struct Places {
   Space own = Space::Device, states = Space::Device;
@@ -37,6 +39,9 @@ std::vector<Value *> waitingGradients(const Update &u, const Positions &at);
 /// The reductions of a gradient to numbers, such as its share of a norm, and what they need, move right behind it. Returns the
 /// last of them, or what makes the gradient.
 Node *summarizeFirst(Value &gradient, const Positions &at);
+
+/// The update's nodes once more, of what `now` has instead of what they read; it gets their results. Assigns nothing.
+void repeatNodes(Builder &b, const Update &u, llvm::DenseMap<Value *, Value *> &now);
 
 /// Updates runs of at most `length` elements, one after the other (ZeRO-Infinity's sub-groups, arXiv 2104.07857, section 5.2.2).
 ///

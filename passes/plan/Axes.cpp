@@ -156,10 +156,11 @@ llvm::DenseMap<const GlobalValue *, int64_t> Axes::timeLeft() const {
 /// Parameters that may move, in the order of the forward; those that a step would have to wait for in the end, last.
 std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) const {
   const double rate = machineOf(ctx_.target)[spaces().front() == Space::Nvme ? Rate::Disk : Rate::HostCopy];
+  const int64_t small = zeroLimits(m_, o_).persistence;
   auto left = timeLeft();
   std::vector<std::pair<int64_t, const GlobalValue *>> beside, behind;
   for (auto &g : m_.globals) {
-    bool isOpen = g->role == GlobalValue::Param && g->type.count() > zeroLimits(m_, o_).persistence && (isParam || g->trained);
+    bool isOpen = g->role == GlobalValue::Param && g->type.count() > small && (isParam || g->trained);
     if (!isOpen)
       continue;
     int64_t late = int64_t(4 * double(g->type.localBytes()) / rate * 1e9) - left.lookup(g.get());

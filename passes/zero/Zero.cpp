@@ -61,7 +61,7 @@ Positions zcc::positions(const Function &f) {
 int zcc::lastWrite(const Value &global, const Node &before, const Positions &at) {
   int last = -1;
   for (auto &u : global.uses)
-    if (u.node->parent() == before.parent() && u.index == 0 && assigns(*u.node) && at.lookup(u.node) < at.lookup(&before))
+    if (u.node->parent() == before.parent() && isWrite(u) && at.lookup(u.node) < at.lookup(&before))
       last = std::max(last, at.lookup(u.node));
   return last;
 }

@@ -1,6 +1,7 @@
 // What the ZeRO passes share: the limits that steer them, DeepSpeed's knobs or derived from the parameters.
 #pragma once
 
+#include "ir/Op.h"
 #include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -38,6 +39,9 @@ Positions positions(const Function &f);
 Node *startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt);
 /// The first node that uses a value, views included.
 Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
+
+/// Whether it writes the global that it is a use of.
+inline bool isWrite(const Value::Use &u) { return assigns(*u.node) && u.index == 0; }
 
 /// Where a global is last written in front of a node; -1: nowhere.
 int lastWrite(const Value &global, const Node &before, const Positions &at);
