@@ -160,6 +160,13 @@ void DataSet::bindArray(const zccrt_io &input, Array array) {
       fail("%s, its data have only %lld sample%s; one batch needs %lld", expected(input).c_str(),
            static_cast<long long>(b.samples), b.samples == 1 ? "" : "s", static_cast<long long>(b.rows));
   }
+  if (const std::string why = b.array.source->onlyInOrder(); !why.empty()) {
+    const char *how =
+        "an array that is stored stays in its file, however large: save it with numpy.savez, not numpy.savez_compressed";
+    if (shuffle)
+      fail("%s, and --shuffle reads it in no order; %s", why.c_str(), how);
+    note(format("%s: it is inflated anew in each round through the data; %s", why.c_str(), how));
+  }
   memory += b.array.inMemory;
   bindings.push_back(std::move(b));
 }

@@ -290,6 +290,12 @@ public:
     }
   }
   std::string fileOf(int64_t at) const override { return " of '" + pieceAt(at)->file + "'"; }
+  std::string onlyInOrder() const override {
+    for (const Piece &p : pieces)
+      if (std::string why = p.source->onlyInOrder(); !why.empty())
+        return why;
+    return "";
+  }
 
 private:
   struct Piece {

@@ -1,8 +1,8 @@
 // Arrays in .npy files and .npz archives, read on demand.
 //
-// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member is inflated once. Files are
-// read with pread rather than through a mapping: one that is cut short while the program runs is then an error message and no
-// SIGBUS, and what was read does not count as the program's memory.
+// A .npy file and a stored (uncompressed) member of an .npz stay in their file; a deflated member is inflated once, where there
+// is memory for it, else as it is read. Files are read with pread rather than through a mapping: one that is cut short while the
+// program runs is then an error message and no SIGBUS, and what was read does not count as the program's memory.
 #pragma once
 
 #include "runtime/zccrt.h"
@@ -21,6 +21,9 @@ public:
   virtual void read(int64_t at, int64_t n, void *to) const = 0;
   /// " of 'FILE'", where the bytes are of several files; else "".
   virtual std::string fileOf(int64_t) const { return ""; }
+  /// Why they are only read from the first to the last, which begins anew where less than what was read is asked for; "" where
+  /// any order is as good.
+  virtual std::string onlyInOrder() const { return ""; }
 };
 
 struct Array {

@@ -7,8 +7,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
-#include <minizip/zip.h>
+#include <memory>
 #include <unistd.h>
+#include <zip.h>
 
 namespace zccrt {
 
@@ -64,60 +65,133 @@ void Outputs::add(const Arena &arena, int64_t count, int64_t rows, int64_t batch
   batches += count;
 }
 
-// ---- the archive: minizip writes through an OutFile
+// ---- the archive: libzip writes through an OutFile
 
-static uLong writeFile(void *, void *stream, const void *data, uLong bytes) {
-  return writeAll(static_cast<OutFile *>(stream)->descriptor(), data, bytes) ? bytes : 0;
-}
-static uLong readFile(void *, void *stream, void *data, uLong bytes) {
-  ssize_t n = read(static_cast<OutFile *>(stream)->descriptor(), data, bytes);
-  return n < 0 ? 0 : n;
-}
-static ZPOS64_T tellFile(void *, void *stream) { return lseek(static_cast<OutFile *>(stream)->descriptor(), 0, SEEK_CUR); }
-static long seekFile(void *, void *stream, ZPOS64_T to, int origin) {
-  int whence = origin == ZLIB_FILEFUNC_SEEK_SET ? SEEK_SET : origin == ZLIB_FILEFUNC_SEEK_CUR ? SEEK_CUR : SEEK_END;
-  return lseek(static_cast<OutFile *>(stream)->descriptor(), to, whence) < 0 ? -1 : 0;
-}
-static void *openFile(void *opaque, const void *, int) { return opaque; }
-static int closeFile(void *, void *) { return 0; }
-static int fileError(void *, void *) { return 0; }
+namespace {
 
-void Outputs::pack(void *zip, const Member &m) {
+/// What libzip reads or writes; its functions must not throw.
+struct ZipEnd {
+  ZipEnd() { zip_error_init(&error); }
+  virtual ~ZipEnd() { zip_error_fini(&error); }
+  virtual zip_int64_t answer(void *data, zip_uint64_t length, zip_source_cmd_t command) = 0;
+
+  zip_source_t *source(zip_error_t *error) { return zip_source_function_create(&call, this, error); }
+  zip_int64_t give(zip_stat_t *stat, int64_t bytes) {
+    zip_stat_init(stat);
+    stat->size = bytes;
+    stat->valid = ZIP_STAT_SIZE;
+    return sizeof *stat;
+  }
+  zip_int64_t unless(bool failed, int code) {
+    if (failed)
+      zip_error_set(&error, code, errno);
+    return failed ? -1 : 0;
+  }
+
+  zip_error_t error;
+
+private:
+  static zip_int64_t call(void *self, void *data, zip_uint64_t length, zip_source_cmd_t command) {
+    auto *end = static_cast<ZipEnd *>(self);
+    if (command == ZIP_SOURCE_ERROR)
+      return zip_error_to_data(&end->error, data, length);
+    return end->answer(data, length, command);
+  }
+};
+
+/// The archive.
+struct ZipOutput : ZipEnd {
+  explicit ZipOutput(const OutFile &file) : fd(file.descriptor()) {}
+  zip_int64_t answer(void *data, zip_uint64_t length, zip_source_cmd_t command) override {
+    switch (command) {
+    case ZIP_SOURCE_SUPPORTS:
+      return ZIP_SOURCE_SUPPORTS_WRITABLE | ZIP_SOURCE_MAKE_COMMAND_BITMASK(ZIP_SOURCE_ACCEPT_EMPTY);
+    case ZIP_SOURCE_ACCEPT_EMPTY:
+      return 1;
+    case ZIP_SOURCE_STAT:
+      return give(static_cast<zip_stat_t *>(data), 0);
+    case ZIP_SOURCE_WRITE:
+      return unless(!writeAll(fd, data, length), ZIP_ER_WRITE) < 0 ? -1 : zip_int64_t(length);
+    case ZIP_SOURCE_SEEK_WRITE: {
+      const auto *to = ZIP_SOURCE_GET_ARGS(zip_source_args_seek_t, data, length, &error);
+      return unless(!to || lseek(fd, to->offset, to->whence) < 0, ZIP_ER_SEEK);
+    }
+    case ZIP_SOURCE_TELL_WRITE:
+    case ZIP_SOURCE_TELL:
+      return lseek(fd, 0, SEEK_CUR);
+    default:
+      return 0;
+    }
+  }
+  const int fd;
+};
+
+/// A member: a header, and what was collected in a file.
+struct ZipMember : ZipEnd {
+  ZipMember(std::string header, int spool, int64_t bytes) : header(std::move(header)), spool(spool), bytes(bytes) {}
+  zip_int64_t answer(void *data, zip_uint64_t length, zip_source_cmd_t command) override {
+    const int64_t front = header.size(), total = front + bytes;
+    switch (command) {
+    case ZIP_SOURCE_SUPPORTS:
+      return ZIP_SOURCE_SUPPORTS_READABLE;
+    case ZIP_SOURCE_STAT:
+      return give(static_cast<zip_stat_t *>(data), total);
+    case ZIP_SOURCE_OPEN:
+      at = 0;
+      return 0;
+    case ZIP_SOURCE_READ: {
+      int64_t n = std::min<int64_t>(length, (at < front ? front : total) - at);
+      if (at < front)
+        header.copy(static_cast<char *>(data), n, at);
+      else if (n > 0)
+        n = pread(spool, data, n, at - front);
+      at += std::max<int64_t>(n, 0);
+      return unless(n < 0, ZIP_ER_READ) < 0 ? -1 : n;
+    }
+    default:
+      return 0;
+    }
+  }
+  const std::string header;
+  const int spool;
+  const int64_t bytes;
+  int64_t at = 0;
+};
+
+} // namespace
+
+std::string Outputs::headerOf(const Member &m) const {
   std::vector<int64_t> dims(m.output->t.dims, m.output->t.dims + m.output->t.ndim);
   if (dims.empty() && batches != 1)
     dims.push_back(batches);
   else if (!dims.empty())
     dims[0] = m.bytes ? m.written / (m.bytes / dims[0]) : dims[0] * batches;
-  std::string header = npyHeader(m.output->t.elem, dims), name = std::string(m.output->name) + ".npy";
-  int64_t total = m.written;
-  zip_fileinfo info = {};
-  info.tmz_date.tm_year = 1980; // the same bytes whenever it is written
-  info.tmz_date.tm_mday = 1;
-  bool ok = zipOpenNewFileInZip64(zip, name.c_str(), &info, nullptr, 0, nullptr, 0, nullptr,
-                                  /*method=*/0, /*level=*/0, total >= (int64_t(1) << 31)) == ZIP_OK;
-  ok = ok && zipWriteInFileInZip(zip, header.data(), header.size()) == ZIP_OK;
-  std::vector<char> chunk(std::min<int64_t>(total, 4 << 20));
-  for (int64_t at = 0; ok && at < total;) {
-    int64_t n = std::min<int64_t>(chunk.size(), total - at);
-    ok = pread(m.spool, chunk.data(), n, at) == n && zipWriteInFileInZip(zip, chunk.data(), n) == ZIP_OK;
-    at += n;
-  }
-  if (!ok || zipCloseFileInZip(zip) != ZIP_OK)
-    failErrno("cannot write '%s'", path.c_str());
+  return npyHeader(m.output->t.elem, dims);
 }
 
 void Outputs::finish() {
   if (comm.rank != 0)
     return;
-  zlib_filefunc64_def functions = {openFile, readFile, writeFile, tellFile, seekFile, closeFile, fileError, &file};
-  errno = 0;
-  zipFile zip = zipOpen2_64(path.c_str(), APPEND_STATUS_CREATE, nullptr, &functions);
-  if (!zip)
+  ZipOutput out(file);
+  std::vector<std::unique_ptr<ZipMember>> ends;
+  zip_source_t *to = out.source(nullptr);
+  zip_t *zip = to ? zip_open_from_source(to, ZIP_CREATE | ZIP_TRUNCATE, nullptr) : nullptr;
+  bool ok = zip;
+  for (const Member &m : members) {
+    ends.push_back(std::make_unique<ZipMember>(headerOf(m), m.spool, m.written));
+    zip_source_t *from = ends.back()->source(nullptr);
+    const zip_int64_t i = ok ? zip_file_add(zip, (std::string(m.output->name) + ".npy").c_str(), from, ZIP_FL_ENC_UTF_8) : -1;
+    constexpr int kFirstOfJanuary1980 = 1 << 5 | 1; // the same bytes whenever it is written
+    ok = i >= 0 && zip_set_file_compression(zip, i, ZIP_CM_STORE, 0) == 0 &&
+         zip_file_set_dostime(zip, i, 0, kFirstOfJanuary1980, 0) == 0;
+  }
+  if (!ok || zip_close(zip) != 0) {
+    const int code = zip ? zip_error_code_system(zip_get_error(zip)) : ENOMEM;
+    if (zip)
+      zip_discard(zip);
+    errno = code;
     failErrno("cannot write '%s'", path.c_str());
-  for (const Member &m : members)
-    pack(zip, m);
-  if (zipClose(zip, nullptr) != ZIP_OK)
-    failErrno("cannot write '%s'", path.c_str());
+  }
   file.commit();
 }
 

@@ -36,7 +36,7 @@ private:
     int64_t written = 0; ///< bytes
   };
 
-  void pack(void *zip, const Member &m);
+  std::string headerOf(const Member &m) const;
   int openSpool() const;
 
   Comm &comm;

@@ -1,13 +1,12 @@
-// Reads and writes .npz archives with minizip.
+// Reads and writes .npz archives with libzip.
 #include "tools/Npz.h"
 #include "ir/Diag.h"
 #include "runtime/Elem.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/CheckedArithmetic.h"
 #include "llvm/Support/Endian.h"
-#include "llvm/Support/FileSystem.h"
-#include <minizip/unzip.h>
-#include <minizip/zip.h>
+#include <memory>
+#include <zip.h>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -70,33 +69,33 @@ static std::string npyText(const Array &a) {
 
 // ---- .npz
 
-static llvm::Expected<std::string> readMember(unzFile zip) {
-  if (unzOpenCurrentFile(zip) != UNZ_OK)
-    return error("cannot be opened");
+static llvm::Expected<std::string> readMember(zip_t *zip, zip_uint64_t i) {
+  std::unique_ptr<zip_file_t, void (*)(zip_file_t *)> file(zip_fopen_index(zip, i, 0), [](zip_file_t *f) { zip_fclose(f); });
+  if (!file)
+    return error("cannot be opened: " + Twine(zip_strerror(zip)));
   std::string data;
   std::vector<char> block(1 << 16);
-  int n;
-  while ((n = unzReadCurrentFile(zip, block.data(), block.size())) > 0)
+  zip_int64_t n;
+  while ((n = zip_fread(file.get(), block.data(), block.size())) > 0)
     data.append(block.data(), n);
-  if (unzCloseCurrentFile(zip) != UNZ_OK || n < 0)
-    return error("is damaged");
+  if (n < 0)
+    return error("is damaged: " + Twine(zip_file_strerror(file.get())));
   return data;
 }
 
 llvm::Expected<std::map<std::string, Array>> zcc::readNpz(StringRef path) {
-  unzFile zip = unzOpen64(path.str().c_str());
+  zip_t *zip = zip_open(path.str().c_str(), ZIP_RDONLY, nullptr);
   if (!zip)
     return error("cannot read '" + path + "' as .npz");
-  auto close = llvm::make_scope_exit([&] { unzClose(zip); });
+  auto close = llvm::make_scope_exit([&] { zip_discard(zip); });
   std::map<std::string, Array> arrays;
-  for (int s = unzGoToFirstFile(zip); s == UNZ_OK; s = unzGoToNextFile(zip)) {
-    char name[1024] = {};
-    unz_file_info64 info;
-    if (unzGetCurrentFileInfo64(zip, &info, name, sizeof name - 1, nullptr, 0, nullptr, 0) != UNZ_OK)
+  for (zip_int64_t i = 0; i < zip_get_num_entries(zip, 0); ++i) {
+    const char *name = zip_get_name(zip, i, ZIP_FL_ENC_RAW);
+    if (!name)
       return error("'" + path + "' is damaged");
     StringRef key = name;
     key.consume_back(".npy");
-    auto data = readMember(zip);
+    auto data = readMember(zip, i);
     auto array = data ? parseNpy(*data) : llvm::Expected<Array>(data.takeError());
     if (!array)
       return error("'" + path + "': array '" + key + "' " + llvm::toString(array.takeError()));
@@ -106,25 +105,22 @@ llvm::Expected<std::map<std::string, Array>> zcc::readNpz(StringRef path) {
 }
 
 llvm::Error zcc::writeNpz(StringRef path, const std::map<std::string, Array> &arrays) {
-  auto temp = llvm::sys::fs::TempFile::create(path + ".%%%%%%");
-  if (!temp)
-    return error("cannot write '" + path + "': " + llvm::toString(temp.takeError()));
-  zipFile zip = zipOpen64(temp->TmpName.c_str(), APPEND_STATUS_CREATE);
+  zip_t *zip = zip_open(path.str().c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
   bool good = zip != nullptr;
+  std::vector<std::string> texts;
+  texts.reserve(arrays.size()); // libzip reads them when it closes
   for (auto &[name, a] : arrays) {
-    std::string data = npyText(a);
-    zip_fileinfo info = {};
-    info.tmz_date = {0, 0, 0, 1, 0, 1980}; // the same bytes every time
-    good = good && zipOpenNewFileInZip64(zip, (name + ".npy").c_str(), &info, nullptr, 0, nullptr, 0, nullptr, /*method=*/0, 0,
-                                         data.size() >= UINT32_MAX) == ZIP_OK;
-    for (size_t at = 0; good && at < data.size(); at += 1 << 30)
-      good = zipWriteInFileInZip(zip, data.data() + at, std::min<size_t>(data.size() - at, 1 << 30)) == ZIP_OK;
-    good = good && zipCloseFileInZip(zip) == ZIP_OK;
+    const std::string &data = texts.emplace_back(npyText(a));
+    zip_source_t *source = good ? zip_source_buffer(zip, data.data(), data.size(), /*freep=*/0) : nullptr;
+    const zip_int64_t i = source ? zip_file_add(zip, (name + ".npy").c_str(), source, ZIP_FL_ENC_UTF_8) : -1;
+    constexpr int kFirstOfJanuary1980 = 1 << 5 | 1; // the same bytes every time
+    good = i >= 0 && zip_set_file_compression(zip, i, ZIP_CM_STORE, 0) == 0 &&
+           zip_file_set_dostime(zip, i, 0, kFirstOfJanuary1980, 0) == 0;
   }
+  if (good && zip_close(zip) == 0)
+    return llvm::Error::success();
+  std::string why = zip ? zip_strerror(zip) : "";
   if (zip)
-    good = zipClose(zip, nullptr) == ZIP_OK && good;
-  if (good)
-    return temp->keep(path);
-  llvm::consumeError(temp->discard());
-  return error("cannot write '" + path + "'");
+    zip_discard(zip);
+  return error("cannot write '" + path + "'" + (why.empty() ? "" : ": " + why));
 }

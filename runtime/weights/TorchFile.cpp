@@ -4,9 +4,9 @@
 #include "runtime/Fail.h"
 #include "runtime/Npy.h"
 #include "runtime/Options.h"
+#include "runtime/Zip.h"
 #include <algorithm>
 #include <cstring>
-#include <minizip/unzip.h>
 
 namespace zccrt {
 
@@ -30,41 +30,31 @@ TorchFile::TorchFile(const std::string &path) : path(path), what("'" + path + "'
 }
 
 void TorchFile::readMembers() {
-  const File file(path);
-  std::unique_ptr<void, void (*)(void *)> zip(unzOpen64(path.c_str()), [](void *z) { unzClose(z); });
-  if (!zip)
+  const auto file = std::make_shared<File>(path);
+  const std::shared_ptr<ZipArchive> archive = ZipArchive::open(file);
+  if (!archive)
     fail("%s is no archive of torch.save (or one of before PyTorch 1.6: load and save it again), or it is cut short",
          what.c_str());
-  auto damaged = [&] { fail("%s: damaged archive", what.c_str()); };
   std::string order = "little";
   bool hasPickle = false;
-  int at = unzGoToFirstFile(zip.get());
-  for (; at == UNZ_OK; at = unzGoToNextFile(zip.get())) {
-    unz_file_info64 info;
-    char raw[1024];
-    if (unzGetCurrentFileInfo64(zip.get(), &info, raw, sizeof raw, nullptr, 0, nullptr, 0) != UNZ_OK ||
-        info.size_filename >= sizeof raw || unzOpenCurrentFile(zip.get()) != UNZ_OK)
-      damaged();
-    const uint64_t offset = unzGetCurrentFileZStreamPos64(zip.get()), size = info.uncompressed_size;
-    unzCloseCurrentFile(zip.get());
-    if (info.compression_method != 0 || info.flag & 1)
+  for (int64_t i = 0; i < archive->count(); ++i) {
+    const ZipArchive::Member m = archive->member(i);
+    if (m.method != 0 || m.isEncrypted)
       fail("%s: its members are compressed or encrypted, which torch.save does not do", what.c_str());
-    if (offset > uint64_t(file.bytes()) || size > file.bytes() - offset)
-      damaged();
-    const std::string name(raw, strnlen(raw, sizeof raw)), member = name.substr(name.find('/') + 1);
+    const std::string member = m.name.substr(m.name.find('/') + 1);
     if (member == "data.pkl" || member == "byteorder") {
-      if (size > uint64_t(kMostPickle))
-        fail("%s: its '%s' has %llu bytes", what.c_str(), member.c_str(), static_cast<unsigned long long>(size));
+      if (m.bytes > kMostPickle)
+        fail("%s: its '%s' has %lld bytes", what.c_str(), member.c_str(), static_cast<long long>(m.bytes));
       std::string &to = member == "byteorder" ? order : text;
-      to.resize(size);
-      file.read(offset, size, to.data());
+      to.resize(m.bytes);
+      ZipArchive::Stream(*archive, m).read(to.data(), m.bytes);
       hasPickle |= member == "data.pkl";
     } else if (member.rfind("data/", 0) == 0) {
-      storages[member.substr(5)] = {int64_t(offset), int64_t(size)};
+      storages[member.substr(5)] = {archive->dataOf(m), m.bytes};
     }
   }
-  if (at != UNZ_END_OF_LIST_OF_FILE || !hasPickle)
-    damaged();
+  if (!hasPickle)
+    fail("%s: damaged archive", what.c_str());
   if (order != "little")
     fail("%s was written on a machine of another byte order", what.c_str());
 }
