@@ -44,7 +44,7 @@ static ElemCode codeOf(Elem e) {
   case Elem::U8:
     return {"uint8_t", "uint8_t", "", "", ""};
   case Elem::Bool:
-    return {"bool", "bool", "", "", ""};
+    return {"bool", "uint8_t", "z_bool", "z_byte", ""}; // compilers vectorise few loops that read or write bool
   }
   llvm_unreachable("an element of no kind");
 }

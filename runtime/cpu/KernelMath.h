@@ -41,6 +41,10 @@ ZCCKM uint16_t z_bits_f16(float f) { // of a rounded value
 }
 ZCCKM float z_round_f16(float f) { return z_f16(z_to_f16(f)); }
 
+// ---- truth values are stored as bytes
+ZCCKM bool z_bool(uint8_t b) { return b != 0; }
+ZCCKM uint8_t z_byte(bool b) { return b ? 1 : 0; }
+
 // ---- functions; max and min propagate NaN, as PyTorch's do
 template <typename T> ZCCKM T z_max(T a, T b) { return (a > b) | (a != a) ? a : b; }
 template <typename T> ZCCKM T z_min(T a, T b) { return (a < b) | (a != a) ? a : b; }
