@@ -91,7 +91,7 @@ static int64_t packingBytes(const Node &n) {
 int64_t CpuTarget::libraryBytes(const Module &m) const {
   // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
   constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-  constexpr int64_t kProcess = 4 * kMiB;      // the program, libc, libstdc++, OpenMP
+  constexpr int64_t kProcess = 6 * kMiB;      // the program, libc, libstdc++, OpenMP, libzip with libcrypto
   constexpr int64_t kThread = 128 * kKiB;     // stack and OpenMP state of a worker
   constexpr int64_t kMpi = 6656 * kKiB;       // Open MPI after MPI_Init
   constexpr int64_t kWindow = kMiB;           // a rank's buffers in shared memory, which all ranks map
