@@ -278,7 +278,7 @@ static json::Array factsOf(const Plan &p) {
     add(("in " + spaceName(space)).str(), sizeText(s.arenaBytes));
   add("libraries, besides", sizeText(p.libraryBytes));
   add("parameters", formatv("{0:n}", p.parameters));
-  add("floating-point operations a step", formatv("{0:e3}", p.step.flops));
+  add("GFLOP a step", formatv("{0:f1}", p.step.flops / 1e9));
   for (auto &[name, bytes] : p.step.sent)
     add(name + " by a rank", sizeText(int64_t(bytes)));
   if (p.step.diskWrites())

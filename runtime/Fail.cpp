@@ -7,12 +7,19 @@
 #include <cstdio>
 #include <cstring>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace zccrt {
 
 Where where;
 void (*abortRanks)() = nullptr;
+void (*lastWords)(const std::string &error) = nullptr;
+
+static void sayLastWords(const std::string &error) {
+  if (auto say = std::exchange(lastWords, nullptr))
+    say(error);
+}
 
 static std::string formatList(const char *text, va_list list) {
   va_list again;
@@ -72,6 +79,7 @@ std::string errorText(const std::string &text, About about) { return lineText("e
 std::string warningText(const std::string &text) { return lineText("warning", text, About::ThisRank); }
 
 void endSilently() {
+  sayLastWords("another rank has failed");
   removeUnfinishedFiles();
   _exit(1);
 }
@@ -81,6 +89,7 @@ void endJob(const std::string &text, About about) {
   endDrawing();
   // One write, so that the ranks' lines do not mix.
   [[maybe_unused]] ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+  sayLastWords(text);
   if (abortRanks)
     abortRanks();
   endSilently();

@@ -60,6 +60,9 @@ std::string warningText(const std::string &text);
 extern volatile int isDrawing;
 void endDrawing();
 
+/// What is still to be done on this rank when an error ends the job, on whatever thread. May be empty.
+extern void (*lastWords)(const std::string &error);
+
 /// Set by joinJob: tells the other ranks and ends the job (MPI_Abort). May be empty.
 extern void (*abortRanks)();
 

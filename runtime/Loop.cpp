@@ -15,7 +15,17 @@ template <typename T> void Session::setScalar(int64_t offset, T value) {
     arena->set(offset, value);
 }
 
-int Session::run() {
+int Session::run() try { return runAll(); } catch (const std::bad_alloc &) {
+  if (report)
+    report->writeUnfinished("out of memory");
+  throw;
+} catch (const std::exception &e) {
+  if (report)
+    report->writeUnfinished(e.what());
+  throw;
+}
+
+int Session::runAll() {
   // Ranks draw different numbers; those of rank 0 are those of a single rank.
   setScalar(p.seed, o.seed + (static_cast<int64_t>(comm.rank) << 32));
   if (data)
@@ -168,9 +178,9 @@ void Session::writeReport() {
   comm.exchange(&mine, sizeof mine, peaks.data());
   if (!report)
     return;
-  std::string text = report->page(peaks, stoppedBy ? signalName(stoppedBy) : nullptr);
-  reportFile.write(text.data(), text.size());
-  reportFile.commit();
+  const std::string notSaved = checkpoints ? checkpoints->error() : "";
+  report->write(peaks, {stoppedBy ? signalName(stoppedBy) : nullptr,
+                        notSaved.empty() ? "" : "the run's last state is not saved: " + notSaved});
 }
 
 /// Rank 0 writes what all ranks have recorded.

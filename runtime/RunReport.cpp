@@ -13,11 +13,27 @@ namespace zccrt {
 // What a wide screen shows; even, for pairs become one.
 constexpr size_t kPoints = 2048, kMarks = 512;
 
-RunReport::RunReport(const zccrt_program &p, int64_t first, int64_t steps) : program(p), first(first), steps(steps) {
+static RunReport *unfinished; ///< whose page an error writes
+
+RunReport::RunReport(const zccrt_program &p, int64_t first, int64_t steps, const std::string &path)
+    : program(p), first(first), steps(steps), file(path) {
   points.reserve(kPoints);
   evaluations.reserve(kMarks);
   checkpoints.reserve(kMarks);
+  for (int i = 0; i < p.nmetrics; ++i) {
+    Metric &m = metrics.emplace_back(Metric{p.metrics[i].name, {}, {}, {}});
+    m.sums.reserve(kPoints);
+    m.counts.reserve(kPoints);
+    m.evaluations.reserve(kMarks);
+  }
+  unfinished = this;
+  lastWords = [](const std::string &error) {
+    if (unfinished)
+      unfinished->writeUnfinished(error);
+  };
 }
+
+RunReport::~RunReport() { unfinished = nullptr; }
 
 void RunReport::merge(Point &a, const Point &b) {
   if (b.finite) {
@@ -44,20 +60,49 @@ void RunReport::halve() {
     merge(points[i / 2], points[i + 1]);
   }
   points.resize(points.size() / 2);
+  for (Metric &m : metrics)
+    for (std::vector<double> *list : {&m.sums, &m.counts}) {
+      for (size_t i = 0; i < list->size(); i += 2)
+        (*list)[i / 2] = (*list)[i] + (*list)[i + 1];
+      list->resize(points.size());
+    }
   each *= 2;
 }
 
-/// Where there is no room, every second one goes.
-void RunReport::note(std::vector<Mark> &marks, Mark m) {
-  if (marks.size() == kMarks) {
-    for (size_t i = 0; i < kMarks / 2; ++i)
-      marks[i] = marks[2 * i + 1];
-    marks.resize(kMarks / 2);
+/// Where there is no room for another, every second one goes.
+template <typename T> void RunReport::thinOut(std::vector<T> &marks) {
+  if (marks.size() < kMarks)
+    return;
+  for (size_t i = 0; i < kMarks / 2; ++i)
+    marks[i] = marks[2 * i + 1];
+  marks.resize(kMarks / 2);
+}
+
+void RunReport::addMetrics(std::span<const MetricValue> values, bool isNewPoint) {
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    Metric &m = metrics[i];
+    if (isNewPoint) {
+      m.sums.push_back(0);
+      m.counts.push_back(0);
+    }
+    if (i < values.size() && std::isfinite(values[i].value)) {
+      m.sums.back() += values[i].value;
+      ++m.counts.back();
+    }
   }
-  marks.push_back(m);
+}
+
+void RunReport::addEvaluation(const StepReport &r) {
+  thinOut(evaluations);
+  evaluations.push_back({r.step, *r.evalLoss});
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    thinOut(metrics[i].evaluations);
+    metrics[i].evaluations.push_back(i < r.evalMetrics.size() ? r.evalMetrics[i].value : NAN);
+  }
 }
 
 void RunReport::add(const StepReport &r) {
+  std::lock_guard lock(guard);
   Point p;
   p.step = r.step;
   p.count = 1;
@@ -74,19 +119,25 @@ void RunReport::add(const StepReport &r) {
   hasLr |= r.lr.has_value();
   hasNorm |= r.gradNorm.has_value();
   hasScale |= r.lossScale.has_value();
-  if (!points.empty() && points.back().count < each) {
-    merge(points.back(), p);
-  } else {
+  const bool isNewPoint = points.empty() || points.back().count == each;
+  if (isNewPoint) {
     if (points.size() == kPoints)
       halve();
     points.push_back(p);
+  } else {
+    merge(points.back(), p);
   }
+  addMetrics(r.metrics, isNewPoint);
   sent = r.sent;
   if (r.evalLoss)
-    note(evaluations, {r.step, *r.evalLoss});
+    addEvaluation(r);
 }
 
-void RunReport::addCheckpoint(int64_t step) { note(checkpoints, {step, 0}); }
+void RunReport::addCheckpoint(int64_t step) {
+  std::lock_guard lock(guard);
+  thinOut(checkpoints);
+  checkpoints.push_back({step, 0});
+}
 
 // ---- the page
 
@@ -104,7 +155,20 @@ template <typename T, typename F> static std::string list(const std::vector<T> &
   return s += "]";
 }
 
-std::string RunReport::json(const std::vector<int64_t> &peaks, const char *stoppedBy) const {
+std::string RunReport::metricsJson() const {
+  std::string s = "[";
+  for (const Metric &m : metrics) {
+    std::vector<double> means(m.sums);
+    for (size_t i = 0; i < means.size(); ++i)
+      means[i] /= m.counts[i];
+    auto same = [](double v) { return v; };
+    s += (s.size() > 1 ? ",\n{\"name\": " : "{\"name\": ") + jsonString(m.name) + ", \"values\": " + list(means, same) +
+         ", \"evaluations\": " + list(m.evaluations, same) + "}";
+  }
+  return s + "]";
+}
+
+std::string RunReport::json(const std::vector<int64_t> &peaks, const Ending &ending) const {
   constexpr size_t kRoom = 1 << 20;
   std::string s = "{";
   s.reserve(kRoom);
@@ -116,7 +180,9 @@ std::string RunReport::json(const std::vector<int64_t> &peaks, const char *stopp
   add("program", jsonString(where.program));
   add("first", std::to_string(first));
   add("steps", std::to_string(steps));
-  add("stoppedBy", stoppedBy ? jsonString(stoppedBy) : "null");
+  add("stoppedBy", ending.signal ? jsonString(ending.signal) : "null");
+  add("error", ending.error.empty() ? "null" : jsonString(ending.error));
+  add("errorStep", where.step < 0 ? "null" : std::to_string(where.step));
   add("ranks", std::to_string(program.ranks));
   add("each", std::to_string(each));
   column("step", [](const Point &p) { return double(p.step); });
@@ -137,6 +203,7 @@ std::string RunReport::json(const std::vector<int64_t> &peaks, const char *stopp
     column("lossScale", [](const Point &p) { return p.lossScale; });
   add("evalStep", list(evaluations, [](const Mark &m) { return double(m.step); }));
   add("evalLoss", list(evaluations, [](const Mark &m) { return m.loss; }));
+  add("metrics", metricsJson());
   add("checkpoints", list(checkpoints, [](const Mark &m) { return double(m.step); }));
   add("tokens",
       std::to_string(program.tokens && program.tokens->t.ndim ? program.tokens->t.dims[program.tokens->t.ndim - 1] : 0));
@@ -151,8 +218,22 @@ std::string RunReport::json(const std::vector<int64_t> &peaks, const char *stopp
   return s + "}";
 }
 
-std::string RunReport::page(const std::vector<int64_t> &peaks, const char *stoppedBy) const {
-  return zccrt::page(std::string(program.model) + ": run", json(peaks, stoppedBy), kRunScript);
+void RunReport::write(const std::vector<int64_t> &peaks, const Ending &ending) {
+  std::lock_guard lock(guard);
+  const std::string text = page(std::string(program.model) + ": run", json(peaks, ending), kRunScript);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void RunReport::writeUnfinished(const std::string &error) noexcept try {
+  if (!guard.try_lock())
+    return;
+  const bool isOpen = file.isOpen();
+  guard.unlock();
+  if (isOpen)
+    write({residentPeak()}, {nullptr, error});
+} catch (const std::exception &) {
+  // The error that ends the run is the one to be told.
 }
 
 int64_t residentPeak() {

@@ -197,10 +197,8 @@ void Session::openOutputs() {
   }
   if (!o.trace.empty())
     traceFile = OutFile(o.trace);
-  if (!o.report.empty()) {
-    reportFile = OutFile(o.report);
-    report = std::make_unique<RunReport>(p, first, steps);
-  }
+  if (!o.report.empty())
+    report = std::make_unique<RunReport>(p, first, steps, o.report);
   double perStep = double(p.grad_accum) * p.ranks;
   log = std::make_unique<Log>(p, o, first, steps, data ? data->batches() / perStep : 0);
   if (o.exportFormat == ExportFormat::Safetensors && p.absent)

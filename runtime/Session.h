@@ -51,6 +51,7 @@ private:
   void expectSame(uint64_t command, uint64_t weights);
   void announce(const GivenWeights &given);
 
+  int runAll();
   void train();
   void evaluateAll();
   std::vector<std::string> written() const;
@@ -90,8 +91,8 @@ private:
   std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
   std::unique_ptr<Generator> generator;
-  OutFile exportFile, traceFile, reportFile; // of rank 0
-  std::unique_ptr<RunReport> report;         // of rank 0
+  OutFile exportFile, traceFile;     // of rank 0
+  std::unique_ptr<RunReport> report; // of rank 0
   std::unique_ptr<Trace> trace;
   std::optional<GraphPart> exportedPart;
   Schedule schedule;

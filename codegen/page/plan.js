@@ -139,7 +139,7 @@ function roofline() {
       const x0 = c.o.x.lo, x1 = roofs.length ? roofs[0][1] / data.bandwidth : c.o.x.hi;
       c.plot.append(svg("path", {d: `M${c.sx(x0)} ${c.sy(x0 * data.bandwidth)}L${c.sx(x1)} ${c.sy(x1 * data.bandwidth)}`, stroke: "var(--ink)", "stroke-width": 1.2}));
       const xm = Math.max(x0 * 1.5, c.o.y[0] * 1.6 / data.bandwidth);
-      c.plot.append(svg("text", {class: "strong", x: c.sx(xm) + 6, y: c.sy(xm * data.bandwidth) + 16}, `memory ${scaled(data.bandwidth, 1000, ["B", "kB", "MB", "GB", "TB"])}/s`));
+      c.plot.append(svg("text", {class: "strong", x: c.sx(xm) + 6, y: Math.min(c.sy(xm * data.bandwidth) + 16, c.m.top + c.h - 6)}, `memory ${scaled(data.bandwidth, 1000, ["B", "kB", "MB", "GB", "TB"])}/s`));
       points.forEach(p => c.plot.append(svg("circle", {cx: c.sx(p.x), cy: c.sy(p.y), r: radius(p), fill: color(p.k.kind), "fill-opacity": 0.55, stroke: color(p.k.kind)})));
     },
     legend: data.kernelKinds.map((k, i) => [color(i), k]).filter((_, i) => points.some(p => p.k.kind === i)),
@@ -196,8 +196,7 @@ function blocks() {
     });
     figure.replaceChildren(el("ul", {class: "legend"}, ...[0, 1].map(p => el("li", null, el("i", {style: `background:${phaseColors[p]}`}), phaseNames[p]))), root);
   };
-  new ResizeObserver(draw).observe(figure);
-  draw();
+  drawn(figure, draw);
 }
 blocks();
 

@@ -70,6 +70,22 @@ const hideTip = () => { tip.hidden = true; };
 
 // ---- charts
 
+/// Draws a figure, and again where its width changes, also on paper.
+const drawings = [];
+function drawn(figure, draw) {
+  let width;
+  const update = () => { if (figure.clientWidth !== width) { width = figure.clientWidth; draw(); } };
+  drawings.push(update);
+  new ResizeObserver(update).observe(figure);
+  update();
+}
+/// As wide as a sheet, so that texts on it have their size.
+function forPaper(isPaper) {
+  document.body.style.width = isPaper ? "720px" : "";
+  drawings.forEach(update => update());
+}
+addEventListener("afterprint", () => forPaper(false));
+
 /// An axis that several charts share, and zoom together.
 class Axis {
   constructor(lo, hi) { this.full = [lo, hi]; [this.lo, this.hi] = [lo, hi]; this.charts = []; }
@@ -100,9 +116,7 @@ class Chart {
     this.figure.append(this.box);
     host.append(this.figure);
     o.x.charts.push(this);
-    this.width = 0;
-    new ResizeObserver(() => { if (this.figure.clientWidth !== this.width) this.redraw(); }).observe(this.figure);
-    this.redraw();
+    drawn(this.figure, () => this.redraw());
   }
 
   redraw() {
@@ -195,4 +209,7 @@ function facts(list) {
   document.body.append(el("div", {class: "facts"}, ...list.map(([what, value]) => el("div", {class: "fact"}, el("b", null, value), el("span", null, what)))));
 }
 // On paper nothing is folded.
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(d => { d.open = true; }));
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach(d => { d.open = true; });
+  forPaper(true);
+});

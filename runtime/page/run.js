@@ -17,9 +17,14 @@ const memoryPlanned = data.arenas[0] + data.arenas[1] + data.library + data.save
 document.title = data.model + ": run";
 document.body.append(el("h1", null, data.model), el("p", null,
   `${data.program}, ${data.ranks} rank${data.ranks > 1 ? "s" : ""}: ` + (done ? `steps ${data.first} to ${data.first + done - 1} of ${data.steps}` : "no steps") + (data.stoppedBy ? `, stopped by ${data.stoppedBy}` : "")));
+if (data.error) document.body.append(el("p", {class: "error"}, el("b", null, "Error" + (data.errorStep === null ? "" : ` in step ${data.errorStep}`) + ": "), data.error));
 const known = [["steps", String(done)], ["in the steps", seconds(total)]];
 if (finite.length) known.push(["loss, first and last", `${digits(finite[0], 5)} → ${digits(finite[finite.length - 1], 5)}`]);
 if (data.evalLoss.length) known.push(["evaluation, last", digits(data.evalLoss[data.evalLoss.length - 1], 5)]);
+for (const m of data.metrics) {
+  const [name, value] = m.evaluations.length ? [m.name + ", last evaluation", m.evaluations[m.evaluations.length - 1]] : [m.name + ", last", m.values[n - 1]];
+  if (value !== null && value !== undefined) known.push([name, digits(value, 5)]);
+}
 if (n) known.push(["a step, median", seconds(usual)], [unit, count(perStep * perSample / usual)]);
 if (n && predicted) known.push(["a step, predicted", seconds(predicted)], ["measured by predicted", digits(usual / predicted) + "×"]);
 known.push(["resident peak" + (data.ranks > 1 ? ", largest" : ""), bytes(memoryPeak)], ["planned, with libraries", bytes(memoryPlanned)]);
@@ -83,6 +88,8 @@ function line(host, o) {
 const plain = (v, d) => digits(v, d || 4);
 const learning = section("Learning", n ? "Drag to zoom in, double-click for the whole run." : "");
 line(learning, {title: "Loss", name: "loss", values: data.loss, low: data.least, high: data.most, color: 0, text: plain, height: 320, marks: [data.evalStep, data.evalLoss, "evaluation"], saves: true});
+for (const m of data.metrics)
+  line(learning, {title: m.name, name: m.name, values: m.values, color: 6, text: plain, marks: [data.evalStep, m.evaluations, "evaluation"]});
 line(learning, {title: "Learning rate", name: "learning rate", values: data.lr, color: 2, text: plain, zero: true, height: 160});
 line(learning, {title: "Gradient norm", name: "gradient norm", values: data.gradNorm, color: 3, text: plain, zero: true, height: 180});
 line(learning, {title: "Loss scale", name: "loss scale", values: data.lossScale, color: 5, text: plain, zero: true, height: 160});
@@ -93,6 +100,7 @@ line(speed, {title: "Rate", name: unit, values: data.samples.map((s, i) => data.
 // ---- memory
 
 const parts = [["device arena", data.arenas[0], 0], ["host arena", data.arenas[1], 6], ["libraries", data.library, 7], ["checkpoints' buffer", data.save, 4]].filter(p => p[1]);
+// An error leaves only what rank 0 knows.
 const rows = ["planned", ...data.peaks.map((_, r) => data.ranks > 1 ? `rank ${r}` : "measured")];
 const memory = section("Memory", `What each rank has had resident at most, beside what was planned: the arenas, which are reserved at the start, and what libraries take.` + (data.arenas[2] ? ` On disks lie ${bytes(data.arenas[2])} of each rank.` : ""));
 new Chart(memory, {

@@ -1,4 +1,4 @@
-"""killed_rank.py PROGRAM DATA: trains on 2 ranks and kills rank 1; prints what the job said, returns its status (1 if it
+"""killed_rank.py PROGRAM DATA [OPTION...]: trains on 2 ranks and kills rank 1; prints what the job said, returns its status (1 if it
 does not end within 10 seconds)."""
 import os
 import signal
@@ -8,11 +8,11 @@ import time
 
 from job_ranks import ranks_of
 
-program, data = sys.argv[1:]
+program, data, *options = sys.argv[1:]
 log = program + ".kill.jsonl"
 # A rank of a killed process' job would be ended by mpirun before it can speak.
 job = subprocess.Popen(["mpirun", "--mca", "orte_abort_on_non_zero_status", "0", "-n", "2", program, "--data=" + data,
-                        "--steps=1000000000", "--log=" + log, "--quiet"],
+                        "--steps=1000000000", "--log=" + log, "--quiet", *options],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 until = time.time() + 60
