@@ -36,6 +36,8 @@ static llvm::json::Object searchJson(const PlanReport &r) {
                        {"above_bound", aboveBound(r)}};
   if (r.second)
     o["runner_up"] = choiceJson(*r.second);
+  if (!r.gap.empty())
+    o["gap"] = llvm::json::Array(r.gap);
   return o;
 }
 

@@ -122,6 +122,8 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
       "\n    the choice takes {0:f1} % more: {1} of it is computed again or in smaller pieces, {2} waits for other engines\n",
       100 * aboveBound(r), durationText(seconds(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
       durationText(seconds(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
+  for (const std::string &why : r.gap)
+    os << "      " << why << '\n';
 }
 
 void zcc::print(const Plan &p, llvm::raw_ostream &os) {

@@ -2,6 +2,7 @@
 #include "codegen/KernelCall.h"
 #include "ir/Op.h"
 #include <cstring>
+#include <mutex>
 
 using namespace zcc;
 
@@ -33,7 +34,12 @@ int64_t Workspaces::bytes(const Node &n) {
     return 0;
   }
   std::string key = keyOf(**call);
-  std::lock_guard<std::mutex> lock(mutex_);
+  {
+    std::shared_lock lock(mutex_);
+    if (auto at = known_.find(key); at != known_.end())
+      return at->second;
+  }
+  std::unique_lock lock(mutex_);
   auto [at, isNew] = known_.try_emplace(key, 0);
   if (isNew)
     at->second = (*call)->workspace();

@@ -3,7 +3,7 @@
 
 #include "passes/Target.h"
 #include "llvm/ADT/StringMap.h"
-#include <mutex>
+#include <shared_mutex>
 
 namespace zcc {
 
@@ -19,7 +19,7 @@ public:
 
 private:
   const Target &target_;
-  std::mutex mutex_;
+  std::shared_mutex mutex_;        ///< searches ask the same again and again
   llvm::StringMap<int64_t> known_; ///< by kernel, tensors and attributes
 };
 

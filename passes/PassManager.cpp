@@ -206,7 +206,8 @@ void PassManager::renameAll(Module &m) {
 }
 
 llvm::Error PassManager::runPass(Module &m, const PassDef &p, unsigned number) {
-  renameAll(m);
+  if (dump.renames || number == 1)
+    renameAll(m);
   if (llvm::Error e = showBefore(m, p))
     return e;
   if (!before && (dump.reproduce || dump.verifyEach))

@@ -17,6 +17,7 @@ struct DumpOptions {
   std::string flags; ///< of zcc-opt, each behind a blank: how a dump or a reproducer says what the options were
   /// Keeps the module as it came in. Where a pass fails the others before it run again on that, and what they leave is written.
   bool reproduce = true;
+  bool renames = true; ///< before each pass names are made unique, and forgotten where their values are gone: dumps show them
 
   /// Nothing is shown, checked, kept or written, and nothing shared is touched: for a search that runs many pipelines, on several
   /// threads.

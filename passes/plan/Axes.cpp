@@ -48,6 +48,7 @@ private:
   void addWindow(std::vector<Axis> &out) const;
   void addSubGroup(std::vector<Axis> &out) const;
   void addReuse(std::vector<Axis> &out) const;
+  void noteDependence(std::vector<Axis> &axes) const;
 
   const Module &m_;
   const PassContext &ctx_;
@@ -374,6 +375,20 @@ void Axes::addReuse(std::vector<Axis> &out) const {
 
 // ---- all
 
+/// Where no flag moves anything, how it is moved is nothing to decide before something is.
+void Axes::noteDependence(std::vector<Axis> &axes) const {
+  bool movesParams = o_.away(o_.offloadParam) != Space::Device;
+  bool movesStates = o_.away(o_.offloadOptimizer) != Space::Device || movesParams;
+  for (Axis &a : axes) {
+    if (a.name == "window" && !movesStates && o_.away(o_.offloadActivations) == Space::Device)
+      a.beside = {"states", "parameters", "activations"};
+    else if ((a.name == "late updates" || a.name == "sub-group") && !movesStates)
+      a.beside = {"states", "parameters"};
+    else if (a.name == "reuse" && !movesParams && (m_.ranks == 1 || o_.zero < 3))
+      a.beside = {"parameters"};
+  }
+}
+
 std::vector<Axis> Axes::all() const {
   std::vector<Axis> out;
   addRecomputation(out);
@@ -387,6 +402,7 @@ std::vector<Axis> Axes::all() const {
     addSubGroup(out);
   }
   addReuse(out);
+  noteDependence(out);
   return out;
 }
 

@@ -17,6 +17,8 @@ struct Axis {
   /// The level in words, for --plan; "" where there is nothing to say.
   std::function<std::string(unsigned level)> text;
   bool varies = false; ///< its levels take about the same memory: they are tried at each step down the other axes
+  /// Names of axes: while all of them are at level 0, so is this one, whatever is asked for. None: it always decides something.
+  std::vector<std::string> beside;
   bool shifts = false; ///< its levels do not take less of a rank's memory, but more of one space and less of another
 };
 

@@ -8,6 +8,7 @@
 // schedule-transfers do what is noted.
 #include "passes/Refusal.h"
 #include "passes/plan/PlanBound.h"
+#include "passes/plan/PlanGap.h"
 #include "passes/plan/PlanSearch.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -32,6 +33,7 @@ static llvm::Error advise(PlanReport &r, const Module &m, const PassContext &ctx
   auto mib = [](int64_t bytes) { return std::to_string(((bytes - 1) >> 20) + 1) + "MiB"; };
   const Options &given = ctx.options;
   bool keepsStates = given.offloadOptimizer == Offload::None, keepsParams = given.offloadParam == Offload::None;
+  const Needs over = excessOf(r.taken.needs, given);
   struct Change {
     std::string flags;
     bool isOpen;
@@ -40,7 +42,7 @@ static llvm::Error advise(PlanReport &r, const Module &m, const PassContext &ctx
   const Change changes[] = {
       {"--checkpoint-activations=auto", given.checkpointActivations >= 0,
        [](Options &o) { o.checkpointActivations = Options::kAuto; }},
-      {"", true, [](Options &o) { o.nvmeBudget = INT64_MAX; }}, // --nvme, by what it takes
+      {"", !given.nvmeBudget || over.disk, [](Options &o) { o.nvmeBudget = INT64_MAX; }}, // --nvme, by what it takes
       {"--offload-optimizer=auto --offload-param=auto", keepsStates || keepsParams,
        [](Options &o) { o.offloadOptimizer = o.offloadParam = Offload::Auto; }},
   };
@@ -60,13 +62,16 @@ static llvm::Error advise(PlanReport &r, const Module &m, const PassContext &ctx
     r.advice.push_back("it fits with " + flags + (flags.empty() || disk.empty() ? "" : " ") + disk);
     break;
   }
-  Needs over = excessOf(r.taken.needs, given);
   if (over.memory)
     r.advice.push_back("the least that was found needs --memory=" + mib(r.taken.needs.memory) + "; a smaller batch needs less");
   return llvm::Error::success();
 }
 
-static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m, const PassContext &ctx) {
+/// A gap above such a part of the bound is explained.
+constexpr int64_t kTold = 10;
+
+static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m, llvm::ArrayRef<Axis> axes,
+                                           const PassContext &ctx) {
   PlanReport r;
   r.fits = s.hasFit();
   r.plain = s.trials().choice(s.plain());
@@ -82,7 +87,15 @@ static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m,
   if (!bound)
     return bound.takeError();
   r.bound = *bound;
-  if (!r.fits)
+  if (r.fits && r.taken.ns > r.bound.ns() + r.bound.ns() / kTold) {
+    std::unique_ptr<Module> copy = m.clone();
+    note(*copy, axes, s.taken());
+    if (auto e = carryOut(*copy, ctx))
+      return e;
+    r.gap = gapsOf(*copy, ctx, ctx.options.memoryBudget - r.taken.needs.memory);
+  }
+  bool triesTiles = ctx.options.tileRules.empty() && ctx.options.seeksTiles(); // next, and says itself what would fit
+  if (!r.fits && !triesTiles)
     if (auto e = advise(r, m, ctx))
       return e;
   return r;
@@ -97,7 +110,7 @@ llvm::Expected<bool> zcc::choosePlan(Module &m, PassContext &ctx) {
   PlanSearch search(m, ctx, axes);
   if (auto e = search.run())
     return e;
-  auto found = reportOf(search, m, ctx);
+  auto found = reportOf(search, m, axes, ctx);
   if (!found)
     return found.takeError();
   note(m, axes, search.taken());

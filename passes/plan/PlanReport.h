@@ -27,6 +27,7 @@ struct PlanReport {
   PlanChoice plain, taken;          ///< taken: where nothing fits, what exceeds the budgets least
   std::optional<PlanChoice> second; ///< the next best that fits
   PlanBound bound;
+  std::vector<std::string> gap; ///< why the choice takes longer than that
   size_t tried = 0;
   std::vector<std::string> advice; ///< where nothing fits: the smallest changes with which something does
 };

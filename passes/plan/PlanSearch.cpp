@@ -52,7 +52,8 @@ std::vector<PlanSearch::Step> PlanSearch::stepsFrom(const Point &from, const std
 }
 
 /// The best step, looking again only at those that may be it.
-llvm::Expected<std::optional<Point>> PlanSearch::bestStep(const Point &from, std::vector<Step> &steps) {
+llvm::Expected<std::optional<Point>> PlanSearch::bestStep(Chain &c, std::vector<Step> &steps) {
+  const Point &from = c.points.back();
   steps = stepsFrom(from, steps);
   std::vector<bool> isFresh(steps.size());
   auto target = [&](const Step &s) {
@@ -76,7 +77,7 @@ llvm::Expected<std::optional<Point>> PlanSearch::bestStep(const Point &from, std
     std::vector<Point> points;
     for (size_t i : order)
       points.push_back(target(steps[i]));
-    if (llvm::Error e = trials_.carryOut(points))
+    if (llvm::Error e = carryOut(c, points))
       return e;
     for (size_t k = 0; k < order.size(); ++k) {
       steps[order[k]].value = valueOf(from, points[k]);
@@ -85,106 +86,156 @@ llvm::Expected<std::optional<Point>> PlanSearch::bestStep(const Point &from, std
   }
 }
 
-/// The whole chain; where what is faster than the plain plan fits already, no more than that.
-llvm::Error PlanSearch::walk(Point from) {
-  Chain chain = {from};
-  std::vector<Step> steps;
-  bool isFree = true;
-  int64_t fastest = INT64_MAX;
-  if (llvm::Error e = trials_.carryOut(from))
+/// What is tried for a chain may be taken, unless it is faster than what a larger budget has found.
+llvm::Error PlanSearch::carryOut(Chain &c, llvm::ArrayRef<Point> points) {
+  if (llvm::Error e = trials_.carryOut(points))
     return e;
-  while (true) {
-    auto to = bestStep(chain.back(), steps);
-    if (!to)
-      return to.takeError();
-    if (isFree && !(*to && trials_.at(**to).ns < trials_.at(chain.back()).ns)) {
-      isFree = false;
-      fastest = bestWithin(INT64_MAX);
-      if (isFit(chain.back()))
-        break;
-    }
-    if (!*to)
-      break;
-    chain.push_back(**to);
-  }
-  if (llvm::Error e = vary(chain))
-    return e;
-  for (auto &[p, t] : trials_.all())
-    if (t.ns < fastest)
-      dropped_.insert(p);
-  chains_.push_back(std::move(chain));
+  for (const Point &p : points)
+    if (Point key = trials_.key(p); c.seen.insert(key).second && trials_.at(p).ns >= c.floor)
+      c.open.insert(std::move(key));
   return llvm::Error::success();
 }
 
-/// At each step but the first, whatever the budget.
-llvm::Error PlanSearch::vary(const Chain &chain) {
+/// Until it fits; a step that makes a plan faster is taken whatever the budget.
+llvm::Error PlanSearch::walk(Point from) {
+  Chain c;
+  std::vector<Step> steps;
+  c.points.push_back(from);
+  if (llvm::Error e = carryOut(c, from))
+    return e;
+  while (true) {
+    auto to = bestStep(c, steps);
+    if (!to)
+      return to.takeError();
+    const Trial &last = trials_.at(c.points.back());
+    bool isFree = *to && trials_.at(**to).ns < last.ns;
+    if (!*to || (!isFree && isFit(c.points.back())))
+      break;
+    if (!isFree)
+      c.floor = std::max(c.floor, bestWithin(c, last.needs.memory));
+    c.points.push_back(**to);
+    if (llvm::Error e = vary(c))
+      return e;
+  }
+  if (llvm::Error e = lookCloser(c))
+    return e;
+  open_.insert(c.open.begin(), c.open.end());
+  return llvm::Error::success();
+}
+
+/// The last of the chain with other levels of what varies, unless an engine is too busy for any of them to be faster.
+llvm::Error PlanSearch::vary(Chain &c) {
+  const Point &last = c.points.back();
+  const Trial &t = trials_.at(last);
+  if (*llvm::max_element(t.busyNs) >= bestWithin(c, t.needs.memory))
+    return llvm::Error::success();
   std::vector<Point> points;
   for (size_t a = 0; a < axes_.size(); ++a)
-    for (const Point &p : llvm::drop_begin(chain))
-      for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level) {
-        points.push_back(p);
-        points.back()[a] = level;
-      }
-  return trials_.carryOut(points);
+    for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level) {
+      points.push_back(last);
+      points.back()[a] = level;
+    }
+  return carryOut(c, points);
 }
 
-bool PlanSearch::isFit(const Point &p) const { return trials_.at(p).isPossible && fits(trials_.at(p).needs, options_); }
+bool PlanSearch::isFit(const Point &p) const { return excess(p) == 0; }
 
 /// The least time of what fits, were this the budget of memory.
-int64_t PlanSearch::bestWithin(int64_t memory) const {
+int64_t PlanSearch::bestWithin(const Chain &c, int64_t memory) const {
   int64_t best = INT64_MAX;
-  for (auto &[p, t] : trials_.all()) {
+  for (const Point &p : c.open) {
+    const Trial &t = trials_.at(p);
     Needs over = excessOf(t.needs, options_);
-    if (t.isPossible && t.needs.memory <= memory && !over.host && !over.disk && !dropped_.count(p))
+    if (t.isPossible && t.needs.memory <= memory && !over.host && !over.disk)
       best = std::min(best, t.ns);
   }
-  return best;
+  return best == INT64_MAX ? 0 : best;
 }
 
-llvm::Error PlanSearch::lookCloser(const Chain &chain) {
-  for (size_t i = 0; i + 1 < chain.size(); ++i) {
-    const Point &from = chain[i], &to = chain[i + 1];
-    if (!isFit(to))
-      continue;
-    if (isFit(from))
-      break;
-    int64_t fastest = bestWithin(trials_.at(from).needs.memory);
-    size_t axis = std::mismatch(from.begin(), from.end(), to.begin()).first - from.begin();
+/// Between the last that does not fit and the first that does.
+llvm::Error PlanSearch::lookCloser(Chain &c) {
+  if (c.points.size() < 2 || !isFit(c.points.back()))
+    return llvm::Error::success();
+  const Point &from = *std::prev(c.points.end(), 2), &to = c.points.back();
+  if (isFit(from))
+    return llvm::Error::success();
+  size_t axis = std::mismatch(from.begin(), from.end(), to.begin()).first - from.begin();
+  std::vector<Point> points;
+  unsigned levels = to[axis] - from[axis], count = std::min(levels, kCloser);
+  for (unsigned k = 1; k < count; ++k) {
+    points.push_back(from);
+    points.back()[axis] += levels * k / count;
+  }
+  return carryOut(c, points);
+}
+
+// ---- what needs least
+
+/// What exceeds the budgets, bytes.
+int64_t PlanSearch::excess(const Point &p) const {
+  Needs n = excessOf(trials_.at(p).needs, options_);
+  return trials_.at(p).isPossible ? n.memory + n.host + n.disk : INT64_MAX;
+}
+
+/// Along one axis in longer and longer steps, as long as that takes less.
+llvm::Error PlanSearch::descend(size_t axis) {
+  const int64_t last = axes_[axis].levels - 1;
+  for (int64_t jump = strideOf(axes_[axis]); jump <= last; jump *= 2) {
     std::vector<Point> points;
-    unsigned levels = to[axis] - from[axis], count = std::min(levels, kCloser);
-    for (unsigned k = 1; k < count; ++k) {
-      points.push_back(from);
-      points.back()[axis] += levels * k / count;
-    }
-    llvm::erase_if(points, [&](const Point &p) { return trials_.has(p); });
+    for (int64_t level : {taken_[axis] - jump, taken_[axis] + jump})
+      if (level >= 0 && level <= last) {
+        points.push_back(taken_);
+        points.back()[axis] = unsigned(level);
+      }
     if (llvm::Error e = trials_.carryOut(points))
       return e;
+    const Point before = taken_;
     for (const Point &p : points)
-      if (trials_.at(p).ns < fastest)
-        dropped_.insert(p);
-    break;
+      if (excess(p) < excess(taken_))
+        taken_ = p;
+    if (taken_ == before || !excess(taken_))
+      break;
+  }
+  return llvm::Error::success();
+}
+
+/// Axis by axis from what takes least as a rule, until it fits or hardly anything takes less.
+llvm::Error PlanSearch::findLeast() {
+  constexpr int64_t kLeastPart = 128;
+  Point p = plain_;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (!axes_[a].varies && !axes_[a].shifts)
+      p[a] = axes_[a].levels - 1;
+  if (llvm::Error e = trials_.carryOut({plain_, p}))
+    return e;
+  taken_ = excess(p) < excess(plain_) ? p : plain_;
+  for (int64_t before = INT64_MAX; excess(taken_) && excess(taken_) < before - before / kLeastPart;) {
+    before = excess(taken_);
+    for (size_t a = 0; a < axes_.size() && excess(taken_); ++a)
+      if (llvm::Error e = descend(a))
+        return e;
   }
   return llvm::Error::success();
 }
 
 /// Of what fits, the fastest; of what does not, what exceeds the budgets least.
 bool PlanSearch::isBetter(const Point &a, const Point &b) const {
-  const Trial &x = trials_.at(a), &y = trials_.at(b);
-  auto over = [&](const Trial &t) {
-    Needs n = excessOf(t.needs, options_);
-    return n.memory + n.host + n.disk;
+  auto rank = [&](const Point &p) {
+    const Trial &t = trials_.at(p);
+    return std::tuple(excess(p), t.ns, t.needs.memory, t.needs.disk);
   };
-  auto rank = [&](const Trial &t) { return std::tuple(over(t), t.ns, t.needs.memory, t.needs.disk); };
-  return rank(x) < rank(y);
+  return rank(a) < rank(b);
 }
 
+/// What needed least is taken only where nothing else fits.
 void PlanSearch::choose() {
-  taken_ = plain_;
-  for (auto &[p, t] : trials_.all())
-    if (t.isPossible && !dropped_.count(p) && isBetter(p, taken_))
-      taken_ = p;
-  for (auto &[p, t] : trials_.all())
-    if (p != taken_ && isFit(p) && !dropped_.count(p) && (!second_ || isBetter(p, *second_)))
+  for (const Point &p : open_)
+    if (isFit(p) && (!second_ || isBetter(p, *second_)))
+      second_ = p;
+  if (second_)
+    taken_ = *std::exchange(second_, std::nullopt);
+  for (const Point &p : open_)
+    if (isFit(p) && p != taken_ && (!second_ || isBetter(p, *second_)))
       second_ = p;
 }
 
@@ -196,7 +247,15 @@ llvm::Error PlanSearch::tryAll() {
         points.push_back(points[i]);
         points.back()[a] = level;
       }
-  return trials_.carryOut(points);
+  if (llvm::Error e = trials_.carryOut(points))
+    return e;
+  taken_ = plain_;
+  for (const Point &p : points)
+    if (trials_.at(p).isPossible) {
+      open_.insert(trials_.key(p));
+      taken_ = isBetter(p, taken_) ? p : taken_;
+    }
+  return llvm::Error::success();
 }
 
 /// Small modules are tried in no time.
@@ -209,24 +268,19 @@ bool PlanSearch::mayTryAll() const {
 
 llvm::Error PlanSearch::run() {
   plain_.assign(axes_.size(), 0);
-  if (mayTryAll()) {
-    if (llvm::Error e = tryAll())
-      return e;
-    choose();
-    return llvm::Error::success();
+  if (llvm::Error e = mayTryAll() ? tryAll() : findLeast())
+    return e;
+  if (!mayTryAll() && hasFit()) {
+    std::vector<Point> starts = {plain_};
+    for (size_t a = 0; a < axes_.size(); ++a)
+      for (unsigned level = 1; axes_[a].shifts && level < axes_[a].levels; ++level) {
+        starts.push_back(plain_);
+        starts.back()[a] = level;
+      }
+    for (const Point &p : starts)
+      if (llvm::Error e = walk(p))
+        return e;
   }
-  std::vector<Point> starts = {plain_};
-  for (size_t a = 0; a < axes_.size(); ++a)
-    for (unsigned level = 1; axes_[a].shifts && level < axes_[a].levels; ++level) {
-      starts.push_back(plain_);
-      starts.back()[a] = level;
-    }
-  for (const Point &p : starts)
-    if (llvm::Error e = walk(p))
-      return e;
-  for (const Chain &c : chains_)
-    if (llvm::Error e = lookCloser(c))
-      return e;
   choose();
   return llvm::Error::success();
 }

@@ -6,10 +6,11 @@
 
 namespace zcc {
 
-/// From the plan that needs most, each step takes what saves most bytes for its time, until no step saves any: a chain of plans
-/// that does not depend on the budget. Of all that was tried on the way, the fastest that fits is taken; between the last of the
-/// chain that does not fit and the first that does, it looks closer. So a larger budget never gives a slower step. Where there
-/// are few plans, all are tried.
+/// First what needs least is looked for: if that does not fit, nothing does. From the plan that needs most, each step then takes
+/// what saves most bytes for its time, until it fits: a chain of plans of which a budget says only where it ends. Of all that was
+/// tried on the way, the fastest that fits is taken; between the last of the chain that does not fit and the first that does, it
+/// looks closer. What is faster than what a larger budget would have found is a quirk of the schedule, and dropped: so a larger
+/// budget never gives a slower step. Where there are few plans, all are tried.
 class PlanSearch {
 public:
   PlanSearch(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes)
@@ -23,7 +24,13 @@ public:
   bool hasFit() const { return isFit(taken_); }
 
 private:
-  using Chain = std::vector<Point>;
+  /// A chain, what was tried for it, and the least time of what may still be taken: that of what is taken with a larger budget.
+  struct Chain {
+    std::vector<Point> points;
+    std::set<Point> open;
+    std::set<Point> seen;
+    int64_t floor = 0;
+  };
   /// A step along one axis, and bytes a microsecond; below 0: it saves nothing.
   struct Step {
     size_t axis;
@@ -32,23 +39,26 @@ private:
   };
   bool mayTryAll() const;
   llvm::Error tryAll();
+  llvm::Error findLeast();
+  llvm::Error descend(size_t axis);
   llvm::Error walk(Point from);
-  llvm::Expected<std::optional<Point>> bestStep(const Point &from, std::vector<Step> &steps);
+  llvm::Error carryOut(Chain &c, llvm::ArrayRef<Point> points);
+  llvm::Expected<std::optional<Point>> bestStep(Chain &c, std::vector<Step> &steps);
   std::vector<Step> stepsFrom(const Point &from, const std::vector<Step> &known) const;
   int64_t valueOf(const Point &from, const Point &to) const;
-  llvm::Error vary(const Chain &chain);
-  llvm::Error lookCloser(const Chain &chain);
+  llvm::Error vary(Chain &c);
+  llvm::Error lookCloser(Chain &c);
   void choose();
+  int64_t excess(const Point &p) const;
   bool isFit(const Point &p) const;
   bool isBetter(const Point &a, const Point &b) const;
-  int64_t bestWithin(int64_t memory) const;
+  int64_t bestWithin(const Chain &c, int64_t memory) const;
 
   const Module &module_;
   const Options &options_;
   llvm::ArrayRef<Axis> axes_;
   Trials trials_;
-  std::vector<Chain> chains_;
-  std::set<Point> dropped_; ///< faster than what a larger budget gives: a quirk of the schedule
+  std::set<Point> open_; ///< what may be taken
   Point plain_, taken_;
   std::optional<Point> second_;
 };

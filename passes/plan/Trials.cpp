@@ -16,8 +16,12 @@ void zcc::note(Module &m, llvm::ArrayRef<Axis> axes, const Point &p) {
 }
 
 llvm::Error zcc::carryOut(Module &m, const PassContext &ctx) {
-  static const DumpOptions quiet = DumpOptions::quiet();
-  PassManager pm(ctx.options, quiet, ctx.target);
+  static const DumpOptions forTrials = [] {
+    DumpOptions d = DumpOptions::quiet();
+    d.renames = false;
+    return d;
+  }();
+  PassManager pm(ctx.options, forTrials, ctx.target);
   buildBehindPlan(pm, ctx.options);
   return pm.run(m);
 }
@@ -42,10 +46,23 @@ llvm::Error Trials::carryOut(Trial &t, const Point &p) const {
   return llvm::Error::success();
 }
 
+Point Trials::key(Point p) const {
+  auto isOn = [&](const std::string &name) {
+    for (size_t a = 0; a < axes_.size(); ++a)
+      if (axes_[a].name == name && p[a])
+        return true;
+    return false;
+  };
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (!axes_[a].beside.empty() && llvm::none_of(axes_[a].beside, isOn))
+      p[a] = 0;
+  return p;
+}
+
 llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points) {
   std::vector<std::pair<const Point *, Trial *>> open;
   for (const Point &p : points)
-    if (auto [at, isNew] = done_.try_emplace(p); isNew)
+    if (auto [at, isNew] = done_.try_emplace(key(p)); isNew)
       open.push_back({&at->first, &at->second});
   std::vector<std::string> failed(open.size());
   std::atomic<size_t> next = 0;

@@ -27,8 +27,10 @@ public:
   Trials(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes) : m_(m), ctx_(ctx), axes_(axes) {}
   /// Several at once. An error is a fault of a pass: what one refuses is not possible.
   llvm::Error carryOut(llvm::ArrayRef<Point> points);
-  const Trial &at(const Point &p) const { return done_.find(p)->second; }
-  bool has(const Point &p) const { return done_.count(p); }
+  const Trial &at(const Point &p) const { return done_.find(key(p))->second; }
+  bool has(const Point &p) const { return done_.count(key(p)); }
+  /// The same plan, at level 0 of each axis that decides nothing beside the others.
+  Point key(Point p) const;
   const std::map<Point, Trial> &all() const { return done_; }
   PlanChoice choice(const Point &p) const;
 

@@ -5,6 +5,7 @@
 #include "passes/Target.h"
 #include "passes/TimedSchedule.h"
 #include "passes/memory/RecomputationLadder.h"
+#include "passes/plan/PlanGap.h"
 #include <gtest/gtest.h>
 
 using namespace zcc;
@@ -24,8 +25,8 @@ module @m {
 }
 )";
 
-static std::unique_ptr<Module> differentiated() {
-  auto m = parse(kText, "test");
+static std::unique_ptr<Module> differentiated(const std::string &text = kText) {
+  auto m = parse(text, "test");
   Options o;
   DumpOptions quiet = DumpOptions::quiet();
   PassManager pm(o, quiet);
@@ -96,4 +97,80 @@ TEST(PlanSearch, FindsWhatLookingAtEveryPlanFinds) {
     }
   }
   EXPECT_GT(before, 0);
+}
+
+TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
+  std::unique_ptr<Module> m = differentiated();
+  Options o;
+  o.nvmeBudget = int64_t(1) << 30;
+  o.memoryBudget = int64_t(190) << 10;
+  PassContext ctx{o, nullptr};
+  std::vector<Axis> axes = openAxes(*m, ctx);
+  auto axisOf = [&](llvm::StringRef name) {
+    return llvm::find_if(axes, [&](const Axis &a) { return a.name == name; }) - axes.begin();
+  };
+  const size_t states = axisOf("states"), window = axisOf("window");
+  ASSERT_LT(std::max(states, window), axes.size());
+  Point plain(axes.size(), 0), narrow = plain, away = plain, both = plain;
+  narrow[window] = both[window] = 1;
+  away[states] = both[states] = 1;
+  Trials trials(*m, ctx, axes);
+  ASSERT_FALSE(bool(trials.carryOut({plain, narrow, away, both})));
+  EXPECT_EQ(trials.all().size(), 3u) << "nothing moves: a window is no decision";
+  EXPECT_EQ(trials.at(narrow).ns, trials.at(plain).ns);
+}
+
+TEST(PlanSearch, TriesLessWhereMoreFits) {
+  std::string text = "module @m {\n  param %w : f32[64x64] = zero {trained}\n  func @micro(%x : f32[32x64]) -> (f32[]) {\n";
+  std::string last = "%x";
+  for (int i = 0; i < 16; ++i) {
+    std::string n = std::to_string(i);
+    text += "    %a" + n + " = matmul " + last + ", %w : f32[32x64]\n    %h" + n + " = gelu %a" + n + " : f32[32x64]\n";
+    last = "%h" + n;
+  }
+  text += "    %s = reduce_sum " + last + " {axes = [0, 1]} : f32[1x1]\n    %loss = reshape %s {dims = []} : f32[]\n" +
+          "    return %loss\n  }\n}\n";
+  std::unique_ptr<Module> m = differentiated(text);
+  Options o;
+  o.memoryBudget = 1;
+  o.nvmeBudget = int64_t(1) << 30;
+  int64_t most = 0, least = 0, ns = 0;
+  size_t before = 0;
+  auto search = [&](auto look) {
+    PassContext ctx{o, nullptr};
+    std::vector<Axis> axes = openAxes(*m, ctx);
+    PlanSearch s(*m, ctx, axes);
+    ASSERT_FALSE(bool(s.run()));
+    look(s, s.trials().at(s.taken()));
+  };
+  search([&](const PlanSearch &s, const Trial &taken) {
+    EXPECT_FALSE(s.hasFit());
+    most = s.trials().at(s.plain()).needs.memory;
+    least = taken.needs.memory;
+  });
+  ASSERT_LT(least, most);
+  for (int64_t bytes : {most, (most + least) / 2, least}) {
+    o.memoryBudget = bytes;
+    search([&](const PlanSearch &s, const Trial &taken) {
+      EXPECT_TRUE(s.hasFit()) << bytes;
+      EXPECT_GE(taken.ns, ns) << bytes;
+      EXPECT_GE(s.trials().all().size(), before) << bytes;
+      before = s.trials().all().size();
+      ns = taken.ns;
+    });
+  }
+}
+
+TEST(PlanSearch, ExplainsWhatADiskWaitsFor) {
+  std::unique_ptr<Module> m = differentiated();
+  Options o;
+  o.nvmeBudget = int64_t(1) << 30;
+  PassContext ctx{o, nullptr};
+  for (const char *name : {"w", "v"})
+    m->global(name)->attrs.set("states_place", std::string("nvme"));
+  ASSERT_FALSE(bool(carryOut(*m, ctx)));
+  std::vector<std::string> gaps = gapsOf(*m, ctx, 3 << 20);
+  ASSERT_EQ(gaps.size(), 2u);
+  EXPECT_EQ(gaps[0].find("disk is "), 0u) << gaps[0];
+  EXPECT_NE(gaps[1].find("3.0 MiB of the budget"), std::string::npos) << gaps[1];
 }
