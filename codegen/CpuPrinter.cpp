@@ -6,8 +6,7 @@ using namespace zcc;
 using llvm::formatv;
 using llvm::StringRef;
 
-/// "A + 4096": the address of element 0; in a body run for slice t, "A + 4096 + 64 * t".
-static std::string address(Place p) {
+std::string CpuPrinter::address(Place p) {
   return "A + " + std::to_string(p.offset) + (p.step ? " + " + std::to_string(p.step) + " * t" : "");
 }
 

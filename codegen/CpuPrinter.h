@@ -9,7 +9,7 @@ namespace zcc {
 
 class CpuPrinter : public CodePrinter {
 public:
-  CpuPrinter(const Module &m, const Target &t) : kernels(m, t.threads()), target(t) {}
+  CpuPrinter(const Module &m, const Target &t) : CpuPrinter(t, KernelEmitter(m, printForCpu(t.threads()), sourceHeadForCpu(m))) {}
 
   llvm::Expected<std::string> kernelCall(const Node &fused, llvm::function_ref<Place(const Value *)> placeOf) override;
   std::vector<std::string> kernelSources() const override { return kernels.sources(); }
@@ -21,6 +21,11 @@ public:
   std::string libraryCall(llvm::StringRef kernel, unsigned call) const override;
   std::string repeat(llvm::StringRef body, int64_t slices, bool reverse) const override;
   std::string choose(Place condition, llvm::StringRef then, llvm::StringRef otherwise) const override;
+
+protected:
+  CpuPrinter(const Target &t, KernelEmitter k) : kernels(std::move(k)), target(t) {}
+  /// "A + 4096": the address of element 0; in a body run for slice t, "A + 4096 + 64 * t".
+  static std::string address(Place p);
 
 private:
   KernelEmitter kernels;

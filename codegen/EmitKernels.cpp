@@ -56,17 +56,16 @@ static std::string what(const Function &kernel) {
   return s;
 }
 
-KernelEmitter::KernelEmitter(const Module &m, int threads) : module(m), threads(threads) {
+KernelEmitter::KernelEmitter(const Module &m, const PrintKernel &print, std::string head) : head_(std::move(head)) {
   llvm::StringMap<size_t> bodyOf;
   llvm::StringMap<unsigned> symbols;
-  for (const Function *f : calleesFirst(module))
+  for (const Function *f : calleesFirst(m))
     for (auto &n : f->nodes)
       if (n->op->isFused())
-        add(*n, bodyOf, symbols);
+        add(*n, print, bodyOf, symbols);
 }
 
-/// Parameters, and the typed pointers made of them.
-static void printPointers(const Function &kernel, bool hasScratch, std::string &params, std::string &casts) {
+void zcc::printPointers(const Function &kernel, bool hasScratch, std::string &params, std::string &casts) {
   auto add = [&](const std::string &p, Elem e, bool isConst) {
     std::string type = storageType(e);
     params += (params.empty() ? "char *" : ", char *") + p + "_";
@@ -81,7 +80,8 @@ static void printPointers(const Function &kernel, bool hasScratch, std::string &
 }
 
 /// Makes the function of a fused node, or finds it. What is no kernel is left to call(), which says so.
-void KernelEmitter::add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm::StringMap<unsigned> &symbols) {
+void KernelEmitter::add(const Node &fused, const PrintKernel &print, llvm::StringMap<size_t> &bodyOf,
+                        llvm::StringMap<unsigned> &symbols) {
   auto called = calledBy(fused);
   if (!called)
     return llvm::consumeError(called.takeError());
@@ -89,17 +89,14 @@ void KernelEmitter::add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm
   auto [variant, isNew] = variants.try_emplace(called->key());
   if (!isNew)
     return;
-  LoopPlan plan = planLoops(k, called->strides, threads);
-  LoopEmitter emitter(plan);
+  KernelText made = print(k, called->strides);
   Variant &v = variant->second;
-  v.hasScratch = plan.scratchBytes() > 0;
-  std::string params, casts;
-  printPointers(k, v.hasScratch, params, casts);
-  std::string text = casts + emitter.body(), types;
-  v.numbers = emitter.openNumbers();
+  v.hasScratch = made.hasScratch;
+  v.numbers = made.numbers;
+  std::string types;
   for (const OpenNumber &n : v.numbers)
     types += n.type + ",";
-  auto [body, isNewBody] = bodyOf.try_emplace(params + types + text, bodies.size());
+  auto [body, isNewBody] = bodyOf.try_emplace(made.params + types + made.text, bodies.size());
   v.body = body->second;
   if (!isNewBody) {
     Body &shared = bodies[v.body];
@@ -110,7 +107,7 @@ void KernelEmitter::add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm
   // The same kernel over other strides gets a number of its own.
   unsigned before = symbols[k.name]++;
   std::string symbol = before ? k.name + "_" + std::to_string(before) : k.name;
-  bodies.push_back({symbol, what(k), params, text, v.numbers, std::vector<bool>(v.numbers.size())});
+  bodies.push_back({symbol, what(k), made.params, made.text, v.numbers, std::vector<bool>(v.numbers.size())});
 }
 
 llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) const {
@@ -140,25 +137,36 @@ int64_t KernelEmitter::scratchBytes(const Node &fused) {
   return 0;
 }
 
-std::string KernelEmitter::sourceHead() const {
-  return "// Kernels of " + module.name +
-         ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
-         "#include \"runtime/cpu/KernelMath.h\"\n\n";
-}
-
-std::string KernelEmitter::head(const Body &b) const {
+std::string KernelEmitter::params(const Body &b) const {
   std::string numbers;
   for (size_t i = 0; i < b.numbers.size(); ++i)
     if (b.isArgument[i])
       numbers += ", " + b.numbers[i].type + " n" + std::to_string(i);
-  return "void " + b.symbol + "(" + b.params + numbers + ")";
+  return b.params + numbers;
+}
+
+/// The names of what "char *a, int64_t n" declares.
+static std::string namesOf(llvm::StringRef params) {
+  std::vector<std::string> names;
+  for (llvm::StringRef p : llvm::split(params, ", "))
+    names.push_back(p.substr(p.find_last_of(" *") + 1).str());
+  return llvm::join(names, ", ");
+}
+
+static void replaceAll(std::string &text, llvm::StringRef what, llvm::StringRef by) {
+  for (size_t at = 0; (at = text.find(what.str(), at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by.str());
 }
 
 std::string KernelEmitter::definition(const Body &b) const {
   std::vector<std::string> texts;
   for (size_t i = 0; i < b.numbers.size(); ++i)
     texts.push_back(b.isArgument[i] ? "n" + std::to_string(i) : b.numbers[i].text);
-  return "//" + b.what + "\n" + head(b) + " {\n" + replaceMarks(b.text, texts) + "}\n\n";
+  std::string text = replaceMarks(b.text, texts), list = params(b);
+  replaceAll(text, "@SYMBOL", b.symbol);
+  replaceAll(text, "@PARAMS", list);
+  replaceAll(text, "@ARGUMENTS", namesOf(list));
+  return "//" + b.what + "\n" + text + "\n";
 }
 
 std::vector<std::string> KernelEmitter::sources() const {
@@ -170,7 +178,7 @@ std::vector<std::string> KernelEmitter::sources() const {
     total += functions.back().size();
   }
   size_t parts = std::clamp<size_t>(total / kPartBytes, 1, kMostParts);
-  std::vector<std::string> out(parts, sourceHead());
+  std::vector<std::string> out(parts, head_);
   for (const std::string &f : functions) {
     out[done * parts / total] += f;
     done += f.size();
@@ -181,6 +189,28 @@ std::vector<std::string> KernelEmitter::sources() const {
 std::string KernelEmitter::declarations() const {
   std::string s;
   for (const Body &b : bodies)
-    s += head(b) + ";\n";
+    s += "void " + b.symbol + "(" + params(b) + ");\n";
   return s;
+}
+
+// ---- for the CPU
+
+PrintKernel zcc::printForCpu(int threads) {
+  return [threads](const Function &kernel, llvm::ArrayRef<Dims> strides) {
+    LoopPlan plan = planLoops(kernel, strides, threads);
+    LoopEmitter emitter(plan);
+    KernelText t;
+    t.hasScratch = plan.scratchBytes() > 0;
+    std::string casts;
+    printPointers(kernel, t.hasScratch, t.params, casts);
+    t.text = "void @SYMBOL(@PARAMS) {\n" + casts + emitter.body() + "}\n";
+    t.numbers = emitter.openNumbers();
+    return t;
+  };
+}
+
+std::string zcc::sourceHeadForCpu(const Module &m) {
+  return "// Kernels of " + m.name +
+         ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
+         "#include \"runtime/cpu/KernelMath.h\"\n\n";
 }

@@ -5,15 +5,33 @@
 #include "ir/Graph.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringMap.h"
+#include <functional>
 
 namespace zcc {
+
+/// A kernel's definition with marks of open numbers, and @SYMBOL for its name, @PARAMS and @ARGUMENTS for what it is given.
+struct KernelText {
+  std::string params, text;
+  std::vector<OpenNumber> numbers;
+  bool hasScratch = false;
+};
+/// Prints a kernel over certain strides of its operands.
+using PrintKernel = std::function<KernelText(const Function &kernel, llvm::ArrayRef<Dims> strides)>;
+
+/// As C++ for the CPU. `threads`: what the parallel loops are given.
+PrintKernel printForCpu(int threads);
+/// What the definitions of kernels for the CPU include, for the reader and the compiler.
+std::string sourceHeadForCpu(const Module &m);
+
+/// Parameters of a kernel, and the typed pointers made of them.
+void printPointers(const Function &kernel, bool hasScratch, std::string &params, std::string &casts);
 
 /// The kernels of a program. Kernels, and the same kernel over other strides, whose text differs in open numbers only share a C++
 /// function; it gets as arguments the numbers that its calls do not agree on.
 class KernelEmitter {
 public:
-  /// Makes the functions of all fused nodes of the module. `threads`: what the parallel loops are given.
-  KernelEmitter(const Module &m, int threads);
+  /// Makes the functions of all fused nodes of the module. `head`: of each translation unit.
+  KernelEmitter(const Module &m, const PrintKernel &print, std::string head);
 
   /// The C++ call for a fused node: "k17(A + 64, A + 0, A + 128)". `pointer` gives the expression of the address (char *) of
   /// element 0 of an operand or result.
@@ -22,7 +40,7 @@ public:
   /// an offset in the node's attribute "scratch".
   static int64_t scratchBytes(const Node &fused);
   /// All functions as translation units, of about equal length and more of them the more there is, so that they compile side by
-  /// side; at -O3 with -ffp-contract=off.
+  /// side; by the flags of the target.
   std::vector<std::string> sources() const;
   /// Their declarations.
   std::string declarations() const;
@@ -31,7 +49,7 @@ private:
   /// A function that one or more kernels share.
   struct Body {
     std::string symbol, what;        ///< its name, and its operators for the reader
-    std::string params, text;        ///< parameters without numbers; text with marks
+    std::string params, text;        ///< parameters without numbers; text as in KernelText
     std::vector<OpenNumber> numbers; ///< of the kernel met first
     std::vector<bool> isArgument;    ///< whether another kernel has another number
   };
@@ -42,15 +60,13 @@ private:
     bool hasScratch;
   };
 
-  const Module &module;
-  int threads;
+  std::string head_;
   llvm::StringMap<Variant> variants; ///< by kernel and strides
   std::vector<Body> bodies;
 
-  void add(const Node &fused, llvm::StringMap<size_t> &bodyOf, llvm::StringMap<unsigned> &symbols);
-  std::string head(const Body &b) const;
+  void add(const Node &fused, const PrintKernel &print, llvm::StringMap<size_t> &bodyOf, llvm::StringMap<unsigned> &symbols);
+  std::string params(const Body &b) const;
   std::string definition(const Body &b) const;
-  std::string sourceHead() const;
 };
 
 } // namespace zcc

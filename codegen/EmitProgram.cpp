@@ -432,15 +432,15 @@ std::string ProgramEmitter::record() const {
     field("nvme_path", cString(info.nvmePath));
   field("prepare", "prepare");
   function("micro_fn", "micro");
-  function("update", "update");
-  function("flush", "flush");
-  function("eval", "eval");
+  for (const char *name : {"update", "flush", "eval"})
+    function(name, name);
   field("plan_json", "planJson");
   number("slots", collectives.slots.most());
   number("most_parts", mostParts);
   number("transfer_slots", transfers.slots.most());
   number("most_moves", mostMoves);
   table("nodes", "nnodes", std::to_string(nodes.size()));
+  field("device", info.target->deviceSymbol().empty() ? "nullptr" : info.target->deviceSymbol());
   return s + "};\n";
 }
 
@@ -518,6 +518,8 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   os << "static const char planJson[] = " << cString(info.planJson) << ";\n\n";
 
   out.kernels = printer->kernelSources();
+  if (!info.target->deviceSymbol().empty())
+    out.machine = EmittedProgram::Machine::EmulatedGpu;
   uint64_t hash = zccrt::hashBytes(text.data(), text.size()) + 3 * zccrt::hashBytes(out.literals.data(), out.literals.size());
   for (const std::string &part : out.kernels)
     hash = 5 * hash + zccrt::hashBytes(part.data(), part.size());

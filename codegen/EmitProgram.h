@@ -54,6 +54,7 @@ struct WeightsFile {
 struct EmittedProgram {
   std::string program;              ///< tables and schedule, for -O0; reads "literals.bin" from its folder
   std::vector<std::string> kernels; ///< generated kernels, for -O3; one translation unit each
+  enum class Machine { Host, EmulatedGpu } machine = Machine::Host;
   std::string literals;
   std::string weights;            ///< contents of OUT.weights; empty: there is none
   std::vector<WeightsFile> files; ///< of the model

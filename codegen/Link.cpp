@@ -189,10 +189,12 @@ static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, St
   return llvm::joinErrors(std::move(notStarted), explain(failed, work, "compiling the program"));
 }
 
-static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts) {
+static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, EmittedProgram::Machine machine) {
   std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program")};
   for (const Part &p : parts)
     args.push_back(work.file(p.name + ".o"));
+  if (machine == EmittedProgram::Machine::EmulatedGpu)
+    args.push_back(ZCC_EMULATED_LIB);
   args.push_back(ZCC_RUNTIME_LIB);
   llvm::append_range(args, libraries());
   args.push_back("-lpthread");
@@ -210,8 +212,9 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   // The schedule is straight calls: registers for them would cost a compiler's seconds and save a
   // step nothing.
   std::vector<Part> parts = {{"program", program.program, {"-O0"}}};
+  bool isEmulated = program.machine == EmittedProgram::Machine::EmulatedGpu; // its threads are no loops to vectorise
   for (size_t i = 0; i < program.kernels.size(); ++i)
-    parts.push_back({"kernels" + std::to_string(i), program.kernels[i], {"-O3", "-fopenmp"}});
+    parts.push_back({"kernels" + std::to_string(i), program.kernels[i], {isEmulated ? "-O2" : "-O3", "-fopenmp"}});
   for (const Part &p : parts)
     if (auto e = writeWork(work, p.name + ".cpp", p.source))
       return e;
@@ -219,7 +222,7 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
     return e;
   if (auto e = compileParts(work, parts, march))
     return e;
-  if (auto e = linkParts(work, parts))
+  if (auto e = linkParts(work, parts, program.machine))
     return e;
 
   if (!program.weights.empty())

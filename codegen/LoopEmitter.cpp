@@ -2,25 +2,11 @@
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
-#include "llvm/ADT/Twine.h"
 
 using namespace zcc;
 using llvm::ArrayRef;
-using llvm::Twine;
 
 constexpr const char *kNoAlias = "#pragma GCC ivdep\n";
-
-void CodeBlock::line(const Twine &t) {
-  text.append(depth * 2, ' ');
-  text += t.str();
-  text += '\n';
-}
-
-LoopEmitter::LoopEmitter(const LoopPlan &plan) : p(plan), k(*plan.kernel) {
-  for (const Node *n : p.members)
-    if (n->op->reduction)
-      accumulator[n] = fresh("s");
-}
 
 std::string LoopEmitter::body() {
   pushScope();
@@ -46,20 +32,6 @@ std::string LoopEmitter::body() {
 }
 
 // ---- loops and their numbers
-
-/// Numbers of inner loops below this decide how the compiler unrolls and what it does with the rest.
-constexpr int64_t kLongLoop = 512, kShortLoop = 16;
-
-std::string LoopEmitter::extent(size_t axis) {
-  bool isInner = axis == p.innermost(), isOnly = p.dims.size() == 1;
-  bool isOpen = isOnly ? p.dims[axis] > 1 : p.dims.back() >= (isInner ? kLongLoop : kShortLoop);
-  return isOpen ? open.mark({"int64_t", num(p.dims[axis])}) : num(p.dims[axis]);
-}
-
-std::string LoopEmitter::stride(const LoopAccess &a, size_t axis) {
-  bool isOpen = axis != p.innermost() && p.dims.back() >= kShortLoop;
-  return isOpen ? open.mark({"int64_t", num(a.strides[axis])}) : num(a.strides[axis]);
-}
 
 void LoopEmitter::parallel(size_t collapse) {
   if (p.threads > 1)
@@ -107,14 +79,6 @@ void LoopEmitter::combineLanes(const LoopPass &w) {
       out.line("for (int w = " + num(p.lanes / 2) + "; w; w >>= 1) for (int l = 0; l < w; ++l) " + name +
                "[l] = " + combineCode(*x, name + "[l]", name + "[l + w]") + ";");
   }
-}
-
-/// From here on a sum's result is a value like others.
-void LoopEmitter::nameSum(const Node &sum, const std::string &code) {
-  const Value *r = sum.result();
-  std::string v = fresh("v");
-  out.line("const " + computeType(r->type.elem) + " " + v + " = " + roundCode(r->type.elem, code) + ";");
-  scopes.back()[r] = v;
 }
 
 // ---- innermost loops

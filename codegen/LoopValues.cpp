@@ -1,12 +1,39 @@
 // The values inside a kernel's loops: loads, operators, row buffers and stores, each computed once in its scope.
-#include "codegen/LoopEmitter.h"
+#include "codegen/LoopValues.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
+#include "llvm/ADT/Twine.h"
 #include <cmath>
 
 using namespace zcc;
 
-std::string LoopEmitter::offset(const LoopAccess &a) {
+void CodeBlock::line(const llvm::Twine &t) {
+  text.append(depth * 2, ' ');
+  text += t.str();
+  text += '\n';
+}
+
+LoopValues::LoopValues(const LoopPlan &plan) : p(plan), k(*plan.kernel) {
+  for (const Node *n : p.members)
+    if (n->op->reduction)
+      accumulator[n] = fresh("s");
+}
+
+/// Numbers of inner loops below this decide how the compiler unrolls and what it does with the rest.
+constexpr int64_t kLongLoop = 512, kShortLoop = 16;
+
+std::string LoopValues::extent(size_t axis) {
+  bool isInner = axis == p.innermost(), isOnly = p.dims.size() == 1;
+  bool isOpen = isOnly ? p.dims[axis] > 1 : p.dims.back() >= (isInner ? kLongLoop : kShortLoop);
+  return isOpen ? open.mark({"int64_t", num(p.dims[axis])}) : num(p.dims[axis]);
+}
+
+std::string LoopValues::stride(const LoopAccess &a, size_t axis) {
+  bool isOpen = axis != p.innermost() && p.dims.back() >= kShortLoop;
+  return isOpen ? open.mark({"int64_t", num(a.strides[axis])}) : num(a.strides[axis]);
+}
+
+std::string LoopValues::offset(const LoopAccess &a) {
   std::string e;
   for (size_t i = 0; i < p.dims.size(); ++i) {
     if (!a.strides[i] || p.dims[i] == 1)
@@ -19,13 +46,13 @@ std::string LoopEmitter::offset(const LoopAccess &a) {
 }
 
 /// "a3[i0 * 70 + i1]".
-std::string LoopEmitter::element(const LoopAccess &a) {
+std::string LoopValues::element(const LoopAccess &a) {
   return (a.kind == LoopAccess::Result ? "r" : "a") + num(a.number) + "[" + offset(a) + "]";
 }
 
 /// A number that is no power of two (factors such as a mean's 1/n) may be another in a kernel that is otherwise the same. The
 /// others, and exponents, are what the compiler simplifies by.
-std::string LoopEmitter::constant(const Value &v, const Node &user) {
+std::string LoopValues::constant(const Value &v, const Node &user) {
   Elem e = v.type.elem;
   int exponent;
   double x = isFloat(e) ? literalValue(v) : 0;
@@ -33,7 +60,7 @@ std::string LoopEmitter::constant(const Value &v, const Node &user) {
   return isFactor && !user.op->dear ? open.mark({computeType(e), literal(v)}) : literal(v);
 }
 
-std::string LoopEmitter::load(unsigned i) {
+std::string LoopValues::load(unsigned i) {
   for (auto &l : llvm::reverse(loads))
     if (auto f = l.find(i); f != l.end())
       return f->second;
@@ -47,7 +74,7 @@ std::string LoopEmitter::load(unsigned i) {
 }
 
 /// A row's element number, for row buffers: reduced axes only.
-std::string LoopEmitter::rowIndex() const {
+std::string LoopValues::rowIndex() const {
   std::string e;
   int64_t stride = 1;
   for (size_t i = p.dims.size(); i-- > 0;)
@@ -58,7 +85,7 @@ std::string LoopEmitter::rowIndex() const {
   return e;
 }
 
-std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operand) {
+std::string LoopValues::value(const Value *v, const Node &user, unsigned operand) {
   for (auto &scope : llvm::reverse(scopes))
     if (auto f = scope.find(v); f != scope.end())
       return f->second;
@@ -79,7 +106,7 @@ std::string LoopEmitter::value(const Value *v, const Node &user, unsigned operan
   return x;
 }
 
-std::string LoopEmitter::value(const Node &n) {
+std::string LoopValues::value(const Node &n) {
   if (n.op->reshapes)
     return scopes.back()[n.result()] = value(n.operand(0), n, 0);
   std::vector<std::string> operands;
@@ -90,13 +117,21 @@ std::string LoopEmitter::value(const Node &n) {
   return scopes.back()[n.result()] = x;
 }
 
-void LoopEmitter::store(unsigned r, const std::string &v) {
+void LoopValues::store(unsigned r, const std::string &v) {
   const LoopAccess &a = p.accesses[p.resultAccess[r]];
   out.line(element(a) + " = " + storeCode(a.value->type.elem, v) + ";");
 }
 
-void LoopEmitter::storeReduced() {
+void LoopValues::storeReduced() {
   for (unsigned r = 0; r < k.results.size(); ++r)
     if (p.isReduced(k.results[r]->def))
       store(r, value(k.results[r], *k.results[r]->def, 0));
+}
+
+/// From here on a sum's result is a value like others.
+void LoopValues::nameSum(const Node &sum, const std::string &code) {
+  const Value *r = sum.result();
+  std::string v = fresh("v");
+  out.line("const " + computeType(r->type.elem) + " " + v + " = " + roundCode(r->type.elem, code) + ";");
+  scopes.back()[r] = v;
 }

@@ -33,6 +33,9 @@ public:
   /// Where those rates are from: a profile's file, or "shipped defaults".
   virtual std::string ratesFrom() const = 0;
 
+  /// What makes the device that programs compute on (zccrt_program::device); "": the host computes.
+  virtual llvm::StringRef deviceSymbol() const { return ""; }
+
   /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
   virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;
   /// Whether the library kernel of a node reads operand `i`, which is not dense, with these strides. Without a target the common

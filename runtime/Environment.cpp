@@ -34,6 +34,7 @@ Launch readLaunch() {
   l.ranks = ranks ? ranks : 1;
   int onNode = numberInEnvironment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"});
   l.ranksOnNode = onNode ? onNode : l.ranks;
+  l.rankOnNode = numberInEnvironment({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"});
   return l;
 }
 

@@ -11,6 +11,7 @@ struct Launch {
   bool underMpi = false;
   int ranks = 1;
   int ranksOnNode = 1;
+  int rankOnNode = 0;
 };
 Launch readLaunch();
 

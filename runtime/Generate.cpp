@@ -1,6 +1,7 @@
 // Reads the prompt, evaluates the model token by token, and draws.
 #include "runtime/Generate.h"
 #include "ir/Philox.h"
+#include "runtime/Device.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include <algorithm>
@@ -76,7 +77,7 @@ void Generator::evaluate(Arena &arena, int64_t n, int64_t filler) {
   const int64_t *window = tokens.data() + tokens.size() - n;
   for (int64_t k = 0; k < elementCount(p.tokens->t); ++k)
     set(arena, p.tokens->t, k, k < n ? window[k] : filler);
-  p.eval(arena.base());
+  runToEnd(p.eval, arena);
   const zccrt_tensor &t = p.logits->t;
   logits.resize(t.dims[t.ndim - 1]);
   for (size_t c = 0; c < logits.size(); ++c)

@@ -1,5 +1,6 @@
 // The step loop: K micro-batches, the update, the log; evaluation; what is written at the end.
 #include "runtime/Clock.h"
+#include "runtime/Device.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Interrupt.h"
@@ -158,7 +159,7 @@ void Session::runStep(int64_t s) {
 /// A function of the program.
 void Session::call(void (*function)(char *arena), const char *name, int64_t number) {
   TraceScope span(Lane::Program, name, number);
-  function(arena->base());
+  runToEnd(function, *arena);
   zccrt_at(-1);
 }
 

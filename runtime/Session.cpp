@@ -1,5 +1,6 @@
 // Starts a run, opens its data and outputs, and brings it to its end.
 #include "runtime/Session.h"
+#include "runtime/Device.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
 #include "runtime/Interrupt.h"
@@ -101,6 +102,8 @@ void Session::start(uint64_t command, const GivenWeights &given) {
   });
   std::vector<uint64_t> hashes;
   together([&] {
+    if (p.device)
+      openDevice(p.device, launch.rankOnNode);
     spaces = std::make_unique<Spaces>(p, spaceOptions(p, o));
     useSpaces(spaces.get());
     arena = &spaces->arenas()[kDevice];

@@ -112,14 +112,25 @@ static std::unique_ptr<Nvme> openDisk(const zccrt_program &p, const SpaceOptions
   return std::make_unique<Nvme>(n);
 }
 
-Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(std::make_unique<MappedArena>(p.arena_bytes[kDevice])) {
+static std::unique_ptr<Arena> deviceArena(int64_t bytes) {
+  if (Device *d = zccrt::device())
+    return std::make_unique<DeviceArena>(*d, bytes);
+  return std::make_unique<MappedArena>(bytes);
+}
+
+Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(deviceArena(p.arena_bytes[kDevice])) {
+  Device *d = zccrt::device();
   if (p.arena_bytes[kHost])
     host = std::make_unique<MappedArena>(p.arena_bytes[kHost]);
-  nvme = openDisk(p, o, {whole(device.get(), p.arena_bytes[kDevice]), whole(host.get(), p.arena_bytes[kHost])});
+  if (d && host)
+    d->pin(host->base(), p.arena_bytes[kHost]);
+  nvme = openDisk(p, o, {whole(d ? nullptr : device.get(), p.arena_bytes[kDevice]), whole(host.get(), p.arena_bytes[kHost])});
   if (nvme)
     disk = std::make_unique<DiskArena>(*nvme);
   all = {{device.get(), host.get(), disk.get()}};
-  if (p.transfer_slots)
+  if (d)
+    onDevice = std::make_unique<DeviceTransfers>(*d, all, nvme.get(), p.transfer_slots);
+  else if (p.transfer_slots)
     engines = std::make_unique<Engines>(p, host != nullptr);
 }
 
@@ -128,6 +139,8 @@ Spaces::~Spaces() = default;
 std::vector<std::string> Spaces::notes() const { return nvme ? nvme->notes() : std::vector<std::string>(); }
 
 void Spaces::start(int slot, const zccrt_move *moves, int n) {
+  if (onDevice)
+    return onDevice->start(slot, moves, n);
   Slot &s = engines->slots[slot];
   s.tickets.clear();
   for (int i = 0; i < n; ++i) {
@@ -147,6 +160,8 @@ void Spaces::start(int slot, const zccrt_move *moves, int n) {
 }
 
 void Spaces::wait(int slot) {
+  if (onDevice)
+    return onDevice->wait(slot);
   Slot &s = engines->slots[slot];
   engines->down.wait(s.down);
   engines->up.wait(s.up);

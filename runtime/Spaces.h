@@ -1,7 +1,8 @@
-// The memory spaces of a rank and the engines between them: copies to the host's arena and back, each on a thread, and the disk.
+// The memory spaces of a rank and the engines between them: copies to the host's arena and back, each on a thread, and the disk;
+// where a device computes, streams of it.
 #pragma once
 
-#include "runtime/Arena.h"
+#include "runtime/DeviceTransfers.h"
 #include "runtime/zccrt.h"
 #include <memory>
 #include <string>
@@ -36,7 +37,8 @@ private:
   std::unique_ptr<Nvme> nvme; ///< before the arenas: one is its
   std::unique_ptr<Arena> device, host, disk;
   Arenas all;
-  std::unique_ptr<Engines> engines;
+  std::unique_ptr<Engines> engines;          ///< where the host computes
+  std::unique_ptr<DeviceTransfers> onDevice; ///< where a device does
 };
 
 /// Whose transfers zccrt_transfer_start starts; nullptr at the end.

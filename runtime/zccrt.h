@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 10 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 11 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -82,6 +82,10 @@ typedef struct zccrt_kernel_def {
 } zccrt_kernel_def;
 extern const zccrt_kernel_def zccrt_cpu_kernels[];
 extern const int zccrt_cpu_kernel_count;
+extern const zccrt_kernel_def zccrt_cuda_kernels[]; /* they queue their work: runtime/cuda */
+extern const int zccrt_cuda_kernel_count;
+void *zccrt_cuda_device(void);     /* zccrt_program::device of a GPU */
+void *zccrt_emulated_device(void); /* of an emulated one */
 
 /* Ends the job with exit status 1: one message with the rank, the step and the ONNX node (NULL or
  * "": none). */
@@ -120,6 +124,11 @@ typedef struct {
 } zccrt_move;
 void zccrt_transfer_start(int slot, const zccrt_move *moves, int n);
 void zccrt_transfer_wait(int slot);
+
+/* ---- programs on a device, whose arena is its memory: queued behind the kernels */
+void zccrt_device_copy(char *to, const char *from, int64_t bytes);
+/* Waits for the kernels and reads a truth value. */
+int zccrt_device_flag(const char *at);
 
 /* What comes writes the globals zccrt_program.written[0 .. n]: waits until a checkpoint that is being saved has read them. */
 void zccrt_will_write(int n);
@@ -304,6 +313,7 @@ typedef struct {
   int32_t most_moves;     /* tensors of the largest of them */
   const zccrt_node *nodes;
   int32_t nnodes;
+  void *(*device)(void); /* makes what the arena lies on, a zccrt::Device; NULL: the host */
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

@@ -4,6 +4,7 @@
 #include "codegen/Link.h"
 #include "codegen/Plan.h"
 #include "codegen/PlanPage.h"
+#include "codegen/cuda/CudaTarget.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
 #include "passes/memory/Budget.h"
@@ -52,8 +53,8 @@ private:
   ImportOptions importing;
   Options options;
   DumpOptions dump;
-  bool isExe = false, isBundle = false;
-  std::string isa;
+  bool isExe = false, isBundle = false, isCuda = false;
+  std::string march, isa; ///< of the CPU
   std::unique_ptr<Target> target;
   std::optional<Config> config;
   ImportReport imported;
@@ -69,7 +70,7 @@ private:
 /// The profile that is asked for; without --profile that of this machine, if the program is for it and there is one.
 static llvm::Expected<std::optional<Profile>> machineProfile(const ToolOptions &tool) {
   std::string path = tool.profile;
-  if (path.empty() && tool.march == "native")
+  if (path.empty() && tool.march == "native" && tool.target == "cpu")
     path = ownProfilePath();
   if (path.empty() || (tool.profile.empty() && !llvm::sys::fs::exists(path)))
     return std::nullopt;
@@ -90,6 +91,8 @@ llvm::Error Compilation::readOptions() {
     return chosen.takeError();
   options = std::move(*chosen);
   options.inference = importing.inference;
+  isCuda = tool.target == "cuda";
+  options.separateHost |= isCuda;
   if (!options.threads)
     options.threads = std::max(1, ownCores() / options.ranks);
   auto dumps = dumpOptions();
@@ -136,14 +139,23 @@ llvm::Error Compilation::checkOutput() {
   if (!tool.report.empty())
     if (auto e = checkWritable(tool.report))
       return e;
-  auto known = isaOf(tool.march);
+  if (isCuda)
+    march = "native"; // of the host
+  else
+    march = tool.march;
+  auto known = isaOf(march);
   if (!known)
     return known.takeError();
   isa = std::move(*known);
   auto profile = machineProfile(tool);
   if (!profile)
     return profile.takeError();
-  target = cpuTarget(isa, options.threads, std::move(*profile));
+  if (isCuda) {
+    std::string arch = tool.march == "native" ? "sm_90" : tool.march;
+    target = cudaTarget(arch, tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu, options.threads, std::move(*profile));
+  } else {
+    target = cpuTarget(isa, options.threads, std::move(*profile));
+  }
   return llvm::Error::success();
 }
 
@@ -342,7 +354,7 @@ llvm::Error Compilation::emit() {
   }
   if (tool.emit == "cpp")
     return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n"));
-  return isBundle ? bundle(*program, tool.march, output) : link(*program, tool.march, output);
+  return isBundle ? bundle(*program, march, output) : link(*program, march, output);
 }
 
 llvm::Error Compilation::run() {

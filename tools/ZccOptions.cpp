@@ -142,8 +142,10 @@ llvm::Error zcc::readToolOptions(Request &r) {
   if (llvm::Error e = readOption(NAME, RULE, r.tool.FIELD))                                                                      \
     return withOrigin(r, std::move(e));
 #include "passes/options/Options.def"
-  if (r.tool.target == "cuda")
-    return error("--target=cuda: this zcc has no code generator for CUDA; there is cpu");
+  if (r.tool.emulate && r.tool.target != "cuda")
+    return error("--emulate stands for a GPU: give --target=cuda, too");
+  if (r.tool.target == "cuda" && !r.tool.emulate)
+    return error("--target=cuda: this zcc makes no programs for GPUs yet; --emulate makes one that runs without");
   return llvm::Error::success();
 }
 

@@ -1,9 +1,11 @@
 // zccrt_*_start and zccrt_wait: collectives in the order of their starts, on a thread of their own or at once.
+#include "runtime/Device.h"
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/JobQueue.h"
 #include "runtime/Trace.h"
 #include "runtime/comm/Comm.h"
+#include "runtime/comm/Staged.h"
 #include <cstring>
 #include <vector>
 
@@ -13,7 +15,7 @@ namespace {
 
 struct Job {
   enum Kind { AllReduce, AllGather, ReduceScatter } kind = AllReduce;
-  std::vector<Part> parts;
+  std::vector<Part> parts; ///< in the arena
   int elem = 0;
   bool mean = false;
   int node = -1; ///< that starts it
@@ -30,13 +32,15 @@ public:
                                             j.parts.reserve(mostParts);
                                             return j;
                                           },
-                                          [this](const Job &j) { run(j); }) {}
+                                          [this](const Job &j) { run(j); }) {
+    if (Device *d = device())
+      staged = std::make_unique<StagedCollectives>(*d, slots);
+  }
 
   void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem, bool mean) {
     if (slot < 0 || slot >= static_cast<int>(turnOf.size()))
       endJob(format("collective slot %d of %zu", slot, turnOf.size()));
-    // No more are under way than there are slots, so the job's place is free.
-    turnOf[slot] = jobs.start([&](Job &job) {
+    auto fill = [&](Job &job) {
       job.kind = kind;
       job.elem = elem;
       job.mean = mean;
@@ -45,10 +49,26 @@ public:
       for (int i = 0; i < n; ++i)
         job.parts.push_back({arena + parts[i].in, arena + parts[i].out, parts[i].count});
       count(job);
-    });
+    };
+    if (staged) {
+      Job job;
+      fill(job);
+      return staged->start(slot, bytesOf(job), [this, job](const std::vector<Part> &parts) {
+        Job onHost = job;
+        onHost.parts = parts;
+        run(onHost);
+      });
+    }
+    // No more are under way than there are slots, so the job's place is free.
+    turnOf[slot] = jobs.start(fill);
   }
 
-  void wait(int slot) { jobs.wait(turnOf[slot]); }
+  void wait(int slot) {
+    if (staged)
+      staged->wait(slot);
+    else
+      jobs.wait(turnOf[slot]);
+  }
 
   const Comm &ranks() const { return comm; }
 
@@ -69,6 +89,16 @@ private:
       else
         sent.allReduce += gathered + scattered;
     }
+  }
+
+  /// What a job's parts read and write.
+  std::vector<StagedPart> bytesOf(const Job &j) const {
+    std::vector<StagedPart> out;
+    for (const Part &p : j.parts) {
+      int64_t all = p.count * elemBytes(j.elem), piece = comm.piece(p.count) * elemBytes(j.elem);
+      out.push_back({p, j.kind == Job::AllGather ? piece : all, j.kind == Job::ReduceScatter ? piece : all});
+    }
+    return out;
   }
 
   void run(const Job &j) {
@@ -94,6 +124,7 @@ private:
   Comm &comm;
   std::vector<uint64_t> turnOf; ///< by slot: what to wait for
   JobQueue<Job> jobs;
+  std::unique_ptr<StagedCollectives> staged; ///< where the arena is a device's
 };
 
 std::unique_ptr<Queue> queue;
@@ -107,7 +138,7 @@ void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n
 } // namespace
 
 void startCollectives(Comm &comm, int slots, int mostParts, bool ownThread) {
-  queue = std::make_unique<Queue>(comm, std::max(slots, 1), mostParts, ownThread && comm.ranks > 1 && slots > 0);
+  queue = std::make_unique<Queue>(comm, std::max(slots, 1), mostParts, ownThread && comm.ranks > 1 && slots > 0 && !device());
 }
 
 void stopCollectives() { queue.reset(); }
@@ -139,6 +170,11 @@ void zccrt_shard(char *arena, const zccrt_part *part, int elem) {
   const zccrt::Comm &comm = zccrt::queue->ranks();
   int64_t size = zccrt::elemBytes(elem), whole = comm.piece(part->count);
   int64_t mine = comm.pieceLength(part->count, comm.rank, 0, whole);
+  if (zccrt::Device *d = zccrt::device()) {
+    d->copy(zccrt::Device::Compute, arena + part->out, arena + part->in + comm.rank * whole * size, mine * size);
+    d->fill(zccrt::Device::Compute, arena + part->out + mine * size, 0, (whole - mine) * size);
+    return;
+  }
   std::memcpy(arena + part->out, arena + part->in + comm.rank * whole * size, mine * size);
   std::memset(arena + part->out + mine * size, 0, (whole - mine) * size);
 }

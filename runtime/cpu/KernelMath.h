@@ -4,7 +4,7 @@
 
 #include "runtime/cpu/VecMath.h"
 
-#define ZCCKM static inline __attribute__((always_inline))
+#define ZCCKM ZCC_ANYWHERE static inline __attribute__((always_inline))
 
 // ---- 16-bit floats are stored as their bits and computed in float
 ZCCKM float z_bf16(uint16_t b) { return vfloat(int32_t(uint32_t(b) << 16)); }

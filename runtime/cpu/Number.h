@@ -12,16 +12,16 @@ namespace zccrt::cpu {
 struct Bf16 {
   uint16_t bits;
   Bf16() = default;
-  Bf16(float f) : bits(z_to_bf16(f)) {}
-  operator float() const { return z_bf16(bits); }
+  ZCC_ANYWHERE Bf16(float f) : bits(z_to_bf16(f)) {}
+  ZCC_ANYWHERE operator float() const { return z_bf16(bits); }
 };
 
 /// A binary16 that calculates as a float.
 struct F16 {
   uint16_t bits;
   F16() = default;
-  F16(float f) : bits(z_to_f16(f)) {}
-  operator float() const { return z_f16(bits); }
+  ZCC_ANYWHERE F16(float f) : bits(z_to_f16(f)) {}
+  ZCC_ANYWHERE operator float() const { return z_f16(bits); }
 };
 
 /// Calls f with a null pointer to the C++ type of an element (bool: uint8_t).

@@ -7,7 +7,13 @@
 
 #include <stdint.h>
 
-#define ZCCVM static inline __attribute__((always_inline))
+/// Kernels of GPUs are compiled from these functions, too.
+#ifdef __CUDACC__
+#define ZCC_ANYWHERE __host__ __device__
+#else
+#define ZCC_ANYWHERE
+#endif
+#define ZCCVM ZCC_ANYWHERE static inline __attribute__((always_inline))
 
 ZCCVM int32_t vbits(float x) { return __builtin_bit_cast(int32_t, x); }
 ZCCVM int64_t vbits(double x) { return __builtin_bit_cast(int64_t, x); }

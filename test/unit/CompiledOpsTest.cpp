@@ -5,6 +5,7 @@
 #include "codegen/CpuTarget.h"
 #include "codegen/EmitProgram.h"
 #include "codegen/Link.h"
+#include "codegen/cuda/CudaTarget.h"
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "ir/Interpreter.h"
@@ -23,6 +24,9 @@ using namespace zcc::test;
 namespace {
 
 constexpr int kThreads = 2;
+
+/// What programs compute on.
+enum class On { Cpu, EmulatedGpu };
 
 /// What a run is given and must return.
 struct Batch {
@@ -245,14 +249,19 @@ void Batch::finish() {
 
 // ---- running
 
+static std::unique_ptr<Target> targetOf(On on, llvm::StringRef isa) {
+  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", CudaDevice::Emulated, kThreads);
+}
+
 /// Compiles as `zcc --loss=none` does; nothing on failure.
-static void compile(Module &m, const std::string &program) {
+static void compile(Module &m, On on, const std::string &program) {
   Options options;
   options.inference = true;
   options.threads = kThreads;
   auto isa = isaOf("native");
   ASSERT_TRUE(bool(isa)) << llvm::toString(isa.takeError());
-  auto target = cpuTarget(*isa, kThreads);
+  auto target = targetOf(on, *isa);
+  options.separateHost = on != On::Cpu;
   DumpOptions dump;
   PassManager passes(options, dump, target.get());
   buildPipeline(passes, options);
@@ -293,7 +302,7 @@ static std::string difference(const Tensor &got, const Tensor &want, const Tenso
   return "";
 }
 
-static void check(Batch &b) {
+static void check(Batch &b, On on) {
   b.finish();
   std::vector<Tensor> want, exact;
   for (auto [compute, out] : {std::pair(Compute::F32, &want), std::pair(Compute::F64, &exact)}) {
@@ -307,7 +316,7 @@ static void check(Batch &b) {
   for (size_t i = 0; i < b.args.size(); ++i)
     inputs[b.eval->args[i]->name] = {b.args[i].type, tensorToBytes(b.args[i])};
   ASSERT_FALSE(bool(writeNpz(folder / "in.npz", inputs)));
-  compile(b.module, folder / "program");
+  compile(b.module, on, folder / "program");
   if (testing::Test::HasFatalFailure())
     return;
   auto run = runtimetest::shell(folder / "program" + " --eval --data=" + folder / "in.npz" + " --outputs=" + folder / "out.npz");
@@ -343,17 +352,22 @@ static void fillGradients(Batch &b) {
   b.addGradients(withLarger(opCases()), random);
 }
 
-TEST(CompiledOps, ForwardEqualsTheInterpreter) {
+static void checkForward(On on) {
   Batch b;
   fillForward(b);
-  check(b);
+  check(b, on);
 }
 
-TEST(CompiledOps, GradientsEqualTheInterpreter) {
+static void checkGradients(On on) {
   Batch b;
   fillGradients(b);
-  check(b);
+  check(b, on);
 }
+
+TEST(CompiledOps, ForwardEqualsTheInterpreter) { checkForward(On::Cpu); }
+TEST(CompiledOps, GradientsEqualTheInterpreter) { checkGradients(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, ForwardEqualsTheInterpreter) { checkForward(On::EmulatedGpu); }
+TEST(CompiledOpsEmulatedGpu, GradientsEqualTheInterpreter) { checkGradients(On::EmulatedGpu); }
 
 /// The cases of operators that lower-precision leaves in 16 bits; those of libraries at more lengths.
 static std::vector<OpCase> lowCases() {
@@ -369,18 +383,21 @@ static std::vector<OpCase> lowCases() {
   return pointwise;
 }
 
-TEST(CompiledOps, LowPrecisionEqualsTheInterpreter) {
+static void checkLowPrecision(On on) {
   for (Elem elem : {Elem::BF16, Elem::F16}) {
     Batch forward, gradients;
     forward.elem = gradients.elem = elem;
     std::mt19937 random(5);
     for (const OpCase &c : lowCases())
       forward.addForward(c, random);
-    check(forward);
+    check(forward, on);
     gradients.addGradients(lowCases(), random);
-    check(gradients);
+    check(gradients, on);
   }
 }
+
+TEST(CompiledOps, LowPrecisionEqualsTheInterpreter) { checkLowPrecision(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, LowPrecisionEqualsTheInterpreter) { checkLowPrecision(On::EmulatedGpu); }
 
 // `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest.
 TEST(CompiledOps, EveryRecordThatComputesHasACase) {

@@ -1,0 +1,83 @@
+// The values inside a kernel's loops as C++, whatever runs the loops: names, loads, operators, stores.
+#pragma once
+
+#include "codegen/LoopPlan.h"
+#include "codegen/OpenNumbers.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include <map>
+#include <string>
+
+namespace zcc {
+
+inline std::string num(int64_t v) { return std::to_string(v); }
+inline std::string axisName(size_t axis) { return "i" + std::to_string(axis); }
+
+/// Statements with their indentation.
+class CodeBlock {
+public:
+  std::string text;
+  void line(const llvm::Twine &t);
+  void open(const llvm::Twine &t) {
+    line(t + " {");
+    ++depth;
+  }
+  void close() {
+    --depth;
+    line("}");
+  }
+
+private:
+  int depth = 1;
+};
+
+/// What is printed of a kernel's plan; who derives from it prints the loops.
+class LoopValues {
+public:
+  /// What the marks in the text stand for.
+  llvm::ArrayRef<OpenNumber> openNumbers() const { return open.all(); }
+
+protected:
+  using Names = llvm::DenseMap<const Value *, std::string>;
+
+  explicit LoopValues(const LoopPlan &plan);
+  virtual ~LoopValues() = default;
+
+  const LoopPlan &p;
+  const Function &k;
+  CodeBlock out;
+  OpenNumbers open;
+  bool isNear = false; ///< whether the loops printed now have no large angles
+  unsigned names = 0;
+  /// C++ names of values and loads in each open scope.
+  std::vector<Names> scopes;
+  std::vector<std::map<unsigned, std::string>> loads;
+  llvm::DenseMap<const Node *, std::string> accumulator; ///< of each sum
+  Names bufferName, buffers;                             ///< row buffers declared; filled by an earlier pass
+  llvm::DenseMap<const Value *, unsigned> stored;        ///< results stored by an earlier pass
+
+  void pushScope() {
+    scopes.emplace_back();
+    loads.emplace_back();
+  }
+  void popScope() {
+    scopes.pop_back();
+    loads.pop_back();
+  }
+  std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
+  std::string extent(size_t axis);
+  std::string stride(const LoopAccess &a, size_t axis);
+  std::string offset(const LoopAccess &a);
+  std::string element(const LoopAccess &a);
+  std::string constant(const Value &v, const Node &user);
+  std::string load(unsigned access);
+  std::string value(const Value *v, const Node &user, unsigned operand);
+  std::string value(const Node &n);
+  /// The number in a row buffer of the element that the loops are at.
+  virtual std::string rowIndex() const;
+  void store(unsigned result, const std::string &v);
+  void storeReduced();
+  void nameSum(const Node &sum, const std::string &value);
+};
+
+} // namespace zcc

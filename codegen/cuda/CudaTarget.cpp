@@ -1,0 +1,98 @@
+// GPUs: cuBLASLt, and kernels that nvcc, or for the emulation the host's compiler, makes.
+#include "codegen/cuda/CudaTarget.h"
+#include "codegen/EmitKernels.h"
+#include "codegen/Workspaces.h"
+#include "codegen/cuda/CudaPrinter.h"
+#include "ir/Op.h"
+#include "passes/memory/Liveness.h"
+#include "runtime/nvme/Nvme.h"
+#include "runtime/zccrt.h"
+
+using namespace zcc;
+
+namespace {
+
+class CudaTarget : public Target {
+public:
+  CudaTarget(llvm::StringRef arch, CudaDevice device, int threads, std::optional<Profile> profile)
+      : arch_(arch), device_(device), threads_(threads), profile_(std::move(profile)) {}
+
+  llvm::StringRef name() const override { return "cuda"; }
+  int threads() const override { return threads_; }
+  Machine machine() const override;
+  std::string ratesFrom() const override { return profile_ ? profile_->path : "what is published of " + model().name.str(); }
+  llvm::StringRef deviceSymbol() const override {
+    return device_ == CudaDevice::Gpu ? "zccrt_cuda_device" : "zccrt_emulated_device";
+  }
+  const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
+  int64_t workspaceBytes(const Node &n) const override;
+  int64_t libraryBytes(const Module &m) const override;
+  std::unique_ptr<CodePrinter> printer(const Module &m) const override { return std::make_unique<CudaPrinter>(m, *this); }
+
+private:
+  /// What a vendor says of a GPU.
+  struct Model {
+    llvm::StringRef arch, name;
+    double f32, low, bytes, link; ///< per second: dense products (tf32 off), those of 16-bit floats, memory, NVLink one way
+  };
+  const Model &model() const;
+
+  std::string arch_;
+  CudaDevice device_;
+  int threads_;
+  std::optional<Profile> profile_;
+  mutable Workspaces workspaces_{*this}; ///< it only remembers
+};
+
+} // namespace
+
+std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device, int threads, std::optional<Profile> profile) {
+  return std::make_unique<CudaTarget>(arch, device, threads, std::move(profile));
+}
+
+const CudaTarget::Model &CudaTarget::model() const {
+  // Of the SXM boards, from the data sheets; 16-bit rates are dense ones.
+  static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 65e12, 320e9, 16e9},
+                                      {"sm_80", "an A100", 19.5e12, 312e12, 2039e9, 300e9},
+                                      {"sm_86", "an A10", 31.2e12, 125e12, 600e9, 32e9},
+                                      {"sm_89", "an L40", 90.5e12, 181e12, 864e9, 32e9},
+                                      {"sm_90", "an H100", 67e12, 989e12, 3350e9, 450e9}};
+  for (const Model &m : kModels)
+    if (m.arch == arch_)
+      return m;
+  return kModels[std::size(kModels) - 1];
+}
+
+Machine CudaTarget::machine() const {
+  const Model &published = model();
+  Machine m(published.f32, published.bytes, published.link);
+  for (Rate r : {Rate::LowLarge, Rate::LowNarrow, Rate::LowThin, Rate::LowAttention, Rate::LowConvolution})
+    m[r] = published.low;
+  m[Rate::HostCopy] = 25e9; // PCIe 4.0 x16, less what its packets take
+  m[Rate::Disk] = 3e9;
+  m.collectivesCompute = false;
+  if (profile_)
+    profile_->apply(m, threads_);
+  return m;
+}
+
+const zccrt_kernel_def *CudaTarget::findKernel(llvm::StringRef name) const {
+  for (int i = 0; i < zccrt_cuda_kernel_count; ++i)
+    if (name == zccrt_cuda_kernels[i].name)
+      return &zccrt_cuda_kernels[i];
+  return nullptr;
+}
+
+int64_t CudaTarget::workspaceBytes(const Node &n) const {
+  if (n.op->isFused())
+    return KernelEmitter::scratchBytes(n);
+  return n.op->kernel ? workspaces_.bytes(n) : 0;
+}
+
+/// Of the host: the process, MPI, what copies go through.
+int64_t CudaTarget::libraryBytes(const Module &m) const {
+  constexpr int64_t kMiB = 1 << 20;
+  constexpr int64_t kProcess = 24 * kMiB, kMpi = 8 * kMiB, kBounce = 4 * kMiB;
+  int64_t disk = arenaBytes(m, Space::Nvme);
+  return kProcess + (m.ranks > 1 ? kMpi : 0) + (disk ? kBounce : 0) + int64_t(zccrt::Nvme::checksumBytes(disk));
+}

@@ -1,0 +1,87 @@
+// A machine beside the host that computes: its memory, the streams in which work for it waits, and the events by which one stream
+// waits for another. Programs whose record names one run on it; the others compute on the host and have none.
+//
+// The main thread queues the schedule on the stream Compute. Whatever is started beside it (a collective, a copy, the disk) runs
+// on the stream of its engine, behind a mark of what Compute had been given by then; waiting for it makes Compute, not the host,
+// wait for its mark. So a schedule that is right where everything runs at once is right here.
+#pragma once
+
+#include "runtime/Arena.h"
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace zccrt {
+
+class Device {
+public:
+  enum Stream { Compute, Collectives, ToHost, FromHost, Disk, kStreams };
+  /// What a stream had been given when it was marked.
+  struct Mark {
+    Stream stream = Compute;
+    uint64_t number = 0; ///< 0: nothing
+  };
+
+  virtual ~Device() = default;
+
+  /// What it is called in messages: "NVIDIA H100", "an emulated GPU".
+  virtual std::string name() const = 0;
+  /// Takes the device of the n-th rank on this node. Throws a Failure where there is none.
+  virtual void open(int rankOnNode) = 0;
+
+  /// Memory of the device, zeroed; freed with the device.
+  virtual char *allocate(int64_t bytes) = 0;
+  /// Lets the device copy to and from memory of the host at full speed.
+  virtual void pin(char *memory, int64_t bytes) = 0;
+
+  // Work, in the order in which a stream is given it. Any thread may give some.
+  virtual void copy(Stream s, void *to, const void *from, int64_t bytes) = 0;
+  virtual void fill(Stream s, void *to, int byte, int64_t bytes) = 0;
+  /// A function of the host.
+  virtual void call(Stream s, std::function<void()> f) = 0;
+
+  /// Ends the job if a kernel has found something wrong. All that was queued has run.
+  virtual void checkFaults() = 0;
+
+  virtual Mark mark(Stream s) = 0;
+  /// What stream `s` is given from now on runs behind the mark.
+  virtual void wait(Stream s, Mark m) = 0;
+  /// The host waits.
+  virtual void synchronize(Mark m) = 0;
+  void synchronize(Stream s) { synchronize(mark(s)); }
+  void synchronize() {
+    for (int s = 0; s < kStreams; ++s)
+      synchronize(static_cast<Stream>(s));
+  }
+};
+
+/// The device of this process, or nullptr: the host computes.
+Device *device();
+/// Opens it; `make` is the program's.
+void openDevice(void *(*make)(void), int rankOnNode);
+
+/// A function of the program over the arena; it has run when this returns.
+void runToEnd(void (*function)(char *arena), const Arena &arena);
+
+/// The device's memory, which the host reaches by copies alone.
+class DeviceArena : public Arena {
+public:
+  DeviceArena(Device &d, int64_t bytes) : on(d), start(d.allocate(bytes)) {}
+
+  char *base() const override { return start; }
+  char *onHost(int64_t) const override { return nullptr; }
+  void copyTo(int64_t offset, const void *from, int64_t bytes) override { copy(start + offset, from, bytes); }
+  void copyFrom(void *to, int64_t offset, int64_t bytes) const override { copy(to, start + offset, bytes); }
+
+private:
+  Device &on;
+  char *start;
+
+  /// Behind what has been queued, and done when it returns.
+  void copy(void *to, const void *from, int64_t bytes) const {
+    on.copy(Device::Compute, to, from, bytes);
+    on.synchronize(Device::Compute);
+  }
+};
+
+} // namespace zccrt

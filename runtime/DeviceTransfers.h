@@ -1,0 +1,41 @@
+// Transfers between memory spaces where the arena is a device's: each engine is a stream, and what is started runs behind what
+// the schedule has queued so far.
+#pragma once
+
+#include "runtime/Device.h"
+#include "runtime/zccrt.h"
+#include <vector>
+
+namespace zccrt {
+
+class Nvme;
+
+class DeviceTransfers {
+public:
+  /// `disk` may be nullptr. What moves between the disk and the device goes through `kBounceBytes` of the host's memory.
+  DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, int slots);
+
+  void start(int slot, const zccrt_move *moves, int n);
+  /// What the device is given from now on runs behind what the slot has started.
+  void wait(int slot);
+
+  static constexpr int64_t kBounceBytes = 4 << 20;
+
+private:
+  struct Slot {
+    Device::Mark marks[Device::kStreams];
+  };
+
+  Device &on;
+  const Arenas &arenas;
+  Nvme *disk;
+  std::vector<Slot> slots;
+  std::unique_ptr<MappedArena> bounce;
+
+  void move(const zccrt_move &m, Device::Stream s);
+  void throughBounce(const zccrt_move &m);
+  void diskToHost(int64_t from, char *to, int64_t bytes, const char *name);
+  void hostToDisk(const char *from, int64_t to, int64_t bytes, const char *name);
+};
+
+} // namespace zccrt

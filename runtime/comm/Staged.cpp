@@ -1,0 +1,46 @@
+// Copies down, communicates, copies up.
+#include "runtime/comm/Staged.h"
+
+namespace zccrt {
+
+static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Grows to the largest bucket in the first step.
+void StagedCollectives::makeRoom(int64_t bytes) {
+  if (bytes <= room)
+    return;
+  on.synchronize(Device::Collectives);
+  memory.reset();
+  memory = std::make_unique<MappedArena>(bytes);
+  on.pin(memory->base(), bytes);
+  room = bytes;
+}
+
+void StagedCollectives::start(int slot, const std::vector<StagedPart> &parts,
+                              std::function<void(const std::vector<Part> &parts)> communicate) {
+  constexpr auto kStream = Device::Collectives;
+  int64_t bytes = 0;
+  for (const StagedPart &p : parts)
+    bytes += rounded(p.inBytes) + rounded(p.outBytes);
+  makeRoom(bytes);
+  on.wait(kStream, on.mark(Device::Compute));
+  std::vector<Part> staged;
+  char *at = memory ? memory->base() : nullptr;
+  for (const StagedPart &p : parts) {
+    staged.push_back({at, at + rounded(p.inBytes), p.part.count});
+    on.copy(kStream, at, p.part.in, p.inBytes);
+    at += rounded(p.inBytes) + rounded(p.outBytes);
+  }
+  on.call(kStream, [staged, communicate = std::move(communicate)] { communicate(staged); });
+  for (size_t i = 0; i < parts.size(); ++i)
+    on.copy(kStream, parts[i].part.out, staged[i].out, parts[i].outBytes);
+  marks[slot] = on.mark(kStream);
+}
+
+void StagedCollectives::wait(int slot) {
+  if (marks[slot].number)
+    on.wait(Device::Compute, marks[slot]);
+  marks[slot] = {};
+}
+
+} // namespace zccrt

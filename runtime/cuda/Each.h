@@ -1,0 +1,67 @@
+// Kernels with a thread for each element, and what they share: tensors as kernels get them, indices.
+#pragma once
+
+#include "runtime/cpu/Call.h"
+#include "runtime/cpu/Number.h"
+#include "runtime/cuda/Cuda.h"
+#include "runtime/cuda/Faults.h"
+
+namespace zccrt::cuda {
+
+using cpu::at;
+using cpu::attrAxis;
+using cpu::attrFloat;
+using cpu::attrInt;
+using cpu::attrString;
+using cpu::count;
+using cpu::extent;
+using cpu::hasOperand;
+using cpu::operand;
+using cpu::result;
+using cpu::scratchAt;
+
+/// Bytes rounded up to what the arena aligns to.
+inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
+
+template <typename F> __global__ void eachKernel(int64_t n, F f) {
+  for (int64_t i = firstIndex(); i < n; i += indexStep())
+    f(i);
+}
+
+/// Queues f(i) for each i in [0, n).
+template <typename F> void each(int64_t n, F f) {
+  if (n > 0)
+    ZCC_LAUNCH(eachKernel, blocksFor(n), kBlock, n, f);
+}
+
+/// Dims and strides, for kernels.
+struct Axes {
+  int ndim;
+  int64_t dims[ZCCRT_MAX_DIMS], strides[ZCCRT_MAX_DIMS];
+
+  Axes(const int64_t *d, const int64_t *s, int n) : ndim(n) {
+    for (int i = 0; i < n; ++i) {
+      dims[i] = d[i];
+      strides[i] = s[i];
+    }
+  }
+  explicit Axes(const zccrt_tensor &t) : Axes(t.dims, t.strides, t.ndim) {}
+  /// Where element i in row-major order lies.
+  ZCC_ANYWHERE int64_t offset(int64_t i) const {
+    int64_t o = 0;
+    for (int a = ndim - 1; a >= 0; --a) {
+      o += i % dims[a] * strides[a];
+      i /= dims[a];
+    }
+    return o;
+  }
+};
+
+/// Copies elements between strides over the same dims.
+void copyStrided(char *to, const int64_t *toStrides, const char *from, const int64_t *fromStrides, const int64_t *dims, int ndim,
+                 int64_t elemBytes);
+/// Bytes to where they do not overlap.
+void copyBytes(char *to, const char *from, int64_t bytes);
+void fillBytes(char *to, int byte, int64_t bytes);
+
+} // namespace zccrt::cuda

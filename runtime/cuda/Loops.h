@@ -1,0 +1,36 @@
+// What generated kernels include: functions of scalars, the launch, and sums over the threads of a row.
+#pragma once
+
+#include "runtime/cuda/Warp.h"
+
+namespace zccrt::cuda {
+
+/// Over the warps of a block of one axis, at most 32 of them, in their order; every thread gets the result.
+template <typename T, typename Op> __device__ T blockReduce(T value, Op op) {
+  __shared__ T parts[kWarp];
+  value = warpReduce(value, op);
+  if (threadIdx.x % kWarp == 0)
+    parts[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = parts[0];
+  for (unsigned w = 1; w < blockDim.x / kWarp; ++w)
+    value = op(value, parts[w]);
+  __syncthreads(); // the next one uses the same memory
+  return value;
+}
+
+/// Over threadIdx.y, of 32 columns side by side; every thread gets its column's.
+template <typename T, typename Op> __device__ T columnReduce(T value, Op op) {
+  __shared__ T parts[8][kWarp];
+  parts[threadIdx.y][threadIdx.x] = value;
+  __syncthreads();
+  value = parts[0][threadIdx.x];
+  for (unsigned y = 1; y < 8; ++y)
+    value = op(value, parts[y][threadIdx.x]);
+  __syncthreads();
+  return value;
+}
+
+} // namespace zccrt::cuda
+
+using namespace zccrt::cuda;

@@ -1,0 +1,69 @@
+// CUDA's execution model on the host: a grid's blocks run one after the other or side by side on threads of the host, the threads
+// of a block in turn, each as a fiber, from barrier to barrier. A thread that meets none costs a call.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+/// A block runs on one thread of the host from its begin to its end.
+#define __shared__ static thread_local
+
+inline constinit thread_local uint3 threadIdx{}, blockIdx{};
+inline constinit thread_local dim3 blockDim{}, gridDim{};
+
+namespace zccrt::emulate {
+
+/// Runs `body(args)` for every thread of the grid.
+void runGrid(const char *kernel, dim3 grid, dim3 block, void (*body)(const void *args), const void *args);
+/// Gives the stream Compute a function.
+void queue(std::function<void()> f);
+
+template <class Body> void launch(const char *kernel, dim3 grid, dim3 block, Body body) {
+  queue([=] { runGrid(kernel, grid, block, [](const void *b) { (*static_cast<const Body *>(b))(); }, &body); });
+}
+
+void syncBlock();
+/// Lane `from` of the warp's value, of those that each lane of the mask gives; all lanes of the mask meet here.
+uint64_t exchange(unsigned mask, uint64_t value, int from);
+void syncLanes(unsigned mask);
+int lane();
+
+template <class T> T shuffle(unsigned mask, T value, int from) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = exchange(mask, bits, from);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+} // namespace zccrt::emulate
+
+inline void __syncthreads() { zccrt::emulate::syncBlock(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { zccrt::emulate::syncLanes(mask); }
+template <class T> T __shfl_sync(unsigned mask, T value, int from) { return zccrt::emulate::shuffle(mask, value, from & 31); }
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int with) {
+  return zccrt::emulate::shuffle(mask, value, zccrt::emulate::lane() ^ with);
+}
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by) {
+  int from = zccrt::emulate::lane() + int(by);
+  return zccrt::emulate::shuffle(mask, value, from < 32 ? from : zccrt::emulate::lane());
+}
+
+#define ZCC_LAUNCH(kernel, grid, block, ...) zccrt::emulate::launch(#kernel, grid, block, [=] { kernel(__VA_ARGS__); })

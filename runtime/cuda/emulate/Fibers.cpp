@@ -1,0 +1,245 @@
+// Blocks and their threads. The first thread of a block runs on a fiber; as long as threads end without having met a barrier, the
+// next one runs on the same fiber, so that kernels without barriers are plain loops. A thread that has to wait keeps its fiber,
+// and the threads behind it get others.
+#include "runtime/Fail.h"
+#include "runtime/cuda/emulate/Emulate.h"
+#include <memory>
+#include <sys/mman.h>
+#include <vector>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace zccrt::emulate {
+
+namespace {
+
+// ---- switching stacks
+
+#if defined(__x86_64__)
+struct Context {
+  void *stack = nullptr;
+};
+
+// Keeps what a callee must keep, and where the stack is.
+asm(R"(
+.text
+.type zccrt_emulate_switch, @function
+zccrt_emulate_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq (%rsi), %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size zccrt_emulate_switch, .-zccrt_emulate_switch
+)");
+extern "C" void zccrt_emulate_switch(Context *from, Context *to);
+
+void switchTo(Context &from, Context &to) { zccrt_emulate_switch(&from, &to); }
+
+void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
+  void **top = reinterpret_cast<void **>(stack + bytes) - 2; // the stack is aligned as behind a call
+  *top = reinterpret_cast<void *>(entry);
+  c.stack = top - 6;
+}
+#else
+struct Context {
+  ucontext_t context;
+};
+
+void switchTo(Context &from, Context &to) { swapcontext(&from.context, &to.context); }
+
+void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
+  getcontext(&c.context);
+  c.context.uc_stack = {stack, 0, bytes};
+  c.context.uc_link = nullptr;
+  makecontext(&c.context, entry, 0);
+}
+#endif
+
+// ---- a block
+
+constexpr size_t kStackBytes = 128 << 10;
+constexpr int kLanes = 32;
+
+/// Where threads meet: the one that comes last lets the others go on.
+struct Meeting {
+  int arrived = 0;
+  unsigned round = 0;
+};
+
+struct Fiber {
+  Context context;
+  char *stack = nullptr;
+  int thread = 0;
+  bool isRunning = false; ///< has a thread that has not ended
+  const Meeting *at = nullptr;
+  unsigned round = 0;  ///< of the meeting it waits at
+  unsigned parity = 0; ///< of the thread's exchanges
+
+  bool isReady() const { return isRunning && (!at || at->round != round); }
+};
+
+struct Warp {
+  Meeting meeting;
+  uint64_t values[2][kLanes];
+};
+
+/// What runs blocks on one thread of the host.
+class Runner {
+public:
+  void run(const char *kernel, dim3 block, void (*body)(const void *), const void *args);
+
+  void syncBlock() { meet(all, threads); }
+  void syncLanes(unsigned mask) { meet(warps[current->thread / kLanes].meeting, std::popcount(mask & lanesOf(current->thread))); }
+  uint64_t exchange(unsigned mask, uint64_t value, int from) {
+    Warp &w = warps[current->thread / kLanes];
+    uint64_t *slots = w.values[current->parity++ & 1]; // nobody is two exchanges ahead
+    slots[current->thread % kLanes] = value;
+    syncLanes(mask);
+    return slots[from];
+  }
+  int lane() const { return current->thread % kLanes; }
+
+private:
+  const char *kernel = "";
+  dim3 shape;
+  int threads = 0, next = 0, ended = 0;
+  void (*body)(const void *) = nullptr;
+  const void *args = nullptr;
+  Meeting all;
+  std::vector<Warp> warps;
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  Context scheduler;
+  Fiber *current = nullptr;
+
+  static void entry();
+  void work();
+  void resume(Fiber &f);
+  void meet(Meeting &m, int expected);
+  Fiber &fiber(size_t i);
+  unsigned lanesOf(int thread) const {
+    int left = threads - thread / kLanes * kLanes;
+    return left >= kLanes ? ~0u : (1u << left) - 1;
+  }
+  void setThread(int thread) {
+    threadIdx = {unsigned(thread) % shape.x, unsigned(thread) / shape.x % shape.y, unsigned(thread) / shape.x / shape.y};
+  }
+};
+
+thread_local Runner runner;
+
+void Runner::entry() { runner.work(); }
+
+/// A fiber: threads, one after the other.
+void Runner::work() {
+  while (true) {
+    Fiber &f = *current;
+    while (next < threads) {
+      f.thread = next++;
+      f.parity = 0;
+      f.at = nullptr;
+      f.isRunning = true;
+      setThread(f.thread);
+      body(args);
+      f.isRunning = false;
+      ++ended;
+      if (all.arrived)
+        endJob(std::string("kernel '") + kernel + "': a thread ends while others of its block wait at a barrier");
+    }
+    switchTo(f.context, scheduler);
+  }
+}
+
+Fiber &Runner::fiber(size_t i) {
+  if (i < fibers.size())
+    return *fibers[i];
+  auto f = std::make_unique<Fiber>();
+  f->stack = static_cast<char *>(
+      mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0));
+  if (f->stack == MAP_FAILED)
+    endJob("no memory for the stacks of emulated threads");
+  make(f->context, f->stack, kStackBytes, entry);
+  fibers.push_back(std::move(f));
+  return *fibers.back();
+}
+
+void Runner::resume(Fiber &f) {
+  current = &f;
+  f.at = nullptr;
+  if (f.isRunning)
+    setThread(f.thread);
+  switchTo(scheduler, f.context);
+}
+
+void Runner::meet(Meeting &m, int expected) {
+  if (++m.arrived == expected) {
+    m.arrived = 0;
+    ++m.round;
+    return;
+  }
+  Fiber &f = *current;
+  f.at = &m;
+  f.round = m.round;
+  switchTo(f.context, scheduler);
+}
+
+void Runner::run(const char *name, dim3 block, void (*function)(const void *), const void *arguments) {
+  kernel = name;
+  shape = block;
+  threads = int(block.x * block.y * block.z);
+  next = ended = 0;
+  body = function;
+  args = arguments;
+  all = {};
+  warps.assign((threads + kLanes - 1) / kLanes, {});
+  while (ended < threads) {
+    bool isStuck = true;
+    size_t free = 0;
+    for (; free < fibers.size() && ended < threads; ++free) {
+      if (fibers[free]->isReady()) {
+        resume(*fibers[free]);
+        isStuck = false;
+      } else if (!fibers[free]->isRunning && next < threads) {
+        resume(*fibers[free]);
+        isStuck = false;
+      }
+    }
+    while (next < threads) {
+      resume(fiber(fibers.size()));
+      isStuck = false;
+    }
+    if (isStuck && ended < threads)
+      endJob(std::string("kernel '") + kernel + "': threads of a block wait at different barriers");
+  }
+}
+
+} // namespace
+
+void runGrid(const char *kernel, dim3 grid, dim3 block, void (*body)(const void *), const void *args) {
+  const int64_t blocks = int64_t(grid.x) * grid.y * grid.z;
+#pragma omp parallel for schedule(dynamic, 4) if (blocks > 8)
+  for (int64_t b = 0; b < blocks; ++b) {
+    blockDim = block;
+    gridDim = grid;
+    blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)};
+    runner.run(kernel, block, body, args);
+  }
+}
+
+void syncBlock() { runner.syncBlock(); }
+void syncLanes(unsigned mask) { runner.syncLanes(mask); }
+uint64_t exchange(unsigned mask, uint64_t value, int from) { return runner.exchange(mask, value, from); }
+int lane() { return runner.lane(); }
+
+} // namespace zccrt::emulate

@@ -1,0 +1,168 @@
+// Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes: a thread for each element of the
+// result, which goes through its window, or through the windows that it is in, in row-major order.
+#include "runtime/cuda/Each.h"
+#include "runtime/cuda/Kernels.h"
+
+namespace zccrt::cuda {
+
+namespace {
+
+/// A pooling seen with three spatial axes; missing ones, in front, have extent 1.
+struct Pool {
+  int64_t planes, in[3], out[3], kernel[3], stride[3], lo[3], dilation[3];
+  bool countPad;
+
+  Pool(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &y)
+      : planes(x.dims[0] * x.dims[1]), countPad(attrInt(c, "count_pad", 0)) {
+    int spatial = x.ndim - 2;
+    if (spatial < 1 || spatial > 3)
+      zccrt_fail(c->node, "pooling over %d axes has no kernel", spatial);
+    for (int a = 0; a < 3; ++a) {
+      int i = a - (3 - spatial);
+      in[a] = i < 0 ? 1 : x.dims[i + 2];
+      out[a] = i < 0 ? 1 : y.dims[i + 2];
+      kernel[a] = i < 0 ? 1 : attrAxis(c, "kernel", i, 1);
+      stride[a] = i < 0 ? 1 : attrAxis(c, "strides", i, 1);
+      lo[a] = i < 0 ? 0 : attrAxis(c, "pads_lo", i, 0);
+      dilation[a] = i < 0 ? 1 : attrAxis(c, "dilations", i, 1);
+    }
+  }
+  ZCC_ANYWHERE int64_t inPlane() const { return in[0] * in[1] * in[2]; }
+  ZCC_ANYWHERE int64_t outPlane() const { return out[0] * out[1] * out[2]; }
+
+  /// Calls f(position in the input plane) for each tap of output position o that reads inside the input.
+  template <typename F> __device__ void forTaps(int64_t o, F f) const {
+    int64_t at[3] = {o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]};
+    for (int64_t a = 0; a < kernel[0]; ++a)
+      for (int64_t b = 0; b < kernel[1]; ++b)
+        for (int64_t c = 0; c < kernel[2]; ++c) {
+          int64_t d = at[0] * stride[0] - lo[0] + a * dilation[0], h = at[1] * stride[1] - lo[1] + b * dilation[1],
+                  w = at[2] * stride[2] - lo[2] + c * dilation[2];
+          if (d >= 0 && d < in[0] && h >= 0 && h < in[1] && w >= 0 && w < in[2])
+            f((d * in[1] + h) * in[2] + w);
+        }
+  }
+  /// The output position along an axis that reads input position i with a tap; -1: none.
+  __device__ int64_t reader(int axis, int64_t i, int64_t tap) const {
+    int64_t from = i + lo[axis] - tap * dilation[axis];
+    return from >= 0 && from % stride[axis] == 0 && from / stride[axis] < out[axis] ? from / stride[axis] : -1;
+  }
+  /// Calls f(output position) for each window, and tap of it, that input position i is in; positions ascend.
+  template <typename F> __device__ void forReaders(int64_t i, F f) const {
+    int64_t at[3] = {i / (in[1] * in[2]), i / in[2] % in[1], i % in[2]};
+    for (int64_t a = kernel[0]; a-- > 0;)
+      for (int64_t b = kernel[1]; b-- > 0;)
+        for (int64_t c = kernel[2]; c-- > 0;) {
+          int64_t d = reader(0, at[0], a), h = reader(1, at[1], b), w = reader(2, at[2], c);
+          if (d >= 0 && h >= 0 && w >= 0)
+            f((d * out[1] + h) * out[2] + w);
+        }
+  }
+  /// What the sum of an output position is divided by.
+  __device__ double divisor(int64_t o) const {
+    if (countPad)
+      return double(kernel[0] * kernel[1] * kernel[2]);
+    int64_t taps = 0;
+    forTaps(o, [&](int64_t) { ++taps; });
+    return double(taps);
+  }
+};
+
+} // namespace
+
+template <typename T> static void maxima(const Pool p, const T *x, T *y, int32_t *index) {
+  each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
+    const T *in = x + e / p.outPlane() * p.inPlane();
+    T best = T(-__builtin_inff());
+    int64_t where = -1;
+    p.forTaps(e % p.outPlane(), [&](int64_t at) {
+      T v = in[at];
+      if (where < 0 || Sum<T>(v) > Sum<T>(best) || Sum<T>(v) != Sum<T>(v)) {
+        best = v;
+        where = at;
+      }
+    });
+    y[e] = best;
+    index[e] = int32_t(where);
+  });
+}
+
+/// The operator says where the maxima were, not in which windows: a thread for each plane adds them up in order.
+template <typename T>
+static void maximaGrad(int64_t planes, int64_t ins, int64_t outs, const T *dy, const int32_t *index, T *dx) {
+  each(planes, [=] __device__(int64_t plane) {
+    T *to = dx + plane * ins;
+    for (int64_t i = 0; i < ins; ++i)
+      to[i] = T(0);
+    for (int64_t o = plane * outs; o < (plane + 1) * outs; ++o)
+      if (index[o] >= 0)
+        to[index[o]] = T(Sum<T>(to[index[o]]) + Sum<T>(dy[o]));
+  });
+}
+
+template <typename T> static void means(const Pool p, const T *x, T *y) {
+  each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
+    const T *in = x + e / p.outPlane() * p.inPlane();
+    Sum<T> sum = 0;
+    p.forTaps(e % p.outPlane(), [&](int64_t at) { sum += in[at]; });
+    y[e] = T(sum / Sum<T>(p.divisor(e % p.outPlane())));
+  });
+}
+
+template <typename T> static void meansGrad(const Pool p, const T *dy, T *dx) {
+  each(p.planes * p.inPlane(), [=] __device__(int64_t e) {
+    const T *from = dy + e / p.inPlane() * p.outPlane();
+    Sum<T> sum = 0;
+    p.forReaders(e % p.inPlane(), [&](int64_t o) { sum += Sum<T>(from[o]) / Sum<T>(p.divisor(o)); });
+    dx[e] = T(sum);
+  });
+}
+
+/// Calls f with a null pointer to the element's type.
+template <typename F> static void withPooled(const zccrt_call *c, F f) {
+  if (!cpu::withFloat(operand(c, 0).elem, f))
+    zccrt_fail(c->node, "pooling has no kernel for integers");
+}
+
+void maxPoolRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
+  withPooled(c, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    maxima<T>(Pool(c, x, y), at<T>(arena, x), at<T>(arena, y), at<int32_t>(arena, result(c, 1)));
+  });
+}
+
+void maxPoolGradRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
+  withPooled(c, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    maximaGrad<T>(dx.dims[0] * dx.dims[1], extent(dx, 2, dx.ndim), extent(dy, 2, dy.ndim), at<T>(arena, dy),
+                  at<int32_t>(arena, operand(c, 1)), at<T>(arena, dx));
+  });
+}
+
+void avgPoolRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
+  withPooled(c, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    means<T>(Pool(c, x, y), at<T>(arena, x), at<T>(arena, y));
+  });
+}
+
+void avgPoolGradRun(char *arena, const zccrt_call *c) {
+  if (!arena)
+    return;
+  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
+  withPooled(c, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    meansGrad<T>(Pool(c, dx, dy), at<T>(arena, dy), at<T>(arena, dx));
+  });
+}
+
+} // namespace zccrt::cuda
