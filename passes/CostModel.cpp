@@ -75,22 +75,38 @@ static Rate workOf(const Node &n) {
   return elemBytes(x.elem) == 2 ? Rate(size_t(r) + kProductRates) : r;
 }
 
-/// Functions in an expression that take as long as an exponential.
-static int transcendentalsIn(const Scalar &s) {
-  int n =
-      s.kind == Scalar::Call && !llvm::StringSwitch<bool>(s.text)
-                                     .Cases("sqrt", "max", "min", "abs", "floor", "ceil", "round", "sign", "isnan", "isinf", true)
-                                     .Cases("rsqrt", "fmod", "mod", true)
-                                     .Default(false);
+/// What an expression takes, in exponentials of f32 (measured on vectors of 512 bits).
+static double exponentialsIn(const Scalar &s) {
+  double n = 0;
+  if (s.kind == Scalar::Call)
+    n = llvm::StringSwitch<double>(s.text)
+            .Cases("max", "min", "abs", "floor", "ceil", "round", "sign", "isnan", "isinf", 0.1)
+            .Cases("sqrt", "rsqrt", 0.4)
+            .Case("sigmoid", 1.3)
+            .Case("tanh", 2)
+            .Case("erf", 3)
+            .Cases("sin", "cos", "tan", 5.5)
+            .Case("pow", 7)
+            .Default(1);
+  else if (s.kind != Scalar::Name && s.kind != Scalar::Number)
+    n = s.text == "/" ? 0.2 : 0.05;
   for (auto &a : s.args)
-    n += transcendentalsIn(*a);
+    n += exponentialsIn(*a);
   return n;
+}
+
+/// The same of a node, for each element. What has 16 bits is rounded.
+static double exponentialsIn(const Node &n) {
+  constexpr double kRounding = 0.25;
+  const Elem to = n.result()->type.elem;
+  bool isRounded = isFloat(to) && elemBytes(to) == 2 && (n.op->converts() || !n.op->exact);
+  return (n.op->converts() ? 0 : exponentialsIn(scalarOf(*n.op))) + (isRounded ? kRounding : 0);
 }
 
 static void addArithmetic(NodeCost &c, const Node &n) {
   c[workOf(n)] += flopsOf(n);
   if (n.op->isElementwise() && !n.results.empty())
-    c[Rate::Transcendentals] += double(transcendentalsIn(scalarOf(*n.op))) * double(n.result()->type.localCount());
+    c[Rate::Transcendentals] += exponentialsIn(n) * double(n.result()->type.localCount());
 }
 
 /// Bytes that one rank sends of the collective that a node is or starts.

@@ -1,8 +1,9 @@
-// Times kernels of the runtime on shapes that stand for a class, each several times: the least time is that which other work on
-// the machine disturbed least.
+// Times kernels of the runtime on shapes that stand for a class, as a step calls them: on data that no cache holds, one call
+// after the other, and what a call takes in the middle of them.
 #include "tools/MachineRates.h"
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/VecMath.h"
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -17,17 +18,18 @@ using Clock = std::chrono::steady_clock;
 
 static double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// The least of at least three runs, and as many as `seconds` allow.
-template <class F> static double leastSeconds(double seconds, F run) {
-  constexpr int kLeastRuns = 3;
-  double least = 1e30;
+/// The median of at least three runs, and as many as `seconds` allow.
+template <class F> static double typicalSeconds(double seconds, F run) {
+  constexpr size_t kLeastRuns = 3;
+  std::vector<double> times;
   const auto begin = Clock::now();
-  for (int n = 0; n < kLeastRuns || secondsSince(begin) < seconds; ++n) {
+  while (times.size() < kLeastRuns || secondsSince(begin) < seconds) {
     const auto start = Clock::now();
     run();
-    least = std::min(least, secondsSince(start));
+    times.push_back(secondsSince(start));
   }
-  return std::max(least, 1e-9);
+  std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
+  return std::max(times[times.size() / 2], 1e-9);
 }
 
 static std::unique_ptr<char, void (*)(void *)> allocate(int64_t bytes) {
@@ -35,6 +37,12 @@ static std::unique_ptr<char, void (*)(void *)> allocate(int64_t bytes) {
   if (!p)
     throw std::bad_alloc();
   return {p, std::free};
+}
+
+/// Bytes of a buffer that no cache holds.
+static int64_t beyondCaches() {
+  constexpr int64_t kMiB = 1 << 20;
+  return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), 32 * kMiB, 256 * kMiB);
 }
 
 // ---- kernels of the library
@@ -78,7 +86,7 @@ public:
     return *this;
   }
 
-  double leastSeconds(int threads, double seconds) {
+  double typicalSeconds(int threads, double seconds) {
     zccrt_call c{};
     void *cache = nullptr;
     static const double scale = 0.125;
@@ -95,14 +103,17 @@ public:
     c.cache = &cache;
     c.scratch_bytes = def->workspace ? def->workspace(&c) : 0;
     c.scratch = reserve(c.scratch_bytes);
-    auto arena = allocate(used);
-    fill(arena.get());
+    std::vector<std::unique_ptr<char, void (*)(void *)>> arenas; // in turn
+    for (int64_t bytes = 0; arenas.empty() || (bytes < beyondCaches() && arenas.size() < kMostArenas); bytes += used)
+      fill(arenas.emplace_back(allocate(used)).get());
     def->run(nullptr, &c);
-    def->run(arena.get(), &c);
-    return ::leastSeconds(seconds, [&] { def->run(arena.get(), &c); });
+    def->run(arenas[0].get(), &c);
+    size_t next = 0;
+    return ::typicalSeconds(seconds, [&] { def->run(arenas[next++ % arenas.size()].get(), &c); });
   }
 
 private:
+  static constexpr size_t kMostArenas = 16;
   int64_t reserve(int64_t bytes) {
     int64_t at = used;
     used += (bytes + 127) / 64 * 64;
@@ -148,17 +159,24 @@ static std::vector<KernelRun> attention(int32_t elem) {
   return runs;
 }
 
+/// Those of a residual network: of one pixel that widen and narrow, and of nine.
 static std::vector<KernelRun> convolution(int32_t elem) {
-  constexpr int64_t kBatch = 8, kChannels = 64, kSide = 28;
-  const Shape x{kBatch, kChannels, kSide, kSide}, w{kChannels, kChannels, 3, 3};
-  std::vector<KernelRun> runs;
-  auto add = [&](const char *kernel, const Shape &a, const Shape &b, const Shape &y) {
-    KernelRun &r = runs.emplace_back(kernel, elem, 2.0 * 9 * kBatch * kChannels * kChannels * kSide * kSide);
-    r.add(a).add(b).results().add(y).ints("strides", {1, 1}).ints("pads_lo", {1, 1}).ints("pads_hi", {1, 1});
+  constexpr int64_t kBatch = 4;
+  struct Form {
+    int64_t from, to, side, window;
   };
-  add("conv", x, w, x);
-  add("conv_grad_input", x, w, x);
-  add("conv_grad_weight", x, x, w);
+  std::vector<KernelRun> runs;
+  for (auto [from, to, side, window] : {Form{64, 256, 56, 1}, {512, 128, 28, 1}, {64, 64, 56, 3}, {256, 256, 14, 3}}) {
+    const Shape x{kBatch, from, side, side}, w{to, from, window, window}, y{kBatch, to, side, side};
+    auto add = [&](const char *kernel, const Shape &a, const Shape &b, const Shape &result) {
+      KernelRun &r = runs.emplace_back(kernel, elem, 2.0 * double(window * window * kBatch * from * to * side * side));
+      r.add(a).add(b).results().add(result).ints("strides", {1, 1});
+      r.ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
+    };
+    add("conv", x, w, y);
+    add("conv_grad_input", y, w, x);
+    add("conv_grad_weight", x, y, w);
+  }
   return runs;
 }
 
@@ -185,7 +203,7 @@ static double productRate(Rate r, int threads, double seconds) {
   double flops = 0, total = 0;
   for (KernelRun &run : runs) {
     flops += run.flops;
-    total += run.leastSeconds(threads, seconds / double(runs.size()));
+    total += run.typicalSeconds(threads, seconds / double(runs.size()));
   }
   return flops / total;
 }
@@ -200,12 +218,6 @@ ZCC_CLONES static void addRows(float *y, const float *a, const float *b, int64_t
 ZCC_CLONES static void exponentials(float *x, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     x[i] = vexp(-x[i]);
-}
-
-/// Bytes of a buffer that no cache holds.
-static int64_t beyondCaches() {
-  constexpr int64_t kMiB = 1 << 20;
-  return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), 32 * kMiB, 256 * kMiB);
 }
 
 /// Reads two streams and writes one.
@@ -224,7 +236,7 @@ static double memoryRate(int threads, double seconds) {
       std::fill_n(p + at, count, 0.5f);
   });
   auto run = [&] { each([&](int64_t at, int64_t m) { addRows(floats(y) + at, floats(a) + at, floats(b) + at, m); }); };
-  return double(3 * n) * sizeof(float) / leastSeconds(seconds, run);
+  return double(3 * n) * sizeof(float) / typicalSeconds(seconds, run);
 }
 
 static double transcendentalRate(int threads, double seconds) {
@@ -236,7 +248,7 @@ static double transcendentalRate(int threads, double seconds) {
         exponentials(x[t].data(), kElements);
     });
   };
-  return double(threads * kElements * kRounds) / leastSeconds(seconds, run);
+  return double(threads * kElements * kRounds) / typicalSeconds(seconds, run);
 }
 
 static double teamRate(int threads, double seconds) {
@@ -246,7 +258,7 @@ static double teamRate(int threads, double seconds) {
     for (int i = 0; i < kTeams; ++i)
       forEach(threads, threads, [&](int64_t t) { ++sink[t * 8]; });
   };
-  return kTeams / leastSeconds(seconds, run);
+  return kTeams / typicalSeconds(seconds, run);
 }
 
 // ---- all
@@ -268,5 +280,5 @@ double zcc::measureCopy(double seconds) {
   auto to = allocate(bytes), from = allocate(bytes);
   memset(from.get(), 1, size_t(bytes));
   memset(to.get(), 2, size_t(bytes));
-  return double(bytes) / leastSeconds(seconds, [&] { memcpy(to.get(), from.get(), size_t(bytes)); });
+  return double(bytes) / typicalSeconds(seconds, [&] { memcpy(to.get(), from.get(), size_t(bytes)); });
 }

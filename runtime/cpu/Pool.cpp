@@ -129,7 +129,7 @@ template <typename T> ZCC_INLINE inline void maxPool(const Pool &p, const T *x, 
   });
 }
 
-/// The same for floats, with contiguous loops whatever the stride: each column's maximum over the
+/// The same for floats of any width, with contiguous loops whatever the stride: each column's maximum over the
 /// rows of a window first, then over the columns of windows that start at every column, of which
 /// every stride-th is kept.
 struct Columns {
@@ -143,11 +143,11 @@ struct Columns {
 
   /// A row of the input, from index `first` on, joins the columns at `at`. Later rows have larger
   /// indices.
-  ZCC_INLINE void join(const float *__restrict x, int64_t at, int32_t first, int64_t n) {
+  template <typename T> ZCC_INLINE void join(const T *__restrict x, int64_t at, int32_t first, int64_t n) {
     float *__restrict m = max + at;
     int32_t *__restrict ix = index + at;
     for (int64_t i = 0; i < n; ++i) {
-      float v = x[i], old = m[i];
+      float v = float(x[i]), old = m[i];
       int32_t was = ix[i];
       bool take = (v > old) | (v != v) | (was == kNone);
       m[i] = take ? v : old;
@@ -169,11 +169,12 @@ struct Columns {
   }
 };
 
-ZCC_CLONES void maxPoolFloat(const Pool &p, const float *x, float *y, int32_t *index, int64_t plane) {
+template <typename T>
+ZCC_INLINE inline void maxPoolColumns(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
   if (!Columns::fits(p))
     return maxPool(p, x, y, index, plane);
   Columns c;
-  const float *in = x + plane * p.inPlane();
+  const T *in = x + plane * p.inPlane();
   int64_t width = (Columns::width(p) + 15) / 16 * 16, s = p.stride[2];
   int64_t starts = ((p.out[2] - 1) * s + 16) / 16 * 16;
   for (int64_t row = 0; row < p.outRows(); ++row) {
@@ -189,11 +190,21 @@ ZCC_CLONES void maxPoolFloat(const Pool &p, const float *x, float *y, int32_t *i
       c.slide(k * p.dilation[2], std::min(starts, width - k * p.dilation[2]));
     int64_t at = plane * p.outPlane() + row * p.out[2];
     for (int64_t w = 0; w < p.out[2]; ++w) {
-      y[at + w] = c.best[w * s];
+      y[at + w] = T(c.best[w * s]);
       index[at + w] = c.where[w * s] == Columns::kNone ? -1 : c.where[w * s];
     }
   }
 }
+ZCC_CLONES void maxPoolOf(const Pool &p, const float *x, float *y, int32_t *index, int64_t plane) {
+  maxPoolColumns(p, x, y, index, plane);
+}
+ZCC_CLONES void maxPoolOf(const Pool &p, const Bf16 *x, Bf16 *y, int32_t *index, int64_t plane) {
+  maxPoolColumns(p, x, y, index, plane);
+}
+ZCC_CLONES void maxPoolOf(const Pool &p, const F16 *x, F16 *y, int32_t *index, int64_t plane) {
+  maxPoolColumns(p, x, y, index, plane);
+}
+void maxPoolOf(const Pool &p, const double *x, double *y, int32_t *index, int64_t plane) { maxPool(p, x, y, index, plane); }
 
 /// Sums of a row are held here, so that 16-bit results are rounded once.
 constexpr int64_t kRow = 256;
@@ -264,10 +275,7 @@ void maxPoolRun(char *arena, const zccrt_call *c) {
   forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
     int32_t *index = at<int32_t>(arena, result(c, 1));
-    if constexpr (std::is_same_v<T, float>)
-      maxPoolFloat(p, at<T>(arena, x), at<T>(arena, y), index, plane);
-    else
-      maxPool(p, at<T>(arena, x), at<T>(arena, y), index, plane);
+    maxPoolOf(p, at<T>(arena, x), at<T>(arena, y), index, plane);
   });
 }
 
