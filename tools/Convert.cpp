@@ -207,6 +207,8 @@ static void writeCheckpoint(const Origin &origin, const std::string &program, co
   Matching matching(recipe.program, origin, maps);
   OriginArena arena(recipe.program, matching.sources());
   matching.expectStates();
+  for (const std::string &n : origin.notes)
+    printf("note: %s\n", n.c_str());
   for (const std::string &n : matching.found.notes)
     printf("note: %s\n", n.c_str());
   if (std::string left = leftOverText(matching.found, origin.weights); !left.empty())

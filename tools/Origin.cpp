@@ -1,12 +1,16 @@
 // Reads state_dicts, and DeepSpeed's universal checkpoints: zero/PARAM/{fp32,exp_avg,exp_avg_sq}.pt, and beside zero/ the model
 // states, which have the step, shapes and buffers.
 #include "tools/Origin.h"
+#include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Npy.h"
 #include "runtime/Options.h"
+#include "runtime/OutFile.h"
 #include "runtime/weights/TorchFile.h"
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <unistd.h>
 
 using namespace zccrt;
 namespace fs = std::filesystem;
@@ -29,9 +33,75 @@ static std::vector<fs::path> filesIn(const fs::path &folder, const char *tail) {
 
 // ---- PyTorch
 
-static GivenFiles openStateDict(const std::string &path) {
-  GivenFiles given{path, {path}, TorchFile(path).stateDict()};
-  return given;
+/// The bytes of a tensor in order, of the part of its file that it has elements of.
+static std::vector<char> inOrder(const GivenTensor &t, const std::vector<char> &part) {
+  const int64_t size = elemBytes(t.elem);
+  std::vector<char> all(t.bytes);
+  std::vector<int64_t> index(t.dims.size());
+  for (int64_t to = 0, from = 0; to < t.bytes; to += size) {
+    std::memcpy(&all[to], &part[from * size], size);
+    for (size_t axis = t.dims.size(); axis-- > 0;) {
+      from += t.strides[axis];
+      if (++index[axis] < t.dims[axis])
+        break;
+      from -= index[axis] * t.strides[axis];
+      index[axis] = 0;
+    }
+  }
+  return all;
+}
+
+/// Tensors such as those of channels_last or of transposed layers are copied, so that the rest finds their elements in order.
+static void putInOrder(Origin &origin) {
+  constexpr int64_t kMost = 96 << 20; // bytes, of the part and of the copy
+  GivenFiles &w = origin.weights;
+  for (GivenTensor &t : w.tensors) {
+    if (t.strides.empty())
+      continue;
+    int64_t elements = 1;
+    for (size_t i = 0; i < t.dims.size(); ++i)
+      elements += (t.dims[i] - 1) * t.strides[i];
+    const int64_t partBytes = elements * elemBytes(t.elem);
+    if (std::max(partBytes, t.bytes) > kMost)
+      fail("'%s': tensor '%s' is a view that is larger than %lld MiB; save tensor.contiguous()", w.files[t.file].c_str(),
+           t.name.c_str(), static_cast<long long>(kMost >> 20));
+    if (!origin.inOrder) {
+      origin.inOrder = {std::tmpfile(), [](FILE *f) { f ? fclose(f) : 0; }};
+      if (!origin.inOrder)
+        failErrno("cannot write a temporary file");
+      w.files.push_back(format("/proc/self/fd/%d", fileno(origin.inOrder.get())));
+    }
+    std::vector<char> part(partBytes);
+    File(w.files[t.file]).read(t.offset, partBytes, part.data());
+    const std::vector<char> all = inOrder(t, part);
+    t.offset = lseek(fileno(origin.inOrder.get()), 0, SEEK_CUR);
+    if (!writeAll(fileno(origin.inOrder.get()), all.data(), all.size()))
+      failErrno("cannot write a temporary file");
+    t.file = static_cast<int>(w.files.size()) - 1;
+    t.strides.clear();
+  }
+}
+
+/// "'x.pt': taken is what is under 'model', not 'optimizer', 'step'"
+static std::string whatIsTaken(const TorchFile &file, const std::string &under) {
+  const Pickle &p = file.pickle();
+  std::vector<std::string> left;
+  for (size_t i = 0; i + 1 < p.root().items.size(); i += 2)
+    if (const PickleValue &key = p[p.root().items[i]]; key.kind == PickleValue::String && key.text != under)
+      left.push_back(key.text);
+  return format("'%s': taken is what is under '%s'", file.path.c_str(), under.c_str()) +
+         (left.empty() ? "" : ", not " + listedNames(left));
+}
+
+static Origin openStateDict(const std::string &path) {
+  const TorchFile file(path);
+  std::string under;
+  Origin origin;
+  origin.weights = {path, {path}, file.stateDict(&under)};
+  if (!under.empty())
+    origin.notes.push_back(whatIsTaken(file, under));
+  putInOrder(origin);
+  return origin;
 }
 
 // ---- DeepSpeed
@@ -121,6 +191,8 @@ private:
                                        [&](const GivenTensor &other) { return other.name == t.name; });
       if (isKnown || !t.bytes) // a parameter of stage 3 is empty here
         continue;
+      if (!t.strides.empty())
+        fail("'%s': tensor '%s' is a view of another", model.path.c_str(), t.name.c_str());
       if (file < 0)
         file = addFile(model.path);
       t.file = file;
@@ -149,7 +221,7 @@ Origin openOrigin(const std::string &path) {
   std::error_code error;
   const bool isFolder = fs::is_directory(path, error);
   if (!isFolder && (endsWith(path, ".pt") || endsWith(path, ".bin") || endsWith(path, ".pth")))
-    return {openStateDict(path)};
+    return openStateDict(path);
   if (!isFolder)
     return {openGiven(path)};
   if (fs::is_directory(fs::path(path) / "zero", error))

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "runtime/weights/WeightFiles.h"
+#include <cstdio>
 #include <map>
+#include <memory>
 
 /// Weights, perhaps with an optimizer's state.
 struct Origin {
@@ -11,6 +13,8 @@ struct Origin {
   std::map<std::pair<std::string, std::string>, zccrt::GivenTensor> states;
   bool hasStates = false;
   int64_t step = 0, skipped = 0, samples = 0;
+  std::vector<std::string> notes;
+  std::shared_ptr<FILE> inOrder; ///< has no name: copies of tensors that do not lie in order
 };
 
 /// Of FILE.pt, FILE.bin, FILE.pth, what --weights takes, or the folder of DeepSpeed's universal checkpoint. Throws a Failure.

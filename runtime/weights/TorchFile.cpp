@@ -79,19 +79,24 @@ GivenTensor TorchFile::tensorOf(const std::string &name, const PickleValue &v) c
   if (place == storages.end() || strides.size() != t.dims.size())
     wrong("has no data in the file");
   const int64_t size = elemBytes(t.elem);
-  int64_t count = 1;
+  int64_t count = 1, last = 0; // of the storage's elements, the last that it has
+  bool isInOrder = true;
   for (size_t i = t.dims.size(); i-- > 0;) {
-    if (t.dims[i] != 1 && strides[i] != count)
-      wrong("is a view of another; save tensor.contiguous()");
-    if (t.dims[i] < 0 || __builtin_mul_overflow(count, t.dims[i], &count))
+    int64_t far;
+    isInOrder &= t.dims[i] == 1 || strides[i] == count;
+    if (t.dims[i] < 0 || strides[i] < 0 || __builtin_mul_overflow(count, t.dims[i], &count) ||
+        __builtin_mul_overflow(std::max<int64_t>(t.dims[i] - 1, 0), strides[i], &far) || __builtin_add_overflow(last, far, &last))
       wrong("has a shape that is too large");
   }
   int64_t begin;
   if (__builtin_mul_overflow(p[v.items[1]].number, size, &begin) || begin < 0 || begin > place->second.bytes ||
-      count > (place->second.bytes - begin) / size)
+      (count && last >= (place->second.bytes - begin) / size))
     wrong("lies beyond its data");
   t.offset = place->second.offset + begin;
-  t.bytes = count * size;
+  if (__builtin_mul_overflow(count, size, &t.bytes))
+    wrong("has a shape that is too large");
+  if (count && !isInOrder)
+    t.strides = strides;
   return t;
 }
 
@@ -104,11 +109,14 @@ std::vector<GivenTensor> TorchFile::tensorsOf(const PickleValue &dict) const {
   return all;
 }
 
-std::vector<GivenTensor> TorchFile::stateDict() const {
+std::vector<GivenTensor> TorchFile::stateDict(std::string *under) const {
   std::vector<GivenTensor> all = tensorsOf(values->root());
   for (const char *key : {"state_dict", "model_state_dict", "model", "module"})
-    if (const PickleValue *dict = all.empty() ? values->find(values->root(), key) : nullptr)
+    if (const PickleValue *dict = all.empty() ? values->find(values->root(), key) : nullptr) {
       all = tensorsOf(*dict);
+      if (under)
+        *under = key;
+    }
   if (all.empty())
     fail("%s has no state_dict: neither a dict of tensors, nor one under 'state_dict', 'model_state_dict', 'model' or 'module'",
          what.c_str());
@@ -120,7 +128,10 @@ GivenTensor TorchFile::onlyTensor() const {
   const PickleValue &v = param ? *param : values->root();
   if (v.kind != PickleValue::Tensor)
     fail("%s is not one tensor", what.c_str());
-  return tensorOf("param", v);
+  GivenTensor t = tensorOf("param", v);
+  if (!t.strides.empty())
+    fail("%s: its tensor is a view of another; save tensor.contiguous()", what.c_str());
+  return t;
 }
 
 } // namespace zccrt

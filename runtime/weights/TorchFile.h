@@ -15,8 +15,8 @@ public:
   explicit TorchFile(const std::string &path);
 
   const Pickle &pickle() const { return *values; }
-  /// The tensors of a state_dict: the file's one dict, or the one under a name such as "model".
-  std::vector<GivenTensor> stateDict() const;
+  /// The tensors of a state_dict: the file's one dict, or the one under a name such as "model", which `under` gets.
+  std::vector<GivenTensor> stateDict(std::string *under = nullptr) const;
   /// The one tensor of a file that has no more, or a dict with "param".
   GivenTensor onlyTensor() const;
   const std::string path;

@@ -14,6 +14,7 @@ struct GivenTensor {
   std::vector<int64_t> dims;
   int file = 0; ///< index into GivenFiles::files
   int64_t offset = 0, bytes = 0;
+  std::vector<int64_t> strides; ///< elements, of a view of a file's numbers; empty: they lie in order
 };
 
 struct GivenFiles {
