@@ -1,4 +1,4 @@
-// C++ for the CPU: the arena is the host's memory, kernels are functions.
+// C++ for the CPU: an arena is the host's memory, kernels are functions.
 #pragma once
 
 #include "codegen/CodePrinter.h"
@@ -9,7 +9,8 @@ namespace zcc {
 
 class CpuPrinter : public CodePrinter {
 public:
-  CpuPrinter(const Module &m, const Target &t) : CpuPrinter(t, KernelEmitter(m, printForCpu(t.threads()), sourceHeadForCpu(m))) {}
+  CpuPrinter(const Module &m, llvm::ArrayRef<Space> spaces, const Target &t)
+      : CpuPrinter(t, KernelEmitter(m, spaces, printForCpu(t.threads()), sourceHeadForCpu(m))) {}
 
   llvm::Expected<std::string> kernelCall(const Node &fused, llvm::function_ref<Place(const Value *)> placeOf) override;
   std::vector<std::string> kernelSources() const override { return kernels.sources(); }

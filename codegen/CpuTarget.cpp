@@ -9,6 +9,7 @@
 #include "runtime/nvme/Nvme.h"
 #include "runtime/zccrt.h"
 #include <algorithm>
+#include <cmath>
 
 using namespace zcc;
 
@@ -26,7 +27,7 @@ public:
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
-  std::unique_ptr<CodePrinter> printer(const Module &m) const override;
+  std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override;
 
 private:
   std::string isa_;
@@ -47,10 +48,18 @@ Machine CpuTarget::machine() const {
   m[Rate::Disk] = 1.5e9;
   if (profile_)
     profile_->apply(m, threads_);
+  // The same cores compute in host memory.
+  for (auto [host, own] : {std::pair(Rate::HostFlops, Rate::Large),
+                           {Rate::HostTranscendentals, Rate::Transcendentals},
+                           {Rate::HostBytes, Rate::Bytes}})
+    if (std::isinf(m[host]))
+      m[host] = m[own];
   return m;
 }
 
-std::unique_ptr<CodePrinter> CpuTarget::printer(const Module &m) const { return std::make_unique<CpuPrinter>(m, *this); }
+std::unique_ptr<CodePrinter> CpuTarget::printer(const Module &m, llvm::ArrayRef<Space> spaces) const {
+  return std::make_unique<CpuPrinter>(m, spaces, *this);
+}
 
 std::unique_ptr<Target> zcc::cpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile) {
   return std::make_unique<CpuTarget>(isa, threads, std::move(profile));
@@ -66,9 +75,9 @@ const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {
 // ---- memory
 
 int64_t CpuTarget::workspaceBytes(const Node &n) const {
-  if (n.op->isFused())
+  if (runsKernel(n))
     return KernelEmitter::scratchBytes(n);
-  return n.op->kernel ? workspaces_.bytes(n) : 0;
+  return performed(n)->kernel ? workspaces_.bytes(n) : 0;
 }
 
 /// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,
@@ -103,15 +112,18 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
   constexpr int64_t kHugePage = 2 * kMiB; // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + threads_ * kThread, packing = 0;
-  bool usesOneDnn = false;
+  bool usesOneDnn = false, computesOnHost = false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
+      computesOnHost |= !f->isKernel && computeSpace(*n) == Space::Host && performed(*n)->isWork();
       usesOneDnn |= n->op->library != Library::None;
       if (n->op->library == Library::Convolution)
         bytes += kConvolution;
       if (n->op->library == Library::Product)
         packing = std::max(packing, packingBytes(*n));
     }
+  if (computesOnHost)
+    bytes += threads_ * kThread; // a team of its own
   if (usesOneDnn)
     bytes += kOneDnn + packing * threads_ + (packing * threads_ >= kLargePacking ? kFragments : 0);
   if (m.ranks > 1)

@@ -56,12 +56,13 @@ static std::string what(const Function &kernel) {
   return s;
 }
 
-KernelEmitter::KernelEmitter(const Module &m, const PrintKernel &print, std::string head) : head_(std::move(head)) {
+KernelEmitter::KernelEmitter(const Module &m, llvm::ArrayRef<Space> spaces, const PrintKernel &print, std::string head)
+    : head_(std::move(head)) {
   llvm::StringMap<size_t> bodyOf;
   llvm::StringMap<unsigned> symbols;
   for (const Function *f : calleesFirst(m))
     for (auto &n : f->nodes)
-      if (n->op->isFused())
+      if (runsKernel(*n) && llvm::is_contained(spaces, computeSpace(*n)))
         add(*n, print, bodyOf, symbols);
 }
 

@@ -30,8 +30,8 @@ void printPointers(const Function &kernel, bool hasScratch, std::string &params,
 /// function; it gets as arguments the numbers that its calls do not agree on.
 class KernelEmitter {
 public:
-  /// Makes the functions of all fused nodes of the module. `head`: of each translation unit.
-  KernelEmitter(const Module &m, const PrintKernel &print, std::string head);
+  /// Makes the functions of the module's fused nodes in these spaces. `head`: of each translation unit.
+  KernelEmitter(const Module &m, llvm::ArrayRef<Space> spaces, const PrintKernel &print, std::string head);
 
   /// The C++ call for a fused node: "k17(A + 64, A + 0, A + 128)". `pointer` gives the expression of the address (char *) of
   /// element 0 of an operand or result.

@@ -41,21 +41,28 @@ struct Engine {
   Slots slots;
 };
 
+/// What the target's own printer prints.
+static std::vector<Space> spacesOf(const Target &t) {
+  return &t.host() == &t ? std::vector{Space::Device, Space::Host} : std::vector{Space::Device};
+}
+
 class ProgramEmitter {
   const Module &m;
   const ProgramInfo &info;
-  std::unique_ptr<CodePrinter> printer;
+  std::unique_ptr<CodePrinter> printer, onHost; ///< null: the first one prints all
   CallTable calls;
   EmittedProgram out;
   std::string functions;
   size_t gradients = 0; ///< parameters with one
-  Engine collectives{"zccrt_wait", {}}, transfers{"zccrt_transfer_wait", {}};
+  Engine collectives{"zccrt_wait", {}}, transfers{"zccrt_transfer_wait", {}}, host{"zccrt_host_wait", {}};
   llvm::DenseMap<const Node *, unsigned> slotOf; ///< of what is under way at the node being printed
   llvm::DenseMap<const Node *, unsigned> waited; ///< results of a start that are waited for already
   std::string partTable;                         ///< what collectives read and write
   unsigned partCount = 0, mostParts = 0;
   std::string moveTable; ///< what transfers read and write
   unsigned moveCount = 0, mostMoves = 0;
+  std::string work; ///< functions that the host's queue runs; A is its arena there
+  unsigned workCount = 0;
   Extents extents;
   FirstWrites firstWrites;
   NodeTable nodes;
@@ -64,8 +71,9 @@ class ProgramEmitter {
 
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
-      : m(mod), info(i), printer(i.target->printer(mod)), calls(i.target->name()), extents(mod), firstWrites(mod),
-        nodes(i.timed) {}
+      : m(mod), info(i), printer(i.target->printer(mod, spacesOf(*i.target))),
+        onHost(spacesOf(*i.target).size() == 1 ? i.target->host().printer(mod, {Space::Host}) : nullptr), calls(i.target->name()),
+        extents(mod), firstWrites(mod), nodes(i.timed) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -75,6 +83,10 @@ private:
   std::string scan(const Function &f, const Node &n) const;
   std::string cond(const Function &f, const Node &n) const;
   llvm::Expected<std::string> statement(const Function &f, const Node &n);
+  llvm::Expected<std::string> startAndWait(const Function &f, const Node &n);
+  llvm::Expected<std::string> local(const Function &f, const Node &n);
+  llvm::Expected<std::string> hostWork(const Function &f, const Node &n, unsigned slot);
+  CodePrinter &printerOf(const Node &n) const { return onHost && computeSpace(n) == Space::Host ? *onHost : *printer; }
   llvm::Expected<std::string> kernelCall(const Function &f, const Node &n);
   llvm::Expected<std::string> assign(const Function &f, const Node &n) const;
   llvm::Expected<std::string> insert(const Function &f, const Node &n) const;
@@ -108,6 +120,11 @@ static std::string comment(const Node &n) {
 }
 
 // ---- statements
+
+/// Whether it computes or copies within one arena.
+static bool isLocal(const OpDef &op) {
+  return op.isWork() || op.structural == Structural::Assign || op.structural == Structural::Insert;
+}
 
 /// "parts + 3", behind which the node's operands and results are listed.
 llvm::Expected<std::string> ProgramEmitter::parts(const Function &f, const Node &n) {
@@ -155,20 +172,31 @@ llvm::Expected<std::string> ProgramEmitter::transfer(const Function &f, const No
 
 /// What runs a node that is started.
 Engine &ProgramEmitter::engineOf(const Node &n) {
-  return performed(n)->structural == Structural::Transfer ? transfers : collectives;
+  const OpDef &op = *performed(n);
+  return op.structural == Structural::Transfer ? transfers : op.collective != Collective::None ? collectives : host;
+}
+
+/// What computes in host memory, as a function of its arena that the host's queue is given.
+llvm::Expected<std::string> ProgramEmitter::hostWork(const Function &f, const Node &n, unsigned slot) {
+  auto text = local(f, n);
+  if (!text || text->empty())
+    return text;
+  std::string name = "host_" + std::to_string(workCount++);
+  work += printerOf(n).functionHead(name, /*isBody=*/false) + " { " + *text + " }\n";
+  return formatv("zccrt_host_start({0}, {1});", slot, name).str();
 }
 
 llvm::Expected<std::string> ProgramEmitter::start(const Function &f, const Node &n, unsigned slot) {
   const OpDef *op = performed(n);
   if (op->structural == Structural::Transfer)
     return transfer(f, n, slot);
-  if (op->collective == Collective::None)
+  if (op->collective == Collective::None && !isLocal(*op))
     return errorAt(n.loc, "'" + StringRef(op->name) + "' cannot be started");
-  return collective(f, n, slot);
+  return op->collective == Collective::None ? hostWork(f, n, slot) : collective(f, n, slot);
 }
 
 llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const Node &n) {
-  auto call = KernelCall::make(f, n, *info.target);
+  auto call = KernelCall::make(f, n, info.target->of(computeSpace(n)));
   if (!call)
     return call.takeError();
   if ((*call)->workspace() > (*call)->call.scratch_bytes)
@@ -178,7 +206,7 @@ llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const 
   for (auto [tensor, step] : (*call)->moving)
     moves += formatv("tensors[{0}].offset = {1} + {2} * t; ", calls.firstTensor(number) + tensor, (*call)->tensors[tensor].offset,
                      step);
-  return moves + printer->libraryCall(n.op->kernel, number);
+  return moves + printerOf(n).libraryCall(performed(n)->kernel, number);
 }
 
 llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node &n) const {
@@ -190,9 +218,9 @@ llvm::Expected<std::string> ProgramEmitter::assign(const Function &f, const Node
     return errorAt(n.loc, "'%" + to->name + "' is assigned a strided view");
   if (at == source)
     return "";
-  if (at.space != Space::Device)
+  if (at.space == Space::Nvme)
     return errorAt(n.loc, "'%" + to->name + "' is not made where it is to lie, in @" + spaceName(at.space));
-  return printer->copy(at, source, from->type.localBytes());
+  return printerOf(n).copy(at, source, from->type.localBytes());
 }
 
 llvm::Expected<std::string> ProgramEmitter::insert(const Function &f, const Node &n) const {
@@ -201,9 +229,9 @@ llvm::Expected<std::string> ProgramEmitter::insert(const Function &f, const Node
   for (Value *v : n.operands())
     if (auto s = v ? storageOf(v) : std::nullopt; v && (!s || s->strides != denseStrides(s->dims)))
       return errorAt(n.loc, "'%" + v->name + "' is inserted as a strided view");
-  std::string text = to == from ? "" : printer->copy(to, from, n.result()->type.localBytes()) + " ";
+  std::string text = to == from ? "" : printerOf(n).copy(to, from, n.result()->type.localBytes()) + " ";
   to.offset += n.attrs.i("begin") * elemBytes(part->type.elem);
-  return text + printer->copy(to, piece, part->type.localBytes());
+  return text + printerOf(n).copy(to, piece, part->type.localBytes());
 }
 
 llvm::Expected<std::string> ProgramEmitter::wait(const Node &n) {
@@ -217,24 +245,42 @@ llvm::Expected<std::string> ProgramEmitter::wait(const Node &n) {
   return engine.wait + ("(" + std::to_string(slot) + ");");
 }
 
+/// What a queue runs, at once.
+llvm::Expected<std::string> ProgramEmitter::startAndWait(const Function &f, const Node &n) {
+  Engine &engine = engineOf(n);
+  unsigned slot = engine.slots.take();
+  engine.slots.free(slot);
+  auto text = start(f, n, slot);
+  if (!text || text->empty())
+    return text;
+  return *text + " " + engine.wait + "(" + std::to_string(slot) + ");";
+}
+
+/// What computes or copies in one arena, A.
+llvm::Expected<std::string> ProgramEmitter::local(const Function &f, const Node &n) {
+  if (runsKernel(n))
+    return printerOf(n).kernelCall(n, [&](const Value *v) { return placeOf(f, const_cast<Value *>(v)); });
+  if (assigns(n))
+    return assign(f, n);
+  if (n.op->structural == Structural::Insert)
+    return insert(f, n);
+  return kernelCall(f, n);
+}
+
 /// The C++ of one node; empty where nothing is to be done.
 llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const Node &n) {
   const OpDef *op = n.op;
+  if (isLocal(*op))
+    return computeSpace(n) == Space::Host ? startAndWait(f, n) : local(f, n);
   switch (op->structural) {
   case Structural::Release:
   case Structural::After:
   case Structural::Addend:
     return "";
-  case Structural::Fused:
-    return printer->kernelCall(n, [&](const Value *v) { return placeOf(f, const_cast<Value *>(v)); });
   case Structural::Scan:
     return scan(f, n);
   case Structural::Cond:
     return cond(f, n);
-  case Structural::Assign:
-    return assign(f, n);
-  case Structural::Insert:
-    return insert(f, n);
   case Structural::Shard: {
     auto list = parts(f, n);
     if (!list)
@@ -246,23 +292,17 @@ llvm::Expected<std::string> ProgramEmitter::statement(const Function &f, const N
   case Structural::Wait:
     return wait(n);
   case Structural::Collective:
-  case Structural::Transfer: {
-    Engine &engine = engineOf(n);
-    unsigned slot = engine.slots.take();
-    engine.slots.free(slot);
-    auto text = start(f, n, slot);
-    if (!text)
-      return text.takeError();
-    return *text + " " + engine.wait + "(" + std::to_string(slot) + ");";
-  }
+  case Structural::Transfer:
+    return startAndWait(f, n);
   case Structural::SumRanks: // reduce-gradients makes collectives of them
+  case Structural::Assign:   // local()
+  case Structural::Insert:
+  case Structural::Fused:
   case Structural::None:
     break;
   }
   if (op->view || op->leaf == Leaf::Constant)
     return "";
-  if (op->kernel)
-    return kernelCall(f, n);
   return errorAt(n.loc, "operator '" + StringRef(op->name) + "' is not lowered");
 }
 
@@ -439,6 +479,7 @@ std::string ProgramEmitter::record() const {
   number("most_parts", mostParts);
   number("transfer_slots", transfers.slots.most());
   number("most_moves", mostMoves);
+  number("host_slots", host.slots.most());
   table("nodes", "nnodes", std::to_string(nodes.size()));
   field("device", info.target->deviceSymbol().empty() ? "nullptr" : info.target->deviceSymbol());
   return s + "};\n";
@@ -476,7 +517,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
      << "#include \"runtime/zccrt.h\"\n"
      << printer->includes() << "\n"
      << "// ---- generated kernels\n\n"
-     << printer->kernelDeclarations() << '\n';
+     << printer->kernelDeclarations() << (onHost ? onHost->kernelDeclarations() : "") << '\n';
   if (auto e = printGlobals(m, info, os, out))
     return e;
   if (auto e = printInputsAndOutputs(m, os))
@@ -506,6 +547,8 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     os << "// ---- what transfers move: spaces, offsets, bytes\n\n"
        << "static const zccrt_move moves[] = {\n"
        << moveTable << "};\n\n";
+  if (workCount)
+    os << "// ---- what is computed in host memory; A is its arena there\n\n" << work << '\n';
   os << functions;
   nodes.print(os);
   calls.printPrepare(os);
@@ -520,8 +563,10 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   out.kernels = printer->kernelSources();
   if (!info.target->deviceSymbol().empty())
     out.machine = EmittedProgram::Machine::EmulatedGpu;
+  if (onHost)
+    out.hostKernels = onHost->kernelSources();
   uint64_t hash = zccrt::hashBytes(text.data(), text.size()) + 3 * zccrt::hashBytes(out.literals.data(), out.literals.size());
-  for (const std::string &part : out.kernels)
+  for (const std::string &part : llvm::concat<const std::string>(out.kernels, out.hostKernels))
     hash = 5 * hash + zccrt::hashBytes(part.data(), part.size());
   os << formatv("static const uint64_t programHash = {0:x}u;\n", hash) << record();
   out.program = std::move(text);

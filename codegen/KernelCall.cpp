@@ -79,9 +79,10 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
 
 llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n, const Target &target) {
   auto c = std::make_unique<KernelCall>();
-  c->kernel = target.findKernel(n.op->kernel);
+  const OpDef &op = *performed(n);
+  c->kernel = target.findKernel(op.kernel);
   if (!c->kernel)
-    return errorAt(n.loc, "operator '" + StringRef(n.op->name) + "' has no kernel for target '" + target.name() + "'");
+    return errorAt(n.loc, "operator '" + StringRef(op.name) + "' has no kernel for target '" + target.name() + "'");
   for (Value *v : n.operands())
     if (auto e = c->addTensor(f, n, v))
       return e;
@@ -91,7 +92,7 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
       return e;
   c->call.nout = int32_t(n.results.size());
   for (auto &[name, a] : n.attrs)
-    if (!isInternal(name))
+    if (!isInternal(name) && !(name == "op" && &op != n.op))
       c->addAttr(name, a);
   c->call.t = c->tensors.data();
   c->call.attrs = c->attrs.data();

@@ -213,8 +213,12 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   // step nothing.
   std::vector<Part> parts = {{"program", program.program, {"-O0"}}};
   bool isEmulated = program.machine == EmittedProgram::Machine::EmulatedGpu; // its threads are no loops to vectorise
-  for (size_t i = 0; i < program.kernels.size(); ++i)
-    parts.push_back({"kernels" + std::to_string(i), program.kernels[i], {isEmulated ? "-O2" : "-O3", "-fopenmp"}});
+  auto add = [&](llvm::ArrayRef<std::string> sources, const char *level) {
+    for (const std::string &source : sources)
+      parts.push_back({"kernels" + std::to_string(parts.size() - 1), source, {level, "-fopenmp"}});
+  };
+  add(program.kernels, isEmulated ? "-O2" : "-O3");
+  add(program.hostKernels, "-O3");
   for (const Part &p : parts)
     if (auto e = writeWork(work, p.name + ".cpp", p.source))
       return e;

@@ -300,6 +300,8 @@ llvm::Expected<Tensors> Run::started(Node &n, ArrayRef<const Tensor *> in) {
     t.isFuture = false;
     body.results.push_back(std::make_unique<Value>(Value::Result, r->name, t));
   }
+  if (runsKernel(n))
+    return fused(n, in);
   return evalNode(body, in, compute);
 }
 

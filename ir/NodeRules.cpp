@@ -102,8 +102,8 @@ std::string zcc::checkAttrs(const OpDef &op, const Attrs &attrs) {
 
 std::string zcc::checkForm(const Node &n) {
   const OpDef *op = performed(n);
-  if (n.op->structural == Structural::Start && !(op && op->startable))
-    return "[V1] 'start' needs a collective, 'transfer' or 'copy', not '" + n.attrs.s("op") + "'";
+  if (n.op->structural == Structural::Start && !(op && (op->startable || op->isWork())))
+    return "[V1] 'start' needs a collective, 'transfer', 'copy' or what computes in @host, not '" + n.attrs.s("op") + "'";
   unsigned defs = op->numOperandDefs(), size = n.numOperands();
   bool variadic = defs && (op->operands[defs - 1].flags & OperandDef::Variadic);
   if (size > defs && !variadic)
@@ -122,20 +122,20 @@ std::string zcc::checkForm(const Node &n) {
 
 /// Whether an addend may be operand `i`: the result is then the addend of what the operator does to
 /// the sum.
-static bool isLinearIn(const Node &n, unsigned i) {
-  if (n.op->isFused()) // whose body is checked
+static bool isLinearIn(const Node &n, const OpDef &op, unsigned i) {
+  if (op.isFused()) // whose body is checked
     return true;
-  for (unsigned k = 0; n.op->bilinear && k < n.numOperands(); ++k)
+  for (unsigned k = 0; op.bilinear && k < n.numOperands(); ++k)
     if (k != i && n.operand(k)->type.isAddend())
       return false;
-  return n.op->isLinearIn(i);
+  return op.isLinearIn(i);
 }
 
 static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
   if (op.sumsRanks() || op.moves)
     return "";
-  if (!isLinearIn(n, i))
+  if (!isLinearIn(n, op, i))
     return "is an addend (" + t.str() + "); sum it over the ranks first";
   // Sums of an addend and a whole tensor would add the latter once a rank.
   for (unsigned k = 0; k < n.numOperands() && !op.bilinear && !op.isFused(); ++k)
@@ -160,6 +160,24 @@ static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   return "";
 }
 
+/// A node computes in one space, the device's or host memory. Constants lie anywhere.
+static std::string checkSpace(const Node &n, const OpDef &op, unsigned i) {
+  const Type &t = n.operand(i)->type;
+  auto isLeaf = [](const Value *v) { return !v || (v->def && v->def->op->leaf); };
+  if (op.moves || isLeaf(n.operand(i)))
+    return "";
+  std::string is = "is in @" + spaceName(t.space).str() + " (" + t.str() + ")";
+  if (t.space != Space::Device && !(t.space == Space::Host && op.mayBeOnHost()))
+    return is + "; transfer it to @device first";
+  for (unsigned k = 0; k < i; ++k)
+    if (Value *o = n.operand(k); !isLeaf(o) && o->type.space != t.space)
+      return is + ", operand '" + operandName(op, k) + "' is in @" + spaceName(o->type.space).str() + " (" + o->type.str() +
+             "); a node computes in one space";
+  if (n.op->structural == Structural::Start && op.isWork() && t.space == Space::Device)
+    return is + "; only what computes in @host is started";
+  return "";
+}
+
 std::string zcc::checkPlacement(const Node &n) {
   const OpDef *op = performed(n);
   for (unsigned i = 0; op && i < n.numOperands(); ++i) {
@@ -175,8 +193,8 @@ std::string zcc::checkPlacement(const Node &n) {
       broken = checkAddends(n, *op, i);
     else if (t.isPartitioned() && !t.isFuture)
       broken = checkShards(n, *op, i);
-    if (broken.empty() && t.space != Space::Device && !op->moves)
-      broken = "is in @" + spaceName(t.space).str() + " (" + t.str() + "); copy it to @device first";
+    if (broken.empty() && !t.isFuture)
+      broken = checkSpace(n, *op, i);
     if (!broken.empty())
       return "[V2] operand '" + operandName(*op, i) + "' of '" + op->name + "' " + broken;
   }
@@ -217,8 +235,12 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
 }
 
 llvm::Expected<Types> zcc::expectedTypes(const Node &n, const Module &m) {
-  if (n.op->isFused())
-    return kernelTypes(n, m);
+  if (runsKernel(n)) {
+    auto types = kernelTypes(n, m);
+    for (size_t i = 0; types && i < types->size(); ++i)
+      (*types)[i].isFuture = n.op->structural == Structural::Start;
+    return types;
+  }
   llvm::SmallVector<const Type *> operands;
   for (const Value *v : n.operands())
     operands.push_back(v ? &v->type : nullptr);

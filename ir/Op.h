@@ -155,7 +155,7 @@ struct OpDef {
   bool exact = false;     ///< each element is one of the operands', or its magnitude: nothing is to be rounded
   bool cheap = false;     ///< costs as much as a load: computed again rather than stored
   bool dear = false;      ///< computing it again costs more than keeping its value
-  bool startable = false; ///< `start` may begin it
+  bool startable = false; ///< `start` may begin it; what computes, too, in @host
   bool staysWide = false; ///< a sum or a loss: its f32 result is not rounded
   Rows::Kind rows = Rows::Mixed;
   uint32_t rowOperands = kAllOperands; ///< of PerSample: operands that may have rows
@@ -173,6 +173,10 @@ struct OpDef {
   bool converts() const { return resultElem == ResultElem::To; } ///< numbers to another element
   /// Whether the result's elements are the operand's, in place and value.
   bool isIdentity() const { return scalar && llvm::StringRef(scalar) == "x" && resultElem == ResultElem::Operands; }
+  /// Whether it computes from its operands, on the device or in host memory: a queue of its own runs it there.
+  bool mayBeOnHost() const { return !moves && !random && (structural == Structural::None || isFused()); }
+  /// Whether it is one piece of work that a queue can run.
+  bool isWork() const { return kernel || isFused(); }
   bool isPure() const { return !writes && !ordered; }
   unsigned numOperandDefs() const;
 };
@@ -218,6 +222,13 @@ const OpDef *performed(const Node &n);
 inline unsigned firstFactor(const Node &n) { return n.numOperands() - 2; }
 inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
 inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
+/// Whether a node runs a kernel of the module, or starts one.
+inline bool runsKernel(const Node &n) {
+  const OpDef *op = performed(n);
+  return op && op->isFused();
+}
+/// Where a node computes, or what it starts: where its operands lie, but for constants, which lie anywhere.
+Space computeSpace(const Node &n);
 /// Elements of what a rank holds: [begin, end).
 struct Range {
   int64_t begin, end;

@@ -20,6 +20,13 @@ llvm::ArrayRef<const OpDef *> zcc::allOps() { return kOps; }
 
 const OpDef *zcc::performed(const Node &n) { return n.op->structural == Structural::Start ? findOp(n.attrs.s("op")) : n.op; }
 
+Space zcc::computeSpace(const Node &n) {
+  for (Value *v : n.operands())
+    if (v && !(v->def && v->def->op->leaf))
+      return v->type.space;
+  return Space::Device;
+}
+
 StringRef zcc::kindName(AttrKind k) {
   constexpr StringRef kNames[] = {"int", "float", "str", "ints", "floats", "body"};
   return kNames[unsigned(k)];
@@ -67,15 +74,22 @@ static llvm::Error checkCount(const OpDef &op, Operands t) {
   return llvm::Error::success();
 }
 
-/// Shards, addends and space of an elementwise result are those of its tensors; scalars fit in
-/// everywhere.
+/// Shards and addends of an elementwise result are those of its tensors; scalars fit in everywhere.
 static void place(Type &result, Operands t) {
   for (const Type *x : t) {
     result.shards = std::max(result.shards, x->shards);
     result.addends = std::max(result.addends, x->addends);
-    if (!x->isScalar())
-      result.space = x->space;
   }
+}
+
+/// What computes gives its results where its operands lie. Constants, whose type is in @device, lie anywhere.
+static void placeResults(const OpDef &op, Operands t, Types &results) {
+  if (op.moves || op.structural == Structural::Start)
+    return;
+  for (const Type *x : t)
+    for (Type &r : results)
+      if (x && x->space != Space::Device)
+        r.space = x->space;
 }
 
 static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const Attrs &attrs) {
@@ -124,9 +138,11 @@ llvm::Expected<Types> zcc::inferTypes(const OpDef &op, Operands operands, const 
   if (auto e = checkCount(op, operands))
     return e;
   auto types = op.scalar ? inferElementwise(op, operands, attrs) : op.infer(operands, attrs);
-  if (types)
-    for (const Type &t : *types)
-      if (auto e = checkSize(t))
-        return e;
+  if (!types)
+    return types;
+  placeResults(op, operands, *types);
+  for (const Type &t : *types)
+    if (auto e = checkSize(t))
+      return e;
   return types;
 }

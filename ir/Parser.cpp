@@ -256,7 +256,7 @@ bool Parser::node() {
     n->attrs.set("op", tok.str);
     advance();
   }
-  if (op->isFused() && tok.kind == Token::Symbol) {
+  if (runsKernel(*n) && tok.kind == Token::Symbol) {
     n->attrs.set("kernel", tok.str);
     advance();
   }

@@ -318,7 +318,7 @@ void Printer::node(const Node &n, bool saysPhase) {
   os << (n.results.empty() ? "" : " = ") << n.op->name;
   if (n.op->structural == Structural::Start)
     os << ' ' << n.attrs.s("op");
-  if (n.op->isFused()) {
+  if (runsKernel(n)) {
     os << " @";
     printName(os, n.attrs.s("kernel"));
   }
@@ -345,12 +345,12 @@ void Printer::nodeAttrs(const Node &n, bool saysPhase) {
   if (saysPhase)
     os << " {" << sep << "!phase = \"" << phaseName(n.phase) << '"';
   Structural::Kind kind = n.op->structural;
-  StringRef beforeOperands = kind == Structural::Start ? "op" : kind == Structural::Fused ? "kernel" : "";
+  StringRef beforeOperands = kind == Structural::Start ? "op" : "";
   for (auto &[name, a] : n.attrs) {
     const AttrDef *d = attrDef(n, name);
     if (d && isDefault(*d, a))
       continue;
-    if (name == beforeOperands)
+    if (name == beforeOperands || (name == "kernel" && runsKernel(n)))
       continue;
     os << (any ? "" : " {") << sep << (d ? "" : "!");
     any = true;

@@ -20,7 +20,7 @@ Machine::Machine(double flops, double bytes, double link) {
 }
 
 double NodeCost::flops() const {
-  double sum = 0;
+  double sum = (*this)[Rate::HostFlops];
   for (size_t i = 0; i < 2 * kProductRates; ++i)
     sum += all[i];
   return sum;
@@ -29,7 +29,9 @@ double NodeCost::flops() const {
 static double secondsOf(const NodeCost &c, const Machine &m, Rate r) { return c[r] / m[r]; }
 
 double NodeCost::computeSeconds(const Machine &m) const {
-  double sum = secondsOf(*this, m, Rate::Transcendentals);
+  double sum = 0;
+  for (Rate r : {Rate::Transcendentals, Rate::HostFlops, Rate::HostTranscendentals})
+    sum += secondsOf(*this, m, r);
   for (size_t i = 0; i < 2 * kProductRates; ++i)
     sum += secondsOf(*this, m, Rate(i));
   return sum;
@@ -37,7 +39,7 @@ double NodeCost::computeSeconds(const Machine &m) const {
 
 double NodeCost::seconds(const Machine &m) const {
   double most = computeSeconds(m);
-  for (Rate r : {Rate::Bytes, Rate::Link, Rate::HostCopy, Rate::Disk})
+  for (Rate r : {Rate::Bytes, Rate::HostBytes, Rate::Link, Rate::HostCopy, Rate::Disk})
     most = std::max(most, secondsOf(*this, m, r));
   return most + secondsOf(*this, m, Rate::Teams);
 }
@@ -128,7 +130,8 @@ double zcc::movedBytes(const Node &n, unsigned i) { return double(n.result(i)->t
 bool zcc::transfers(const Node &n) { return performed(n)->structural == Structural::Transfer; }
 
 llvm::StringRef zcc::engineName(EngineKind e) {
-  static constexpr llvm::StringRef kNames[kEngines] = {"compute", "collectives", "copies to host", "copies from host", "disk"};
+  static constexpr llvm::StringRef kNames[kEngines] = {"compute",          "host", "collectives", "copies to host",
+                                                       "copies from host", "disk"};
   return kNames[size_t(e)];
 }
 
@@ -157,6 +160,15 @@ static NodeCost costOfBodies(const Node &n, int ranks) {
   return c;
 }
 
+/// What is computed in host memory goes at the host's rates.
+static NodeCost onHost(const NodeCost &c) {
+  NodeCost host;
+  host[Rate::HostFlops] = c.flops();
+  host[Rate::HostTranscendentals] = c[Rate::Transcendentals];
+  host[Rate::HostBytes] = c[Rate::Bytes];
+  return host;
+}
+
 NodeCost zcc::costOf(const Node &n, int ranks) {
   NodeCost c;
   if (movesBetweenRanks(n)) {
@@ -173,7 +185,7 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
   if (callsBodies(*n.op))
     return costOfBodies(n, ranks);
   addArithmetic(c, n);
-  if (n.op->isFused())
+  if (runsKernel(n))
     if (const Function *k = n.parent()->module->function(n.attrs.s("kernel")))
       for (auto &member : k->nodes)
         addArithmetic(c, *member);
@@ -190,5 +202,5 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
     c[Rate::Bytes] = 2 * double(n.operand(1)->type.localBytes());
   constexpr double kLeastShared = 32768; // bytes that threads share, as the runtime's threadsFor
   c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared;
-  return c;
+  return computeSpace(n) == Space::Host ? onHost(c) : c;
 }

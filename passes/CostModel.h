@@ -32,6 +32,7 @@ struct Machine : PerRate {
   /// `flops`: of all products; nothing else takes time but what is given.
   Machine(double flops, double bytes, double link);
   bool collectivesCompute = true; ///< collectives take the cores that compute
+  bool hostComputes = true;       ///< likewise what computes in host memory
 };
 
 /// One node, once.
@@ -43,8 +44,8 @@ struct NodeCost : PerRate {
 NodeCost costOf(const Node &n, int ranks);
 
 /// What works beside the others.
-enum class EngineKind { Compute, Collectives, ToHost, FromHost, Disk };
-inline constexpr size_t kEngines = 5;
+enum class EngineKind { Compute, Host, Collectives, ToHost, FromHost, Disk };
+inline constexpr size_t kEngines = 6;
 llvm::StringRef engineName(EngineKind e);
 
 /// Whether a node is a transfer, or starts one.

@@ -46,8 +46,12 @@ public:
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 
-  /// Prints a planned module's kernels and statements.
-  virtual std::unique_ptr<CodePrinter> printer(const Module &m) const = 0;
+  /// What runs what computes in host memory: this, or the CPU that the device hangs on.
+  virtual const Target &host() const { return *this; }
+  const Target &of(Space s) const { return s == Space::Host ? host() : *this; }
+
+  /// Prints a planned module's kernels and statements, of what computes in these spaces (computeSpace).
+  virtual std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const = 0;
 };
 
 } // namespace zcc

@@ -41,7 +41,7 @@ void Lister::wait(const Node &n, int span) {
   spans.push_back(s);
 }
 
-/// A collective or a transfer, started or not.
+/// A collective, a transfer or work of the host, started or not.
 void Lister::move(const Node &n) {
   std::vector<int> made;
   if (transfers(n)) {
@@ -52,7 +52,8 @@ void Lister::move(const Node &n) {
       made.push_back(run(n, e, work, i));
     }
   } else {
-    made.assign(n.results.size(), run(n, EngineKind::Collectives, costOf(n, ranks)));
+    EngineKind e = movesBetweenRanks(n) ? EngineKind::Collectives : EngineKind::Host;
+    made.assign(n.results.size(), run(n, e, costOf(n, ranks)));
   }
   for (size_t i = 0; i < n.results.size(); ++i)
     if (n.result(i)->type.isFuture)
@@ -69,7 +70,10 @@ void Lister::add(const Node &n) {
     move(n);
   } else {
     NodeCost work = costOf(n, ranks);
-    if (llvm::any_of(work.all, [](double amount) { return amount != 0; }))
+    bool isAny = llvm::any_of(work.all, [](double amount) { return amount != 0; });
+    if (isAny && computeSpace(n) == Space::Host)
+      move(n);
+    else if (isAny)
       run(n, EngineKind::Compute, work);
   }
 }
@@ -94,7 +98,8 @@ TimedSchedule zcc::scheduleOf(const Module &m, const Options &o) {
 
 /// Whose clock a span takes.
 static EngineKind clockOf(const Span &s, const Machine &m) {
-  return s.engine == EngineKind::Collectives && m.collectivesCompute ? EngineKind::Compute : s.engine;
+  bool takesCores = s.engine == EngineKind::Collectives ? m.collectivesCompute : s.engine == EngineKind::Host && m.hostComputes;
+  return takesCores ? EngineKind::Compute : s.engine;
 }
 
 void zcc::setTimes(TimedSchedule &s, const Machine &machine) {
@@ -141,6 +146,8 @@ static std::string boundBy(const StepCost &step, double compute, double memory, 
     return "host copies";
   case EngineKind::Collectives:
     return "communication";
+  case EngineKind::Host:
+    return "host compute";
   case EngineKind::Compute:
     break;
   }
@@ -160,11 +167,11 @@ StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
       busy[size_t(clockOf(span, machine))] += seconds;
       step.flops += f.times * c.flops();
       addSent(step, span, f.times);
-      if (transfers(*span.node))
+      if (transfers(*span.node) || (span.engine == EngineKind::Host && !machine.hostComputes))
         continue;
-      double &kind = c[Rate::Link] > 0                                                   ? communication
-                     : c.computeSeconds(machine) > c[Rate::Bytes] / machine[Rate::Bytes] ? compute
-                                                                                         : memory;
+      double &kind = c[Rate::Link] > 0                                                                          ? communication
+                     : c.computeSeconds(machine) > (c[Rate::Bytes] + c[Rate::HostBytes]) / machine[Rate::Bytes] ? compute
+                                                                                                                : memory;
       kind += f.times * seconds;
     }
     step.seconds += f.times * f.seconds;

@@ -43,7 +43,8 @@ struct StepCost {
   /// Bytes that a rank writes to disks.
   double diskWrites() const;
   std::array<double, kEngines> busy{}; ///< seconds of each engine
-  std::string boundBy; ///< "compute", "memory" or "communication", "disk" or "host copies": what takes most of the time
+  std::string
+      boundBy; ///< "compute", "memory" or "communication", "disk", "host copies" or "host compute": what takes most of the time
 };
 /// Of a schedule with the times of that machine.
 StepCost costOf(const TimedSchedule &s, const Machine &machine);

@@ -111,7 +111,8 @@ void prepareProcess(const zccrt_program &p, char **argv) {
     useAllCores();
     widened = availableCores() > before;
   }
-  bool crowded = threads > availableCores() || threads * launch.ranksOnNode > allowedCores(launch);
+  int wanted = threads * (p.host_slots ? 2 : 1); // what computes in host memory has a team of its own
+  bool crowded = wanted > availableCores() || wanted * launch.ranksOnNode > allowedCores(launch);
   std::string count = std::to_string(threads);
   // Waiting threads spin, so that the next kernel starts at once; but where they share a core they
   // keep it from those that work. ResNet-18 on two cores, 5 ms a step: beside eight other processes

@@ -5,6 +5,7 @@
 #include "runtime/Trace.h"
 #include "runtime/nvme/Nvme.h"
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -19,6 +20,13 @@ struct Copy {
   const char *from = nullptr;
   int64_t bytes = 0;
   const char *name = "";
+};
+
+/// What is computed in host memory.
+struct Work {
+  void (*run)(char *arena) = nullptr;
+  char *arena = nullptr;
+  int node = -1; ///< that starts it
 };
 
 /// What one slot has started.
@@ -83,17 +91,34 @@ template <Lane lane> void run(const Copy &c) {
 
 } // namespace
 
+/// The worker's own threads are there before the first step, which is not to make them.
+static void gatherThreads(char *) {
+#pragma omp parallel
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+static void runWork(const Work &w) {
+  TraceScope span(Lane::Host, nullptr, -1, w.node);
+  w.run(w.arena);
+}
+
 struct Spaces::Engines {
   Engines(const zccrt_program &p, bool copies)
       : down(
             p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::ToHost>),
-        up(p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::FromHost>), slots(p.transfer_slots) {
+        up(
+            p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::FromHost>),
+        work(p.host_slots, p.host_slots > 0, [] { return Work(); }, runWork), slots(p.transfer_slots), workOf(p.host_slots) {
+    if (p.host_slots)
+      work.wait(work.start([](Work &w) { w = {gatherThreads, nullptr, -1}; }));
     for (Slot &s : slots)
       s.tickets.reserve(p.most_moves);
   }
 
   JobQueue<Copy> down, up; ///< to the host, from it
+  JobQueue<Work> work;
   std::vector<Slot> slots;
+  std::vector<uint64_t> workOf; ///< by slot of the host: what to wait for
 };
 
 static std::span<char> whole(const Arena *a, int64_t bytes) { return a ? std::span(a->base(), bytes) : std::span<char>(); }
@@ -130,7 +155,7 @@ Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(deviceAre
   all = {{device.get(), host.get(), disk.get()}};
   if (d)
     onDevice = std::make_unique<DeviceTransfers>(*d, all, nvme.get(), p.transfer_slots);
-  else if (p.transfer_slots)
+  else if (p.transfer_slots || p.host_slots)
     engines = std::make_unique<Engines>(p, host != nullptr);
 }
 
@@ -170,6 +195,12 @@ void Spaces::wait(int slot) {
   s.tickets.clear();
 }
 
+void Spaces::startWork(int slot, void (*run)(char *)) {
+  engines->workOf[slot] = engines->work.start([&](Work &w) { w = {run, host->base(), tracedNode()}; });
+}
+
+void Spaces::waitForWork(int slot) { engines->work.wait(engines->workOf[slot]); }
+
 // ---- what the program calls
 
 static Spaces *current;
@@ -193,3 +224,6 @@ void zccrt_transfer_wait(int slot) {
     zccrt::endJob(e.what());
   }
 }
+
+void zccrt_host_start(int slot, void (*work)(char *)) { zccrt::current->startWork(slot, work); }
+void zccrt_host_wait(int slot) { zccrt::current->waitForWork(slot); }

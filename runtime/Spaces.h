@@ -1,5 +1,5 @@
-// The memory spaces of a rank and the engines between them: copies to the host's arena and back, each on a thread, and the disk;
-// where a device computes, streams of it.
+// The memory spaces of a rank and the engines beside the device's compute: copies to the host's arena and back and what is
+// computed there, each on a thread, and the disk; where a device computes, streams of it.
 #pragma once
 
 #include "runtime/DeviceTransfers.h"
@@ -30,6 +30,9 @@ public:
   /// zccrt_transfer_start and zccrt_transfer_wait.
   void start(int slot, const zccrt_move *moves, int n);
   void wait(int slot);
+  /// zccrt_host_start and zccrt_host_wait.
+  void startWork(int slot, void (*work)(char *));
+  void waitForWork(int slot);
 
 private:
   struct Engines;

@@ -80,9 +80,11 @@ int64_t Trace::lost() const { return std::max<int64_t>(0, static_cast<int64_t>(u
 constexpr struct {
   Lane lane;
   const char *name;
-} kLanes[] = {{Lane::Program, "step"},          {Lane::Compute, "compute"},           {Lane::Collectives, "collectives"},
-              {Lane::ToHost, "copies to host"}, {Lane::FromHost, "copies from host"}, {Lane::Reads, "disk reads"},
-              {Lane::Writes, "disk writes"},    {Lane::Checkpoints, "checkpoints"}};
+} kLanes[] = {{Lane::Program, "step"},           {Lane::Compute, "compute"},
+              {Lane::Host, "host compute"},      {Lane::Collectives, "collectives"},
+              {Lane::ToHost, "copies to host"},  {Lane::FromHost, "copies from host"},
+              {Lane::Reads, "disk reads"},       {Lane::Writes, "disk writes"},
+              {Lane::Checkpoints, "checkpoints"}};
 constexpr int kMostRows = 64; // of a lane
 
 /// By the time of their begin; what overlaps an event of the disk's is put a row below.

@@ -11,7 +11,7 @@
 namespace zccrt {
 
 /// A row of the viewer. What overlaps in one (the disk's) is spread over several.
-enum class Lane { Program, Compute, Collectives, ToHost, FromHost, Reads, Writes, Checkpoints };
+enum class Lane { Program, Compute, Host, Collectives, ToHost, FromHost, Reads, Writes, Checkpoints };
 
 class Trace {
 public:

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 11 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 12 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -129,6 +129,12 @@ void zccrt_transfer_wait(int slot);
 void zccrt_device_copy(char *to, const char *from, int64_t bytes);
 /* Waits for the kernels and reads a truth value. */
 int zccrt_device_flag(const char *at);
+
+/* ---- compute in host memory: started and waited like transfers; a thread of its own, with threads of its own, takes it in the
+ * order of the starts, beside what computes on the device. No buffer that it writes is touched between start and wait, none that
+ * it reads is written. 0 <= slot < zccrt_program.host_slots. */
+void zccrt_host_start(int slot, void (*work)(char *host_arena));
+void zccrt_host_wait(int slot);
 
 /* What comes writes the globals zccrt_program.written[0 .. n]: waits until a checkpoint that is being saved has read them. */
 void zccrt_will_write(int n);
@@ -311,6 +317,7 @@ typedef struct {
   int32_t most_parts;     /* tensors of the largest bucket */
   int32_t transfer_slots; /* transfers that may be under way at once */
   int32_t most_moves;     /* tensors of the largest of them */
+  int32_t host_slots;     /* pieces of work in host memory that may be under way at once; 0: nothing computes there */
   const zccrt_node *nodes;
   int32_t nnodes;
   void *(*device)(void); /* makes what the arena lies on, a zccrt::Device; NULL: the host */

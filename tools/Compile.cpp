@@ -353,7 +353,7 @@ llvm::Error Compilation::emit() {
     return llvm::Error::success();
   }
   if (tool.emit == "cpp")
-    return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n"));
+    return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n") + llvm::join(program->hostKernels, "\n"));
   return isBundle ? bundle(*program, march, output) : link(*program, march, output);
 }
 

@@ -23,7 +23,8 @@ static std::string headForCuda(const Module &m) {
          "#include \"runtime/cuda/Loops.h\"\n\n";
 }
 
-CudaPrinter::CudaPrinter(const Module &m, const Target &t) : CpuPrinter(t, KernelEmitter(m, printForCuda, headForCuda(m))) {}
+CudaPrinter::CudaPrinter(const Module &m, llvm::ArrayRef<Space> spaces, const Target &t)
+    : CpuPrinter(t, KernelEmitter(m, spaces, printForCuda, headForCuda(m))) {}
 
 std::string CudaPrinter::copy(Place to, Place from, int64_t bytes) const {
   return "zccrt_device_copy(" + address(to) + ", " + address(from) + ", " + std::to_string(bytes) + ");";

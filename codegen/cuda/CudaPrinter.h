@@ -7,7 +7,7 @@ namespace zcc {
 
 class CudaPrinter : public CpuPrinter {
 public:
-  CudaPrinter(const Module &m, const Target &t);
+  CudaPrinter(const Module &m, llvm::ArrayRef<Space> spaces, const Target &t);
 
   std::string copy(Place to, Place from, int64_t bytes) const override;
   std::string choose(Place condition, llvm::StringRef then, llvm::StringRef otherwise) const override;

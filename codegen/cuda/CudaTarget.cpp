@@ -27,7 +27,9 @@ public:
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
-  std::unique_ptr<CodePrinter> printer(const Module &m) const override { return std::make_unique<CudaPrinter>(m, *this); }
+  std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override {
+    return std::make_unique<CudaPrinter>(m, spaces, *this);
+  }
 
 private:
   /// What a vendor says of a GPU.

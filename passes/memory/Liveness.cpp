@@ -132,6 +132,16 @@ static llvm::Error checkViewsOfGlobals(const Liveness &l) {
   return llvm::Error::success();
 }
 
+int zcc::endOf(const Node &n, const Liveness &l) {
+  // Whatever is waited for first, all of the bucket is there then.
+  int end = n.op->structural == Structural::Start ? int(l.number.size()) : l.number.lookup(&n);
+  for (auto &r : n.results)
+    for (const Value::Use &u : r->uses)
+      if (r->type.isFuture)
+        end = std::min(end, l.number.lookup(u.node));
+  return end;
+}
+
 llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
   Liveness l;
   int count = 0;
@@ -162,12 +172,7 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
         l.values[r.get()] = {at, at};
     if (n->op->view)
       continue; // reads happen where the view is read
-    // Whatever is waited for first, all of the bucket is there then.
-    int until = n->op->structural == Structural::Start ? count : at;
-    for (auto &r : n->results)
-      for (const Value::Use &u : r->uses)
-        if (r->type.isFuture)
-          until = std::min(until, l.number.lookup(u.node));
+    int until = endOf(*n, l);
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       if (assigns(*n) && i == 0) {
         l.writes[n->operand(0)].push_back(n.get());
@@ -204,10 +209,8 @@ std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l, Space 
     if (v->type.space == space)
       add(plannedOffset(f, v), extents.bytes(*v), life);
   for (auto &n : f.nodes)
-    if (space == Space::Device && n->attrs.has("scratch")) {
-      int at = l.number.lookup(n.get());
-      add(n->attrs.i("scratch"), n->attrs.i("scratch_bytes"), {at, at});
-    }
+    if (n->attrs.has("scratch") && computeSpace(*n) == space)
+      add(n->attrs.i("scratch"), n->attrs.i("scratch_bytes"), {l.number.lookup(n.get()), endOf(*n, l)});
   llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
   std::vector<int64_t> live(f.nodes.size() + 1), end(f.nodes.size() + 1, 0);
   for (const Range &r : ranges)
@@ -334,10 +337,9 @@ static llvm::Error collectPlaced(const Function &f, const Liveness &l, const Ext
     values.push_back({v, v->def, p.offset, p.offset + (isPaged ? extents.bytes(*v) : v->type.localBytes()), life});
   }
   for (auto &n : f.nodes)
-    if (space == Space::Device && n->attrs.has("scratch")) {
-      int at = l.number.lookup(n.get());
+    if (n->attrs.has("scratch") && computeSpace(*n) == space) {
       int64_t o = n->attrs.i("scratch");
-      values.push_back({nullptr, n.get(), o, o + n->attrs.i("scratch_bytes"), {at, at}});
+      values.push_back({nullptr, n.get(), o, o + n->attrs.i("scratch_bytes"), {l.number.lookup(n.get()), endOf(*n, l)}});
     }
   return llvm::Error::success();
 }

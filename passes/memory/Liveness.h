@@ -61,6 +61,8 @@ struct Liveness {
 /// is read after the global is assigned (the emitted program would see the new value).
 llvm::Expected<Liveness> computeLiveness(const Function &f);
 
+/// The last node at which a node needs its operands and workspace: itself, or of a start what waits for it.
+int endOf(const Node &n, const Liveness &l);
 /// Whether nobody but `n` reads `v` at `n` or after it.
 bool isLastReader(const Liveness &l, const Value *v, const Node &n);
 /// Whether `n` reads `v`, or these of its elements, at most through operands that its result may be written over, element by

@@ -122,12 +122,13 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
       }
       p.bufferOf[v] = b;
     }
-    int64_t scratch = ctx.target ? ctx.target->workspaceBytes(n) : 0;
+    Space space = computeSpace(n);
+    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : 0;
     for (const Function *body : bodiesOf(n))
       scratch = std::max(scratch, plans.find(body)->second.bytes[int(Space::Device)]);
     if (scratch > 0) {
       p.scratchOf[&n] = p.buffers.size();
-      p.buffers.push_back({int64_t(llvm::alignTo(scratch, kLine)), {at, at}, kLine});
+      p.buffers.push_back({int64_t(llvm::alignTo(scratch, kLine)), {at, endOf(n, p.live)}, kLine, space});
     }
   }
 }

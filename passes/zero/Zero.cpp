@@ -95,18 +95,36 @@ Node *zcc::firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at
   return first;
 }
 
-Node *zcc::startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt) {
-  Attrs attrs = n.attrs;
-  attrs.set("op", std::string(n.op->name));
-  Node *start = Builder(f, before, n.loc).node(ops::start, n.operands(), attrs);
+Node *zcc::beginAt(Function &f, const Node &n, Node *before) {
+  Node *start = f.insert(std::make_unique<Node>(&ops::start, n.loc), before);
+  start->attrs = n.attrs;
+  start->attrs.set("op", std::string(n.op->name));
   start->phase = n.phase;
+  for (Value *v : n.operands())
+    start->addOperand(v);
+  for (auto &r : n.results) {
+    Type t = r->type;
+    t.isFuture = true;
+    start->results.push_back(std::make_unique<Value>(Value::Result, f.unique(ops::start.name), t));
+    start->results.back()->def = start;
+    start->results.back()->index = start->results.size() - 1;
+  }
+  return start;
+}
+
+void zcc::waitFor(Function &f, Node &n, Node &start, llvm::function_ref<Node *(Value &)> waitAt) {
   for (unsigned i = 0; i < n.results.size(); ++i) {
     Node *user = waitAt(*n.result(i));
-    Value *there = Builder(f, user, n.loc).make(ops::wait, {start->result(i)});
+    Value *there = Builder(f, user, n.loc).make(ops::wait, {start.result(i)});
     std::swap(there->name, n.result(i)->name);
     n.result(i)->replaceAllUsesWith(there);
   }
   n.erase();
+}
+
+Node *zcc::startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt) {
+  Node *start = beginAt(f, n, before);
+  waitFor(f, n, *start, waitAt);
   return start;
 }
 

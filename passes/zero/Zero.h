@@ -34,6 +34,9 @@ bool gathersParam(const Node &n);
 using Positions = llvm::DenseMap<const Node *, int>;
 Positions positions(const Function &f);
 
+/// Starts what a node does before `before`, and lets the node stand until waitFor(), which erases it.
+Node *beginAt(Function &f, const Node &n, Node *before);
+void waitFor(Function &f, Node &n, Node &start, llvm::function_ref<Node *(Value &)> waitAt);
 /// The node becomes a start before `before`; each result is waited for before the node that `waitAt` says (nullptr: at the end).
 /// Returns the start.
 Node *startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt);

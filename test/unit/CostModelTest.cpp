@@ -77,6 +77,22 @@ TEST(CostModel, WhatStartsLateEndsLate) {
   EXPECT_NEAR(c.seconds, 3, 1e-3);
 }
 
+// A second on the host's cores, at the host's rates: beside compute, unless those are the same cores.
+TEST(CostModel, WhatComputesInHostMemoryHasAnEngineAndRatesOfItsOwn) {
+  auto m = stepOf("    %e = exp %h : f32[64x64]@host\n");
+  EXPECT_EQ(scheduleOf(*m, Options()).functions[0].spans[0].engine, EngineKind::Host);
+  Machine machine = round();
+  machine[Rate::HostBytes] = 32768;
+  for (bool shared : {false, true}) {
+    machine.hostComputes = shared;
+    StepCost c = costOfStep(*stepOf("    %f = start copy %h : future<f32[64x64]@host>\n" + std::string(kProduct) +
+                                    "    %e = wait %f : f32[64x64]@host\n"),
+                            Options(), machine);
+    EXPECT_NEAR(c.seconds, shared ? 2 : 1, 1e-3);
+    EXPECT_NEAR(c.busy[size_t(EngineKind::Host)], shared ? 0 : 1, 1e-3);
+  }
+}
+
 TEST(TimedSchedule, IsTimedForAnyMachine) {
   auto m = stepOf("    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n" + std::string(kProduct) +
                   "    %d = wait %f : f32[64x64]\n    %z = matmul %d, %w : f32[64x64]\n");

@@ -43,7 +43,7 @@ Tensor random(const Type &t, std::mt19937 &r) {
 
 /// Runs the fused function through compiled kernels; `bytes` are the arguments.
 std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<std::string> &args, int threads) {
-  KernelEmitter kernels(m, printForCpu(threads), sourceHeadForCpu(m));
+  KernelEmitter kernels(m, {Space::Device}, printForCpu(threads), sourceHeadForCpu(m));
   std::vector<const Value *> owners;
   auto slot = [&](const Value *v) {
     for (size_t i = 0; i < owners.size(); ++i)
@@ -213,7 +213,7 @@ TEST(FusedKernel, NumbersAreArguments) {
     g.out(g.make(ops::exp, {factor(g.in({9000 * scale - 1}), 0.1 * scale)}));
   }
   check(g, 9);
-  std::string text = llvm::join(KernelEmitter(g.m, printForCpu(1), sourceHeadForCpu(g.m)).sources(), "");
+  std::string text = llvm::join(KernelEmitter(g.m, {Space::Device}, printForCpu(1), sourceHeadForCpu(g.m)).sources(), "");
   EXPECT_EQ(llvm::StringRef(text).count("\nvoid k"), 3u) << text;
 }
 

@@ -36,7 +36,9 @@ public:
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override { return cpu->findKernel(name); }
   int64_t workspaceBytes(const Node &n) const override { return n.op->kernel ? workspaces.bytes(n) : 0; }
   int64_t libraryBytes(const Module &m) const override { return cpu->libraryBytes(m); }
-  std::unique_ptr<CodePrinter> printer(const Module &m) const override { return cpu->printer(m); }
+  std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override {
+    return cpu->printer(m, spaces);
+  }
 
 private:
   std::unique_ptr<Target> cpu = cpuTarget("", 1);
