@@ -11,6 +11,10 @@ struct PlanReport; // passes/plan/PlanReport.h
 /// Where something lives between its uses: as asked for, or as a search says that has a budget to fit.
 enum class Offload { WithBudget, None, Auto, Cpu, Nvme };
 
+/// Where optimizer state that lives elsewhere is updated: where the target's rates say that it is done sooner, on the device, in
+/// host memory.
+enum class UpdatePlace { Auto, Device, Host };
+
 /// What the user asked for; set by zcc and zcc-opt from the options of the same names, which have the words on each field.
 struct Options {
   /// Decay rates of the moments.
@@ -61,6 +65,8 @@ struct Options {
   bool isLow() const { return dtype != Elem::F32; }
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
   Space away(Space s) const { return s == Space::Host && !separateHost ? Space::Device : s; }
+  /// Whether there is host memory besides the device's.
+  bool hasHost() const { return away(Space::Host) == Space::Host; }
   /// The space that a flag gives.
   Space away(Offload o) const { return o == Offload::Nvme ? Space::Nvme : o == Offload::Cpu ? away(Space::Host) : Space::Device; }
 };

@@ -66,6 +66,8 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   pm.add("fuse");
   if (!o.inference && (o.away(o.offloadActivations) != Space::Device || o.seeks(o.offloadActivations)))
     pm.add("move-activations"); // what is really kept
+  if (!o.inference && o.hasHost())
+    pm.add("schedule-host"); // before the gathers of what it makes are started
   if (o.ranks > 1)
     pm.add("schedule-prefetch");
   pm.add("schedule-transfers");

@@ -12,13 +12,16 @@
 // something that follows from all gradients, such as their norm, goes the same way: it is transferred as soon as it is there and
 // its share of the norm is taken, and comes back with the states. A parameter is transferred for each cluster of uses, as it is
 // gathered at stage 3, and before it is gathered there; an update soon behind such a cluster reads what is there.
-// schedule-transfers starts and waits.
+// schedule-transfers starts and waits. Where host memory is not the device's and the CPU is said to be quicker at it, an update
+// is computed there instead (HostUpdate.h).
 //
 // Where each lives is what a note on the parameter says (`place`, `states_place`, by choose-plan or by hand), else what the flag
 // says for all of them.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
+#include "passes/Target.h"
+#include "passes/offload/HostUpdate.h"
 #include "passes/offload/Updates.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
@@ -49,6 +52,7 @@ public:
 
 private:
   llvm::Error readNotes();
+  llvm::Error chooseUpdates();
   void collect();
   Space spaceOf(const GlobalValue &g) const;
   void cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away);
@@ -57,6 +61,9 @@ private:
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
   Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
   void transfer(Function &f, Group &g);
+  void takeBack(Function &f, Group &g);
+  bool isHostSooner(const GlobalValue &param) const;
+  bool updatesOnHost(const GlobalValue &param) const;
   int64_t lengthOf(const Update &u) const;
 
   Module &m_;
@@ -65,8 +72,9 @@ private:
   PlacesOfParams places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
-  llvm::SmallPtrSet<Node *, 32> members_;                    ///< of updates that are not cut
-  std::map<const Function *, Positions> at_;                 ///< but of what a cut or a transfer adds
+  llvm::SmallPtrSet<Node *, 32> members_;    ///< of updates that are not cut
+  std::map<const Function *, Positions> at_; ///< but of what a cut or a transfer adds
+  std::map<const Function *, HostUpdates> hostUpdates_;
   std::map<const Function *, std::vector<int64_t>> fetched_; ///< by position, and one more: elements of params fetched before it
   /// What gradients that wait are read by, of each function and parameter.
   std::map<std::pair<Function *, GlobalValue *>, llvm::MapVector<Value *, std::vector<Value::Use>>> waiting_;
@@ -87,11 +95,11 @@ Value *Offloader::spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::U
 
 // ---- transfers
 
-/// In front of the first node that reads any of them, and behind the last that makes what is assigned.
+/// In front of the first node that reads any of them.
 void Offloader::transfer(Function &f, Group &g) {
   const Positions &at = at_.at(&f);
-  Node *first = nullptr, *last = nullptr;
-  llvm::SmallVector<Value *, 4> read, written;
+  Node *first = nullptr;
+  llvm::SmallVector<Value *, 4> read;
   auto readers = [&](Value *v) {
     llvm::SmallVector<Value::Use, 4> uses;
     for (auto &u : v->uses)
@@ -114,13 +122,20 @@ void Offloader::transfer(Function &f, Group &g) {
       for (auto &u : readers(read[i]))
         u.node->setOperand(u.index, in->result(i));
   }
+}
+
+/// Behind the last node that makes what is assigned to what lives elsewhere.
+void Offloader::takeBack(Function &f, Group &g) {
+  const Positions &at = at_.at(&f);
+  Node *last = nullptr;
+  llvm::SmallVector<Value *, 4> written;
   for (Node *a : g.assigns)
     if (!last || at.lookup(a) > at.lookup(last))
       last = a;
   for (Space to : {Space::Host, Space::Nvme}) {
     llvm::SmallVector<Node *, 4> assigns;
     for (Node *a : g.assigns)
-      if (a->operand(0)->type.space == to) {
+      if (a->operand(0)->type.space == to && a->operand(1)->type.space != to) {
         assigns.push_back(a);
         written.push_back(a->operand(1));
       }
@@ -196,6 +211,27 @@ void Offloader::reuse(Function &f, GlobalValue &param) {
 
 // ---- all
 
+/// Whether the CPU takes less time for a parameter's update, with what is copied for it, than the device with its copies; where
+/// neither does, what copies less.
+bool Offloader::isHostSooner(const GlobalValue &param) const {
+  const Machine m = machineOf(ctx_.target);
+  const int64_t weights = param.type.localBytes();
+  int64_t states = 0;
+  for (auto &g : m_.globals)
+    if (g->role == GlobalValue::State && g->attrs.s("of") == param.name && spaceOf(*g) != Space::Device)
+      states += g->type.localBytes();
+  const double touched = 2 * double(states + weights);
+  // A disk reads and writes the device's memory by itself.
+  const double copied = places_.lookup(&param).states == Space::Host ? double(states) : 0;
+  auto seconds = [&](double copies, Rate bytes) { return std::max(copies / m[Rate::HostCopy], touched / m[bytes]); };
+  return std::pair(seconds(double(weights), Rate::HostBytes), double(weights)) < std::pair(seconds(copied, Rate::Bytes), copied);
+}
+
+bool Offloader::updatesOnHost(const GlobalValue &param) const {
+  const Places &places = places_.find(&param)->second;
+  return places.states != Space::Device && places.update == Space::Host;
+}
+
 /// Elements updated at once; 0: all.
 int64_t Offloader::lengthOf(const Update &u) const {
   int64_t otherwise = m_.attrs.i("sub_group", kSubGroup), count = u.type.localCount();
@@ -235,6 +271,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
     for (auto &[v, updates] : i->second)
       away.push_back(spill(f, v, places_[param].states, updates));
   waiting_.erase({&f, param});
+  const bool onHost = updatesOnHost(*param);
   Groups groups;
   for (Value *v : away) {
     // What a collective gets of them, it gets long before the update.
@@ -242,7 +279,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
       return u.node->parent() != &f || isWrite(u) || u.node->is(ops::run) || u.node->is(ops::transfer) ||
              members_.contains(u.node);
     });
-    groups[{param, isForUpdate ? kAll : kForOthers}].in.push_back(v);
+    groups[{param, isForUpdate || onHost ? kAll : kForOthers}].in.push_back(v);
     for (auto &use : v->uses) {
       if (use.node->parent() != &f)
         continue;
@@ -256,8 +293,13 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
       }
     }
   }
-  for (auto &[key, group] : groups)
-    transfer(f, group);
+  for (auto &[key, group] : groups) {
+    if (onHost)
+      hostUpdates_.try_emplace(&f, f, at_.at(&f)).first->second.place(group.in);
+    else
+      transfer(f, group);
+    takeBack(f, group);
+  }
 }
 
 static llvm::Error checkShards(const Module &m, const Options &o) {
@@ -290,6 +332,22 @@ llvm::Error Offloader::readNotes() {
       if (auto e = checkShards(m_, ctx_.options))
         return e;
   }
+  return chooseUpdates();
+}
+
+/// By the notes on params, by the flag, or by the rates.
+llvm::Error Offloader::chooseUpdates() {
+  for (auto &g : m_.globals) {
+    if (g->role != GlobalValue::Param)
+      continue;
+    std::string note = g->attrs.s("update_place");
+    g->attrs.erase("update_place");
+    if (!note.empty() && note != "device" && note != "host")
+      return refuse("param '%" + g->name + "': update_place must be device or host, not '" + note + "'");
+    UpdatePlace place = note == "host" ? UpdatePlace::Host : note == "device" ? UpdatePlace::Device : ctx_.options.offloadUpdate;
+    bool onHost = place == UpdatePlace::Auto ? isHostSooner(*g) : place == UpdatePlace::Host;
+    places_[g.get()].update = onHost && ctx_.options.hasHost() ? Space::Host : Space::Device;
+  }
   return llvm::Error::success();
 }
 
@@ -302,7 +360,8 @@ void Offloader::collect() {
 }
 
 llvm::Expected<bool> Offloader::run() {
-  bool hadNotes = llvm::any_of(m_.globals, [](auto &g) { return g->attrs.has("place") || g->attrs.has("states_place"); });
+  bool hadNotes = llvm::any_of(
+      m_.globals, [](auto &g) { return g->attrs.has("place") || g->attrs.has("states_place") || g->attrs.has("update_place"); });
   if (auto e = readNotes())
     return e;
   collect();
@@ -331,7 +390,7 @@ llvm::Expected<bool> Offloader::run() {
   }
   for (auto &[key, globals] : away_)
     for (Function *f : entries) {
-      if (llvm::is_contained(globals, key.first))
+      if (llvm::is_contained(globals, key.first) && !updatesOnHost(*key.first))
         reuse(*f, *key.first);
       offload(*f, key.first, globals);
     }
@@ -346,6 +405,8 @@ llvm::Expected<bool> zcc::offloadStates(Module &m, PassContext &ctx) {
     if (place == Offload::Auto && !o.hasBudget())
       ctx.remarks.push_back(std::string(flag) + "=auto moves nothing without --memory");
   }
+  if (o.offloadUpdate == UpdatePlace::Host && !o.hasHost())
+    ctx.remarks.push_back("host memory is the device's own on this target: --offload-update=cpu changes nothing");
   if (o.away(o.offloadParam) != Space::Device)
     if (auto e = checkShards(m, o))
       return e;

@@ -8,9 +8,9 @@ namespace zcc {
 
 class Builder;
 
-/// Of a param: where it lives, and where its states do.
+/// Of a param: where it lives, where its states do, and where those are updated, the device or host memory.
 struct Places {
-  Space own = Space::Device, states = Space::Device;
+  Space own = Space::Device, states = Space::Device, update = Space::Device;
 };
 using PlacesOfParams = llvm::DenseMap<const GlobalValue *, Places>;
 

@@ -66,6 +66,12 @@ static llvm::Error movesStates(StringRef name, const Options &o) {
   return moves || o.offloadRatio == 1 ? llvm::Error::success() : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
 }
 
+static llvm::Error updatesStates(StringRef name, const Options &o) {
+  bool moves = o.offloadOptimizer == Offload::Cpu || o.offloadOptimizer == Offload::Nvme || o.seeks(o.offloadOptimizer);
+  return moves || o.offloadUpdate == UpdatePlace::Auto ? llvm::Error::success()
+                                                       : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
+}
+
 static llvm::Error needsBudgetForTiles(StringRef name, const Options &o) {
   return o.hasAutoTiles() && !o.memoryBudget ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
 }

@@ -42,6 +42,7 @@ private:
   void addRecomputation(std::vector<Axis> &out) const;
   void addPlaces(std::vector<Axis> &out) const;
   void addLate(std::vector<Axis> &out) const;
+  void addUpdatePlace(std::vector<Axis> &out) const;
   void addDiskShare(std::vector<Axis> &out) const;
   void addActivations(std::vector<Axis> &out) const;
   void addOrder(std::vector<Axis> &out) const;
@@ -267,6 +268,23 @@ void Axes::addLate(std::vector<Axis> &out) const {
   out.push_back(std::move(a));
 }
 
+/// Where updates are computed, if host memory is not the device's.
+void Axes::addUpdatePlace(std::vector<Axis> &out) const {
+  if (!movesAnything() || !o_.hasHost() || o_.offloadUpdate != UpdatePlace::Auto)
+    return;
+  Axis a;
+  a.name = "update";
+  a.varies = true;
+  a.levels = 2;
+  a.note = [](Module &m, unsigned level) {
+    for (auto &g : m.globals)
+      if (g->role == GlobalValue::Param && g->trained)
+        g->attrs.set("update_place", spaceName(level ? Space::Host : Space::Device).str());
+  };
+  a.text = [](unsigned level) { return level ? "states that live elsewhere are updated in host memory" : ""; };
+  out.push_back(std::move(a));
+}
+
 /// With host memory and a disk: of what moves, how much goes to the disk. The last noted are first needed, and stay in the host.
 void Axes::addDiskShare(std::vector<Axis> &out) const {
   constexpr unsigned kParts = 4;
@@ -394,6 +412,7 @@ std::vector<Axis> Axes::all() const {
   addRecomputation(out);
   addPlaces(out);
   addLate(out);
+  addUpdatePlace(out);
   addDiskShare(out);
   addActivations(out);
   addOrder(out);

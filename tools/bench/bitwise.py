@@ -12,6 +12,8 @@ import argparse, hashlib, json, os, random, shlex, subprocess, sys, tempfile
 
 def places(rng, ranks, stage):
     flags = [f"--offload-optimizer={rng.choice(['none', 'cpu', 'nvme'])}", f"--sub-group-size={rng.randrange(1, 200000)}", "--separate-host"]
+    if flags[0] != "--offload-optimizer=none":
+        flags.append(f"--offload-update={rng.choice(['auto', 'device', 'cpu'])}")
     if ranks == 1 or stage == 3:
         flags.append(f"--offload-param={rng.choice(['none', 'cpu', 'nvme'])}")
     return flags

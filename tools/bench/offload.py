@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Step time and memory of one model with its states and parameters on a disk, beside the same in memory, in turn in one run.
+"""Step time and memory of one model with its states and parameters in host memory or on a disk, beside the same in one memory, in
+turn in one run.
 
     offload.py MODEL.onnx DATA.npz --nvme-path DIR [--zcc build/bin/zcc] [--steps 4] [--rounds 3] [--flags "..."]
 
@@ -10,6 +11,8 @@ import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
 PLACES = {
     "in memory": "",
+    "states in host memory": "--offload-optimizer=cpu --separate-host --offload-update=device",
+    "the same, updated there": "--offload-optimizer=cpu --separate-host --offload-update=cpu",
     "states on the disk": "--offload-optimizer=nvme",
     "states and parameters": "--offload-optimizer=nvme --offload-param=nvme",
     "the same, recomputed": "--offload-optimizer=nvme --offload-param=nvme --checkpoint-activations=1",
