@@ -97,6 +97,7 @@ private:
   llvm::Expected<std::string> start(const Function &f, const Node &n, unsigned slot);
   void printGradients(llvm::raw_ostream &os);
   llvm::Expected<std::string> parts(const Function &f, const Node &n);
+  std::string limits() const;
   std::string record() const;
 };
 } // namespace
@@ -403,6 +404,13 @@ static int64_t globalOffset(const Module &m, StringRef name) {
   return g ? g->attrs.i("offset", -1) : -1;
 }
 
+/// How much may be under way at once, as fields of the record.
+std::string ProgramEmitter::limits() const {
+  return formatv(
+      "    .slots = {0},\n    .most_parts = {1},\n    .transfer_slots = {2},\n    .most_moves = {3},\n    .host_slots = {4},\n",
+      collectives.slots.most(), mostParts, transfers.slots.most(), mostMoves, host.slots.most());
+}
+
 std::string ProgramEmitter::record() const {
   const Options &o = *info.options;
   const Function *micro = m.function("micro");
@@ -475,13 +483,10 @@ std::string ProgramEmitter::record() const {
   for (const char *name : {"update", "flush", "eval"})
     function(name, name);
   field("plan_json", "planJson");
-  number("slots", collectives.slots.most());
-  number("most_parts", mostParts);
-  number("transfer_slots", transfers.slots.most());
-  number("most_moves", mostMoves);
-  number("host_slots", host.slots.most());
+  s += limits();
   table("nodes", "nnodes", std::to_string(nodes.size()));
-  field("device", info.target->deviceSymbol().empty() ? "nullptr" : info.target->deviceSymbol());
+  if (StringRef device = info.target->deviceSymbol(); !device.empty())
+    field("device", device);
   return s + "};\n";
 }
 

@@ -169,8 +169,7 @@ struct Columns {
   }
 };
 
-template <typename T>
-ZCC_INLINE inline void maxPoolColumns(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
+template <typename T> ZCC_INLINE inline void maxPoolColumns(const Pool &p, const T *x, T *y, int32_t *index, int64_t plane) {
   if (!Columns::fits(p))
     return maxPool(p, x, y, index, plane);
   Columns c;
