@@ -82,10 +82,10 @@ TEST(CostModel, WhatComputesInHostMemoryHasAnEngineAndRatesOfItsOwn) {
   auto m = stepOf("    %e = exp %h : f32[64x64]@host\n");
   EXPECT_EQ(scheduleOf(*m, Options()).functions[0].spans[0].engine, EngineKind::Host);
   Machine machine = round();
-  machine[Rate::HostBytes] = 32768;
+  machine[Rate::HostBytes] = 49152; // of a product
   for (bool shared : {false, true}) {
     machine.hostComputes = shared;
-    StepCost c = costOfStep(*stepOf("    %f = start copy %h : future<f32[64x64]@host>\n" + std::string(kProduct) +
+    StepCost c = costOfStep(*stepOf("    %f = start matmul %h, %h : future<f32[64x64]@host>\n" + std::string(kProduct) +
                                     "    %e = wait %f : f32[64x64]@host\n"),
                             Options(), machine);
     EXPECT_NEAR(c.seconds, shared ? 2 : 1, 1e-3);
