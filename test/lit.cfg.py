@@ -25,6 +25,7 @@ config.environment["FILECHECK_OPTS"] = "--enable-var-scope --allow-unused-prefix
 zcc = os.path.join(zcc_bin, "zcc")
 config.substitutions.append((r"%zcc\b(?!-)", zcc))
 config.substitutions.append((r"%python\b", config.python))
+config.substitutions.append((r"%build\b", paths.build))
 config.substitutions.append((r"%lower\b", "--expand-composites --sink-casts --globalize-constants --legalize-operands")) # as far as fuse
 if os.environ.get("ZCC_VERIFY_ROUNDTRIP"):
     config.substitutions.append((r"\bzcc-opt\b", zcc + "-opt --verify-roundtrip"))
@@ -63,5 +64,7 @@ chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", 
 if chromium and not subprocess.run([chromium, "--headless", "--no-sandbox", "--dump-dom", "about:blank"], capture_output=True).returncode:
     config.available_features.add("chromium")
     config.substitutions.append((r"%chromium\b", chromium))
+if shutil.which("clang-tidy-19"):
+    config.available_features.add("clang-tidy")
 if config.sanitizers:
     config.available_features.add("sanitizers")
