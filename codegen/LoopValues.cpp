@@ -106,15 +106,60 @@ std::string LoopValues::value(const Value *v, const Node &user, unsigned operand
   return x;
 }
 
+/// Whether a node's code has nothing but its expression, of floats that are not rounded.
+static bool isExactlyComputed(const Node &n) {
+  auto isWide = [](const Value *v) { return v->type.elem == Elem::F32 || v->type.elem == Elem::F64; };
+  return !n.op->converts() && !takesAngle(n) && isWide(n.result()) && llvm::all_of(n.operands(), isWide);
+}
+
+static const std::string *find(const std::vector<std::map<std::string, std::string>> &scopes, const std::string &key) {
+  for (auto &scope : llvm::reverse(scopes))
+    if (auto f = scope.find(key); f != scope.end())
+      return &f->second;
+  return nullptr;
+}
+
+constexpr size_t kLongestKey = 300; ///< so that keys of keys do not grow without bounds
+
 std::string LoopValues::value(const Node &n) {
   if (n.op->reshapes)
     return scopes.back()[n.result()] = value(n.operand(0), n, 0);
-  std::vector<std::string> operands;
-  for (unsigned i = 0; i < n.numOperands(); ++i)
+  std::vector<std::string> operands, known;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
     operands.push_back(value(n.operand(i), n, i));
+    known.push_back(keyOf(*n.operand(i), operands[i]));
+  }
+  const Type &t = n.result()->type;
+  std::string key = isExactlyComputed(n) ? scalarKey(n, known) : "", code;
+  if (const std::string *same = key.empty() ? nullptr : find(calls, key))
+    return scopes.back()[n.result()] = *same;
+  code = scalarCode(n, operands, isNear, known,
+                    [&](auto &key, auto &code, auto &type) -> std::string { return call(key, code, type); });
   std::string x = fresh("v");
-  out.line("const " + computeType(n.result()->type.elem) + " " + x + " = " + scalarCode(n, operands, isNear) + ";");
+  out.line("const " + computeType(t.elem) + " " + x + " = " + code + ";");
+  if (!key.empty()) {
+    calls.back()[key] = x;
+    if (key.size() <= kLongestKey)
+      keys[n.result()] = key;
+  }
   return scopes.back()[n.result()] = x;
+}
+
+/// What a value is, as far as the kernel's text says it: equal for equal values.
+std::string LoopValues::keyOf(const Value &v, const std::string &name) const {
+  if (isConstant(&v))
+    return literal(v);
+  auto f = keys.find(&v);
+  return f == keys.end() ? name : f->second;
+}
+
+/// A function's call, once in its scope: compilers do not see that two are the same.
+std::string LoopValues::call(const std::string &key, const std::string &code, const std::string &type) {
+  if (const std::string *same = find(calls, key))
+    return *same;
+  std::string x = fresh("v");
+  out.line("const " + type + " " + x + " = " + code + ";");
+  return calls.back()[key] = x;
 }
 
 void LoopValues::store(unsigned r, const std::string &v) {

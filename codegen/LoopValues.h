@@ -52,6 +52,8 @@ protected:
   /// C++ names of values and loads in each open scope.
   std::vector<Names> scopes;
   std::vector<std::map<unsigned, std::string>> loads;
+  std::vector<std::map<std::string, std::string>> calls; ///< of functions, by what they are called with (keyOf)
+  llvm::DenseMap<const Value *, std::string> keys;       ///< of values that are more than their name
   llvm::DenseMap<const Node *, std::string> accumulator; ///< of each sum
   Names bufferName, buffers;                             ///< row buffers declared; filled by an earlier pass
   llvm::DenseMap<const Value *, unsigned> stored;        ///< results stored by an earlier pass
@@ -59,10 +61,12 @@ protected:
   void pushScope() {
     scopes.emplace_back();
     loads.emplace_back();
+    calls.emplace_back();
   }
   void popScope() {
     scopes.pop_back();
     loads.pop_back();
+    calls.pop_back();
   }
   std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
   std::string extent(size_t axis);
@@ -73,6 +77,8 @@ protected:
   std::string load(unsigned access);
   std::string value(const Value *v, const Node &user, unsigned operand);
   std::string value(const Node &n);
+  std::string keyOf(const Value &v, const std::string &name) const;
+  std::string call(const std::string &key, const std::string &code, const std::string &type);
   /// The number in a row buffer of the element that the loops are at.
   virtual std::string rowIndex() const;
   void store(unsigned result, const std::string &v);

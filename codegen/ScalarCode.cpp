@@ -97,8 +97,44 @@ std::string zcc::literal(const Value &c) {
 
 using Names = llvm::ArrayRef<std::pair<llvm::StringRef, std::string>>;
 
-static std::string print(const Scalar &s, Names names, const std::string &type, bool isInt) {
-  auto arg = [&](unsigned i) { return print(*s.args[i], names, type, isInt); };
+namespace {
+/// An expression over named operands.
+struct Printer {
+  Names names;
+  std::string type; ///< of its numbers and calls
+  bool isInt;
+  bool isKey = false;            ///< what is summed and multiplied stands in one order
+  const Printer *keys = nullptr; ///< for `share`
+  ShareCall share = nullptr;
+
+  std::string print(const Scalar &s) const;
+  std::string call(const Scalar &s) const;
+  std::string binary(const Scalar &s) const;
+};
+} // namespace
+
+std::string Printer::call(const Scalar &s) const {
+  std::string out = "z_" + s.text + "(";
+  for (auto &arg : s.args)
+    out += (arg == s.args[0] ? "" : ", ") + print(*arg);
+  return out + ")";
+}
+
+std::string Printer::binary(const Scalar &s) const {
+  std::string a = print(*s.args[0]), b = print(*s.args[1]);
+  if (isInt && s.text == "/")
+    return "z_div(" + a + ", " + b + ")";
+  if (s.text == "<<" || s.text == ">>")
+    return (s.text == "<<" ? "z_shl(" : "z_shr(") + a + ", " + b + ")";
+  // Bitwise forms of the logical operators: both sides are pure, and loops of them vectorise.
+  if (s.text == "&&" || s.text == "||")
+    return "(" + a + (s.text == "&&" ? " & " : " | ") + b + ")";
+  if (isKey && (s.text == "+" || s.text == "*") && b < a)
+    std::swap(a, b);
+  return "(" + a + " " + s.text + " " + b + ")";
+}
+
+std::string Printer::print(const Scalar &s) const {
   switch (s.kind) {
   case Scalar::Name:
     for (auto &[n, v] : names)
@@ -108,26 +144,37 @@ static std::string print(const Scalar &s, Names names, const std::string &type, 
   case Scalar::Number:
     return number(s.number, type);
   case Scalar::Unary:
-    return s.text + "(" + arg(0) + ")";
+    return s.text + "(" + print(*s.args[0]) + ")";
   case Scalar::Binary:
-    if (isInt && s.text == "/")
-      return "z_div(" + arg(0) + ", " + arg(1) + ")";
-    if (s.text == "<<" || s.text == ">>")
-      return (s.text == "<<" ? "z_shl(" : "z_shr(") + arg(0) + ", " + arg(1) + ")";
-    // Bitwise forms of the logical operators: both sides are pure, and loops of them vectorise.
-    if (s.text == "&&" || s.text == "||")
-      return "(" + arg(0) + (s.text == "&&" ? " & " : " | ") + arg(1) + ")";
-    return "(" + arg(0) + " " + s.text + " " + arg(1) + ")";
+    return binary(s);
   case Scalar::Ternary:
-    return "(" + arg(0) + " ? " + arg(1) + " : " + arg(2) + ")";
-  case Scalar::Call: {
-    std::string out = "z_" + s.text + "(";
-    for (unsigned i = 0; i < s.args.size(); ++i)
-      out += (i ? ", " : "") + arg(i);
-    return out + ")";
-  }
+    return "(" + print(*s.args[0]) + " ? " + print(*s.args[1]) + " : " + print(*s.args[2]) + ")";
+  case Scalar::Call:
+    return share ? share(keys->print(s), call(s), type) : call(s);
   }
   llvm_unreachable("a scalar of no kind");
+}
+
+/// The element that an expression's numbers have, its operands': a comparison's result is a bool.
+static Elem elemOf(const Node &n) {
+  for (Value *v : n.operands())
+    if (v && v->type.elem != Elem::Bool)
+      return v->type.elem;
+  return n.operand(0)->type.elem;
+}
+
+using NameList = llvm::SmallVector<std::pair<llvm::StringRef, std::string>, 4>;
+
+static NameList namesOf(const Node &n, llvm::ArrayRef<std::string> operands) {
+  NameList names;
+  for (unsigned i = 0; i < operands.size(); ++i)
+    names.push_back({n.op->operands[i].name, operands[i]});
+  return names;
+}
+
+std::string zcc::scalarKey(const Node &n, llvm::ArrayRef<std::string> operands) {
+  NameList names = namesOf(n, operands);
+  return Printer{names, computeType(elemOf(n)), isInteger(elemOf(n)), /*isKey=*/true}.print(scalarOf(*n.op));
 }
 
 bool zcc::takesAngle(const Node &n) {
@@ -137,7 +184,8 @@ bool zcc::takesAngle(const Node &n) {
   return s == "sin(x)" || s == "cos(x)" || s == "tan(x)";
 }
 
-std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear) {
+std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear, llvm::ArrayRef<std::string> keys,
+                            ShareCall share) {
   Elem to = n.result()->type.elem, from = n.operand(0)->type.elem;
   std::string type = computeType(to);
   if (n.op->converts()) {
@@ -147,23 +195,19 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands,
   }
   if (n.op->resultElem == ResultElem::ToOfEqualSize)
     return "__builtin_bit_cast(" + type + ", " + computeType(from) + "(" + operands[0] + "))";
-  // Numbers take the operands' type: a comparison's result is a bool.
-  Elem in = from;
-  for (Value *v : n.operands())
-    if (v && v->type.elem != Elem::Bool) {
-      in = v->type.elem;
-      break;
-    }
   if (isNear && takesAngle(n))
     return roundCode(to, "z_" + llvm::StringRef(n.op->scalar).take_until([](char c) { return c == '('; }).str() + "_near(" +
                              operands[0] + ")");
-  auto s = parseScalar(n.op->scalar);
-  if (!s)
-    llvm::report_fatal_error(s.takeError());
-  llvm::SmallVector<std::pair<llvm::StringRef, std::string>, 4> names;
-  for (unsigned i = 0; i < operands.size(); ++i)
-    names.push_back({n.op->operands[i].name, operands[i]});
-  std::string v = print(**s, names, computeType(in), isInteger(in));
+  const Scalar &s = scalarOf(*n.op);
+  const NameList names = namesOf(n, operands), known = namesOf(n, keys);
+  const Elem in = elemOf(n);
+  const Printer keyPrinter{known, computeType(in), isInteger(in), /*isKey=*/true};
+  Printer printer{names, computeType(in), isInteger(in)};
+  if (share && s.kind != Scalar::Call) { // a call of its own has the node's variable
+    printer.keys = &keyPrinter;
+    printer.share = share;
+  }
+  std::string v = printer.print(s);
   // Narrow integers are promoted by C++ and wrap when they come back.
   if (isInteger(to))
     return "(" + type + ")" + v;

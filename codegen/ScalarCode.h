@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ir/Graph.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 namespace zcc {
 
@@ -16,8 +17,15 @@ std::string roundCode(Elem e, const std::string &value);
 /// A splat constant's value, and as C++; of a float it is rounded to the element.
 double literalValue(const Value &constant);
 std::string literal(const Value &constant);
-/// An elementwise node's value from its operands'. `isNear`: z_is_far() holds for no operand whose angle is taken.
-std::string scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear = false);
+/// What an elementwise node computes, from what its operands are: equal for equal values, whatever the order of sums and
+/// products.
+std::string scalarKey(const Node &n, llvm::ArrayRef<std::string> operands);
+/// Gets a function's call inside an expression, its key and type, and returns what stands for it, such as a variable that has it.
+using ShareCall = llvm::function_ref<std::string(const std::string &key, const std::string &code, const std::string &type)>;
+/// An elementwise node's value from its operands'. `isNear`: z_is_far() holds for no operand whose angle is taken. `keys`: what
+/// the operands are, for `share`.
+std::string scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear = false,
+                       llvm::ArrayRef<std::string> keys = {}, ShareCall share = nullptr);
 /// Whether the node takes the sine, cosine or tangent of a float, which is dearer where it is large.
 bool takesAngle(const Node &n);
 /// A reduction's neutral element, and the combination of two values.

@@ -211,7 +211,7 @@ template <typename T> static void attend(char *arena, const zccrt_call *c) {
   const Heads n(arena, c, 0);
   const Rows y(arena, result(c, 0));
   S *lse = at<S>(arena, result(c, 1));
-  if (n.batch * n.heads * n.s)
+  if (n.batch * n.heads * n.s > 0)
     ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.dv), dim3(kWarp, kWarps), n, y, lse);
 }
 
@@ -221,7 +221,7 @@ template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
   const Rows dy(arena, operand(c, 0)), y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)),
       dv(arena, result(c, 2));
   const S *lse = at<S>(arena, operand(c, 6));
-  if (n.batch * n.heads * n.s)
+  if (n.batch * n.heads * n.s > 0)
     ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kWarps), n, dy, y, dq, lse);
   int64_t keys = n.batch * (n.heads / n.group) * n.t;
   if (keys)
