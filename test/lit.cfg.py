@@ -64,7 +64,7 @@ chromium = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", 
 if chromium and not subprocess.run([chromium, "--headless", "--no-sandbox", "--dump-dom", "about:blank"], capture_output=True).returncode:
     config.available_features.add("chromium")
     config.substitutions.append((r"%chromium\b", chromium))
-if shutil.which("clang-tidy-19"):
+if shutil.which("clang-tidy-19") and shutil.which("git"):
     config.available_features.add("clang-tidy")
 if config.sanitizers:
     config.available_features.add("sanitizers")
