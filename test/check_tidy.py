@@ -17,10 +17,10 @@ def git(*args):
 
 commit = git("rev-parse", "HEAD")[0]
 compiled = {os.path.relpath(os.path.join(c["directory"], c["file"])) for c in json.load(open(os.path.join(build, "compile_commands.json")))}
-changed = [f for f in git("show", "--name-only", "--format=", "HEAD") if f in compiled]
+changed = [f for f in git("show", "--name-only", "--format=", "HEAD") if f in compiled and f.endswith(".cpp")]
 changed.sort(key=lambda f: hashlib.sha256((commit + f).encode()).digest())
 for f in changed[:MOST]:
-    out = subprocess.run(["clang-tidy-19", "-p", build, "--quiet", f], capture_output=True, text=True)
+    out = subprocess.run(["clang-tidy-19", "-p", build, "--quiet", "--extra-arg=-w", f], capture_output=True, text=True)
     print(f"{f}: {'as it should be' if out.returncode == 0 else out.stdout + out.stderr}", flush=True)
     if out.returncode:
         sys.exit(1)
