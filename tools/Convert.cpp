@@ -26,8 +26,6 @@
 using namespace zccrt;
 namespace fs = std::filesystem;
 
-extern char **environ;
-
 /// Has the program write what it is, and reads that.
 static std::string describe(const std::string &program, const std::string &file) {
   const std::string option = "--describe=" + file, path = program.find('/') == std::string::npos ? "./" + program : program;

@@ -14,7 +14,6 @@
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
-using llvm::formatv;
 
 /// With other options than those asked for: the least that would fit, or nullopt.
 static llvm::Expected<std::optional<Needs>> leastWith(const Module &m, const Options &o, const PassContext &ctx) {

@@ -193,7 +193,7 @@ TEST(FusedKernel, LargeAngles) {
       Value *x = g.in(e, dims), *far = g.make(ops::mul, {x, g.b.splat(0x1p100, x->type)});
       return g.make(ops::select, {g.make(ops::gt, {x, g.b.splat(0.5, x->type)}), far, x});
     };
-    for (Dims dims : {Dims{70}, Dims{20000}, Dims{40, 300}})
+    for (const Dims &dims : {Dims{70}, Dims{20000}, Dims{40, 300}})
       for (const OpDef *op : {&ops::sin, &ops::cos})
         g.out(g.make(*op, {angles(dims)}));
     g.out(g.reduce(ops::reduce_sum, g.make(ops::cos, {angles({20, 130})}), {1}));
