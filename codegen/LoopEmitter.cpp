@@ -9,25 +9,7 @@ using llvm::ArrayRef;
 constexpr const char *kNoAlias = "#pragma GCC ivdep\n";
 
 std::string LoopEmitter::body() {
-  pushScope();
-  switch (p.form) {
-  case LoopPlan::Elementwise:
-    elementwise();
-    break;
-  case LoopPlan::Tiled:
-    tiles();
-    break;
-  case LoopPlan::Rows:
-    rows();
-    break;
-  case LoopPlan::Columns:
-    columns();
-    break;
-  case LoopPlan::Total:
-    total();
-    break;
-  }
-  popScope();
+  printForm();
   return out.text;
 }
 
@@ -86,24 +68,6 @@ void LoopEmitter::combineLanes(const LoopPass &w) {
 void LoopEmitter::loadSteady(const LoopPass &w) {
   for (unsigned a : w.steady)
     load(a);
-}
-
-void LoopEmitter::bodyOf(const LoopPass &w, const std::string &lane) {
-  pushScope();
-  std::vector<std::string> stores, sums;
-  for (unsigned r : w.results)
-    stores.push_back(value(k.results[r], *k.results[r]->def, 0));
-  for (const Node *x : w.sums)
-    sums.push_back(value(x->operand(0), *x, 0));
-  for (size_t i = 0; i < w.sums.size(); ++i) {
-    std::string a = accumulator[w.sums[i]] + "[" + lane + "]";
-    out.line(a + " = " + combineCode(*w.sums[i], a, sums[i]) + ";");
-  }
-  for (const Value *v : w.buffers)
-    out.line(bufferName[v] + "[" + rowIndex() + "] = " + value(v, *v->def, 0) + ";");
-  for (size_t i = 0; i < stores.size(); ++i)
-    store(w.results[i], stores[i]);
-  popScope();
 }
 
 /// Loops that take angles are there twice: what is right for large ones, too, takes three times as long, so a loop before them
@@ -237,12 +201,7 @@ void LoopEmitter::rowPass(const LoopPass &w) {
   closeLoops(p.reducedAxes.size());
   popScope();
   combineLanes(w);
-  for (const Node *x : w.sums)
-    nameSum(*x, accumulator[x] + "[0]");
-  for (const Value *v : w.buffers)
-    buffers[v] = bufferName[v];
-  for (unsigned r : w.results)
-    stored[k.results[r]] = r;
+  finishPass(w, "0");
 }
 
 /// A loop over a strip of columns; returns its index.
@@ -337,12 +296,5 @@ void LoopEmitter::total() {
   for (size_t i = 0; i < w.sums.size(); ++i)
     out.line("part" + num(i) + "[u] = double(" + accumulator[w.sums[i]] + "[0]);");
   out.close();
-  for (size_t i = 0; i < w.sums.size(); ++i) {
-    const Node &sum = *w.sums[i];
-    std::string part = "part" + num(i), t = fresh("t");
-    out.line("double " + t + " = " + part + "[0];");
-    out.line("for (int64_t u = 1; u < " + num(p.units) + "; ++u) " + t + " = " + combineCode(sum, t, part + "[u]") + ";");
-    nameSum(sum, "(" + computeType(sum.result()->type.elem) + ")" + t);
-  }
-  storeReduced();
+  addUnits(w, [](size_t i) { return "part" + num(i); });
 }

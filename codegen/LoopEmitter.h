@@ -22,19 +22,18 @@ private:
   void declareSums(const LoopPass &w, int64_t lanes);
   void combineLanes(const LoopPass &w);
   void loadSteady(const LoopPass &w);
-  void bodyOf(const LoopPass &w, const std::string &lane);
   void guardAngles(const LoopPass &w, llvm::function_ref<void()> openLoop, llvm::function_ref<void()> loops);
   void lanesLoops(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
   void innerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
 
-  void elementwise();
-  void tiles();
-  void rows();
+  void elementwise() override;
+  void tiles() override;
+  void rows() override;
   void rowPass(const LoopPass &w);
-  void columns();
+  void columns() override;
   void columnSums(const LoopPass &w, const std::string &width);
   std::string openStrip(const std::string &width);
-  void total();
+  void total() override;
 };
 
 } // namespace zcc

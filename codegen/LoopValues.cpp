@@ -130,11 +130,11 @@ std::string LoopValues::value(const Node &n) {
     known.push_back(keyOf(*n.operand(i), operands[i]));
   }
   const Type &t = n.result()->type;
-  std::string key = isExactlyComputed(n) ? scalarKey(n, known) : "", code;
+  const std::string key = isExactlyComputed(n) ? scalarKey(n, known) : "";
   if (const std::string *same = key.empty() ? nullptr : find(calls, key))
     return scopes.back()[n.result()] = *same;
-  code = scalarCode(n, operands, isNear, known,
-                    [&](auto &key, auto &code, auto &type) -> std::string { return call(key, code, type); });
+  const std::string code = scalarCode(n, operands, isNear, known,
+                                      [&](auto &key, auto &code, auto &type) -> std::string { return call(key, code, type); });
   std::string x = fresh("v");
   out.line("const " + computeType(t.elem) + " " + x + " = " + code + ";");
   if (!key.empty()) {
@@ -165,6 +165,69 @@ std::string LoopValues::call(const std::string &key, const std::string &code, co
 void LoopValues::store(unsigned r, const std::string &v) {
   const LoopAccess &a = p.accesses[p.resultAccess[r]];
   out.line(element(a) + " = " + storeCode(a.value->type.elem, v) + ";");
+}
+
+void LoopValues::printForm() {
+  pushScope();
+  switch (p.form) {
+  case LoopPlan::Elementwise:
+    elementwise();
+    break;
+  case LoopPlan::Tiled:
+    tiles();
+    break;
+  case LoopPlan::Rows:
+    rows();
+    break;
+  case LoopPlan::Columns:
+    columns();
+    break;
+  case LoopPlan::Total:
+    total();
+    break;
+  }
+  popScope();
+}
+
+/// An accumulator: an element of an array, or a variable.
+static std::string laneOf(const std::string &sum, const std::string &lane) { return lane.empty() ? sum : sum + "[" + lane + "]"; }
+
+void LoopValues::bodyOf(const LoopPass &w, const std::string &lane) {
+  pushScope();
+  std::vector<std::string> stores, sums;
+  for (unsigned r : w.results)
+    stores.push_back(value(k.results[r], *k.results[r]->def, 0));
+  for (const Node *x : w.sums)
+    sums.push_back(value(x->operand(0), *x, 0));
+  for (size_t i = 0; i < w.sums.size(); ++i) {
+    std::string a = laneOf(accumulator[w.sums[i]], lane);
+    out.line(a + " = " + combineCode(*w.sums[i], a, sums[i]) + ";");
+  }
+  for (const Value *v : w.buffers)
+    out.line(bufferName[v] + "[" + rowIndex() + "] = " + value(v, *v->def, 0) + ";");
+  for (size_t i = 0; i < stores.size(); ++i)
+    store(w.results[i], stores[i]);
+  popScope();
+}
+
+void LoopValues::finishPass(const LoopPass &w, const std::string &lane) {
+  for (const Node *x : w.sums)
+    nameSum(*x, laneOf(accumulator[x], lane));
+  for (const Value *v : w.buffers)
+    buffers[v] = bufferName[v];
+  for (unsigned r : w.results)
+    stored[k.results[r]] = r;
+}
+
+void LoopValues::addUnits(const LoopPass &w, llvm::function_ref<std::string(size_t)> part) {
+  for (size_t i = 0; i < w.sums.size(); ++i) {
+    const Node &sum = *w.sums[i];
+    std::string t = fresh("t"), at = part(i);
+    out.line("double " + t + " = " + at + "[0];");
+    out.line("for (int64_t u = 1; u < " + num(p.units) + "; ++u) " + t + " = " + combineCode(sum, t, at + "[u]") + ";");
+    nameSum(sum, "(" + computeType(sum.result()->type.elem) + ")" + t);
+  }
+  storeReduced();
 }
 
 void LoopValues::storeReduced() {

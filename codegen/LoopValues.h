@@ -82,6 +82,19 @@ protected:
   /// The number in a row buffer of the element that the loops are at.
   virtual std::string rowIndex() const;
   void store(unsigned result, const std::string &v);
+  /// The loops of the plan, by its form.
+  void printForm();
+  virtual void elementwise() = 0;
+  virtual void tiles() = 0;
+  virtual void rows() = 0;
+  virtual void columns() = 0;
+  virtual void total() = 0;
+  /// What is computed for one element. `lane`: which of each sum's accumulators it is added to; "": there is one.
+  void bodyOf(const LoopPass &w, const std::string &lane);
+  /// A pass over a row is over: its sums are values, later passes read what it has kept and stored.
+  void finishPass(const LoopPass &w, const std::string &lane);
+  /// The sums of all units, in their order, from the parts of scratch memory that have them.
+  void addUnits(const LoopPass &w, llvm::function_ref<std::string(size_t)> part);
   void storeReduced();
   void nameSum(const Node &sum, const std::string &value);
 };

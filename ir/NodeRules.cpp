@@ -163,14 +163,13 @@ static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
 /// A node computes in one space, the device's or host memory. Constants lie anywhere.
 static std::string checkSpace(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
-  auto isLeaf = [](const Value *v) { return !v || (v->def && v->def->op->leaf); };
   if (op.moves || isLeaf(n.operand(i)))
     return "";
   std::string is = "is in @" + spaceName(t.space).str() + " (" + t.str() + ")";
   if (t.space != Space::Device && !(t.space == Space::Host && op.mayBeOnHost()))
     return is + "; transfer it to @device first";
   for (unsigned k = 0; k < i; ++k)
-    if (Value *o = n.operand(k); !isLeaf(o) && o->type.space != t.space)
+    if (Value *o = n.operand(k); o && !isLeaf(o) && o->type.space != t.space)
       return is + ", operand '" + operandName(op, k) + "' is in @" + spaceName(o->type.space).str() + " (" + o->type.str() +
              "); a node computes in one space";
   if (n.op->structural == Structural::Start && op.isWork() && t.space == Space::Device)

@@ -221,7 +221,11 @@ const OpDef *performed(const Node &n);
 /// Of a matrix product: the operand that is its first factor; the second follows it.
 inline unsigned firstFactor(const Node &n) { return n.numOperands() - 2; }
 inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
+/// Whether a value is computed from nothing, so that it lies wherever it is read.
+inline bool isLeaf(const Value *v) { return v && v->def && v->def->op->leaf; }
 inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
+/// Whether a node is a transfer itself, not the start of one.
+inline bool isTransfer(const Node &n) { return n.op->structural == Structural::Transfer; }
 /// Whether a node runs a kernel of the module, or starts one.
 inline bool runsKernel(const Node &n) {
   const OpDef *op = performed(n);

@@ -22,7 +22,7 @@ const OpDef *zcc::performed(const Node &n) { return n.op->structural == Structur
 
 Space zcc::computeSpace(const Node &n) {
   for (Value *v : n.operands())
-    if (v && !(v->def && v->def->op->leaf))
+    if (v && !isLeaf(v))
       return v->type.space;
   return Space::Device;
 }

@@ -31,6 +31,9 @@ inline const char *elemName(int elem) { return kElems[elem].name; }
 inline bool isFloat(int elem) { return elem <= ZCCRT_BF16; }
 inline bool isInteger(int elem) { return elem >= ZCCRT_I64 && elem <= ZCCRT_U8; }
 
+/// Bytes rounded up to what an arena aligns to.
+inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
+
 /// Elements of a tensor; 1 for a scalar.
 inline int64_t elementCount(const zccrt_tensor &t) {
   int64_t n = 1;

@@ -92,7 +92,6 @@ llvm::Error Compilation::readOptions() {
   options = std::move(*chosen);
   options.inference = importing.inference;
   isCuda = tool.target == "cuda";
-  options.separateHost |= isCuda;
   if (!options.threads)
     options.threads = std::max(1, ownCores() / options.ranks);
   auto dumps = dumpOptions();

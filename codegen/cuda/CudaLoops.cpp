@@ -14,23 +14,7 @@ constexpr int64_t kLongRow = 1024;
 constexpr int64_t kRowsOfBlock = 8;
 
 std::string CudaLoops::definition() {
-  pushScope();
-  switch (p.form) {
-  case LoopPlan::Elementwise:
-  case LoopPlan::Tiled:
-    elementwise();
-    break;
-  case LoopPlan::Rows:
-    rows();
-    break;
-  case LoopPlan::Columns:
-    columns();
-    break;
-  case LoopPlan::Total:
-    total();
-    break;
-  }
-  popScope();
+  printForm();
   return kernels + "void @SYMBOL(@PARAMS) {\n" + launches + "}\n";
 }
 
@@ -85,25 +69,6 @@ void CudaLoops::reduceSums(const LoopPass &w, const std::string &function) {
   }
 }
 
-/// What is computed for one element.
-void CudaLoops::bodyOf(const LoopPass &w) {
-  pushScope();
-  std::vector<std::string> stores, sums;
-  for (unsigned r : w.results)
-    stores.push_back(value(k.results[r], *k.results[r]->def, 0));
-  for (const Node *x : w.sums)
-    sums.push_back(value(x->operand(0), *x, 0));
-  for (size_t i = 0; i < w.sums.size(); ++i) {
-    std::string a = accumulator[w.sums[i]];
-    out.line(a + " = " + combineCode(*w.sums[i], a, sums[i]) + ";");
-  }
-  for (const Value *v : w.buffers)
-    out.line(bufferName[v] + "[" + rowIndex() + "] = " + value(v, *v->def, 0) + ";");
-  for (size_t i = 0; i < stores.size(); ++i)
-    store(w.results[i], stores[i]);
-  popScope();
-}
-
 // ---- the forms
 
 static std::vector<size_t> allAxes(const LoopPlan &p) {
@@ -118,7 +83,7 @@ void CudaLoops::elementwise() {
   std::string count = product(axes);
   out.open("for (int64_t e = firstIndex(); e < " + count + "; e += indexStep())");
   splitIndex("e", axes);
-  bodyOf(p.passes[0]);
+  bodyOf(p.passes[0], "");
   out.close();
   finishKernel("blocksFor(" + count + ")", num(kBlock));
 }
@@ -164,15 +129,10 @@ void CudaLoops::rowPass(const LoopPass &w) {
   out.open("for (int64_t " + j + " = 0, " + e + " = threadIdx.x; " + e + " < " + product(p.reducedAxes) + "; ++" + j + ", " + e +
            " += " + num(threads) + ")");
   splitIndex(e, p.reducedAxes);
-  bodyOf(w);
+  bodyOf(w, "");
   out.close();
   reduceSums(w, threads == kWarp ? "warpReduce" : "blockReduce");
-  for (const Node *x : w.sums)
-    nameSum(*x, accumulator[x]);
-  for (const Value *v : w.buffers)
-    buffers[v] = bufferName[v];
-  for (unsigned r : w.results)
-    stored[k.results[r]] = r;
+  finishPass(w, "");
 }
 
 void CudaLoops::columns() {
@@ -188,7 +148,7 @@ void CudaLoops::columns() {
   out.open("if (" + axisName(last) + " < " + extent(last) + ")");
   out.open("for (int64_t r = threadIdx.y; r < " + product(p.reducedAxes) + "; r += 8)");
   splitIndex("r", p.reducedAxes);
-  bodyOf(w);
+  bodyOf(w, "");
   out.close();
   out.close();
   reduceSums(w, "columnReduce");
@@ -218,7 +178,7 @@ void CudaLoops::total() {
     out.open("for (int64_t e = threadIdx.x; e < " + product(inner) + "; e += blockDim.x)");
     splitIndex("e", inner);
   }
-  bodyOf(w);
+  bodyOf(w, "");
   out.close();
   reduceSums(w, "blockReduce");
   out.open("if (threadIdx.x == 0)");
@@ -227,13 +187,6 @@ void CudaLoops::total() {
   out.close();
   finishKernel(num(p.units), num(kBlock));
 
-  for (size_t i = 0; i < w.sums.size(); ++i) {
-    const Node &sum = *w.sums[i];
-    std::string t = fresh("t"), at = part(i);
-    out.line("double " + t + " = " + at + "[0];");
-    out.line("for (int64_t u = 1; u < " + num(p.units) + "; ++u) " + t + " = " + combineCode(sum, t, at + "[u]") + ";");
-    nameSum(sum, "(" + computeType(sum.result()->type.elem) + ")" + t);
-  }
-  storeReduced();
+  addUnits(w, part);
   finishKernel("1", "1");
 }

@@ -24,14 +24,14 @@ private:
   void splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes);
   void declareSums(const LoopPass &w);
   void reduceSums(const LoopPass &w, const std::string &function);
-  void bodyOf(const LoopPass &w);
   std::string rowIndex() const override { return buffered; }
 
-  void elementwise();
-  void rows();
+  void elementwise() override;
+  void tiles() override { elementwise(); }
+  void rows() override;
   void rowPass(const LoopPass &w);
-  void columns();
-  void total();
+  void columns() override;
+  void total() override;
 };
 
 } // namespace zcc

@@ -7,9 +7,8 @@
 using namespace zcc;
 
 static bool isElsewhere(const Value &v) { return v.type.space != Space::Device; }
-static bool isLeaf(const Value *v) { return v->def && v->def->op->leaf; }
-/// What takes its operands wherever they lie, and is no compute.
-static bool isTransfer(const Node &n) { return n.op->structural == Structural::Transfer || n.op == &ops::run; }
+/// Whether it takes its operands wherever they lie, and does not compute.
+static bool takesAnywhere(const Node &n) { return isTransfer(n) || n.op == &ops::run; }
 
 // ---- which nodes
 
@@ -68,7 +67,7 @@ void HostUpdates::choose() {
     int from = isInside ? number.lookup(v->def) : sideOf(v->type.space);
     std::vector<int> to;
     for (auto &u : v->uses)
-      if (u.node->parent() == &f_ && !isWrite(u) && !isTransfer(*u.node))
+      if (u.node->parent() == &f_ && !isWrite(u) && !takesAnywhere(*u.node))
         to.push_back(number.count(u.node) ? number.lookup(u.node) : sideOf(readIn(u)));
     cut.addValue(from, to, v->type.localBytes());
   }
@@ -95,7 +94,7 @@ int HostUpdates::madeAt(const Value &v) const {
 /// far as they are there by then.
 void HostUpdates::bring(llvm::ArrayRef<Value *> values, Space to) {
   auto isRead = [&](const Value::Use &u) {
-    return u.node->parent() == &f_ && !isWrite(u) && !isTransfer(*u.node) && readIn(u) == to;
+    return u.node->parent() == &f_ && !isWrite(u) && !takesAnywhere(*u.node) && readIn(u) == to;
   };
   llvm::SmallVector<Value *, 4> read;
   Node *first = nullptr;

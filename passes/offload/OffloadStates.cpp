@@ -181,7 +181,7 @@ void Offloader::fetch(Function &f, GlobalValue &param) {
 static std::vector<int64_t> elementsFetched(const Function &f) {
   std::vector<int64_t> sums = {0};
   for (auto &n : f.nodes)
-    sums.push_back(sums.back() + (n->op->structural == Structural::Transfer ? n->result()->type.count() : 0));
+    sums.push_back(sums.back() + (isTransfer(*n) ? n->result()->type.count() : 0));
   return sums;
 }
 
@@ -191,7 +191,7 @@ void Offloader::reuse(Function &f, GlobalValue &param) {
   const std::vector<int64_t> &fetched = fetched_.at(&f);
   std::vector<std::pair<int, Value *>> there; // by the last reader of each fetch
   for (auto &u : param.uses)
-    if (u.node->parent() == &f && u.node->op->structural == Structural::Transfer) {
+    if (u.node->parent() == &f && isTransfer(*u.node)) {
       int last = -1;
       for (Node *r : readersOf(*u.node->result(u.index)))
         last = std::max(last, at.lookup(r));

@@ -69,7 +69,6 @@ private:
 };
 } // namespace
 
-static bool isTransfer(const Node &n) { return n.op->structural == Structural::Transfer; }
 static bool isHostWork(const Node &n) { return n.op->isWork() && computeSpace(n) == Space::Host; }
 
 /// The views that a node reads, right in front of it, go with it.

@@ -53,8 +53,6 @@ private:
 };
 } // namespace
 
-static bool isTransfer(const Node &n) { return n.op->structural == Structural::Transfer; }
-
 static int64_t bytesOf(const Node &transfer) {
   int64_t bytes = 0;
   for (auto &r : transfer.results)

@@ -49,7 +49,9 @@ private:
   void addWindow(std::vector<Axis> &out) const;
   void addSubGroup(std::vector<Axis> &out) const;
   void addReuse(std::vector<Axis> &out) const;
-  void noteDependence(std::vector<Axis> &axes) const;
+  /// Whether a flag moves parameters, states or both: how that is done is to be decided whatever the search moves.
+  bool movesParams() const { return o_.away(o_.offloadParam) != Space::Device; }
+  bool movesStates() const { return movesParams() || o_.away(o_.offloadOptimizer) != Space::Device; }
 
   const Module &m_;
   const PassContext &ctx_;
@@ -251,6 +253,8 @@ void Axes::addLate(std::vector<Axis> &out) const {
   Axis a;
   a.name = "late updates";
   a.varies = true;
+  if (!movesStates())
+    a.beside = {"states", "parameters"};
   a.levels = unsigned(parts) + 1;
   a.note = [=](Module &m, unsigned level) {
     EvenPart evenly(level, parts);
@@ -365,6 +369,8 @@ void Axes::addWindow(std::vector<Axis> &out) const {
   if (isSmall_)
     values = {0};
   out.push_back(numbers("window", "transfer_window", values, "under way between spaces at once: {0} bytes"));
+  if (!movesStates() && o_.away(o_.offloadActivations) == Space::Device)
+    out.back().beside = {"states", "parameters", "activations"};
 }
 
 void Axes::addSubGroup(std::vector<Axis> &out) const {
@@ -379,33 +385,25 @@ void Axes::addSubGroup(std::vector<Axis> &out) const {
   for (int64_t length : {int64_t(1) << 19})
     if (length < largest && total / length <= kMostRuns)
       values.push_back(length);
-  if (o_.subGroup < 0 && !values.empty())
-    out.push_back(numbers("sub-group", "sub_group", values, "elements of states that are updated at once: {0}"));
+  if (o_.subGroup >= 0 || values.empty())
+    return;
+  out.push_back(numbers("sub-group", "sub_group", values, "elements of states that are updated at once: {0}"));
+  if (!movesStates())
+    out.back().beside = {"states", "parameters"};
 }
 
 void Axes::addReuse(std::vector<Axis> &out) const {
   bool gathers = m_.ranks > 1 && o_.zero == 3;
-  bool fetches = (o_.seeks(o_.offloadParam) && mayMoveParams() && !spaces().empty()) || o_.away(o_.offloadParam) != Space::Device;
-  if (o_.maxReuse < 0 && (gathers || fetches))
-    out.push_back(
-        numbers("reuse", "max_reuse", {0}, "elements between two uses of a parameter that is fetched once for both: {0}"));
+  bool fetches = (o_.seeks(o_.offloadParam) && mayMoveParams() && !spaces().empty()) || movesParams();
+  if (o_.maxReuse >= 0 || !(gathers || fetches))
+    return;
+  out.push_back(
+      numbers("reuse", "max_reuse", {0}, "elements between two uses of a parameter that is fetched once for both: {0}"));
+  if (!movesParams() && !gathers)
+    out.back().beside = {"parameters"};
 }
 
 // ---- all
-
-/// Where no flag moves anything, how it is moved is nothing to decide before something is.
-void Axes::noteDependence(std::vector<Axis> &axes) const {
-  bool movesParams = o_.away(o_.offloadParam) != Space::Device;
-  bool movesStates = o_.away(o_.offloadOptimizer) != Space::Device || movesParams;
-  for (Axis &a : axes) {
-    if (a.name == "window" && !movesStates && o_.away(o_.offloadActivations) == Space::Device)
-      a.beside = {"states", "parameters", "activations"};
-    else if ((a.name == "late updates" || a.name == "sub-group") && !movesStates)
-      a.beside = {"states", "parameters"};
-    else if (a.name == "reuse" && !movesParams && (m_.ranks == 1 || o_.zero < 3))
-      a.beside = {"parameters"};
-  }
-}
 
 std::vector<Axis> Axes::all() const {
   std::vector<Axis> out;
@@ -421,7 +419,6 @@ std::vector<Axis> Axes::all() const {
     addSubGroup(out);
   }
   addReuse(out);
-  noteDependence(out);
   return out;
 }
 

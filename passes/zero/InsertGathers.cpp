@@ -54,8 +54,7 @@ private:
 
 /// A gather, or a transfer to the device, of a parameter.
 static bool isAtHead(const Node &n) {
-  bool brings = n.op->collective == Collective::Gather ||
-                (n.op->structural == Structural::Transfer && n.result()->type.space == Space::Device);
+  bool brings = n.op->collective == Collective::Gather || (isTransfer(n) && n.result()->type.space == Space::Device);
   return brings && n.numOperands() == 1 && n.operand(0)->isGlobal() &&
          static_cast<GlobalValue *>(n.operand(0))->role == GlobalValue::Param;
 }
@@ -144,8 +143,8 @@ void Inserter::insert(Gather &g) {
   }
   if (g.clusters.size() > 2)
     ctx_.remarks.push_back(llvm::formatv("@{0} {1} '%{2}' {3} times: its uses lie too far apart", f_.name,
-                                         g.node->op->structural == Structural::Transfer ? "fetches" : "gathers",
-                                         g.node->operand(0)->name, g.clusters.size()));
+                                         isTransfer(*g.node) ? "fetches" : "gathers", g.node->operand(0)->name,
+                                         g.clusters.size()));
   if (llvm::is_contained(f_.results, whole))
     return;
   eraseViews(*whole);

@@ -22,7 +22,7 @@ constexpr size_t kUpdatesUnderWay = 2;
 static void moveGather(Node &n, Node *before) {
   llvm::SmallVector<Node *, 4> brings;
   for (Value *v : n.operands())
-    if (v->def && v->def->op->structural == Structural::Transfer)
+    if (v->def && isTransfer(*v->def))
       brings.push_back(v->def);
   while (llvm::is_contained(brings, before))
     before = before->next();
@@ -119,7 +119,7 @@ static int64_t elementsOf(const Node &n) {
 static int lastWriteOf(const Node &n, const Positions &at) {
   int last = -1;
   for (Value *v : n.operands()) {
-    bool isBrought = v->def && v->def->op->structural == Structural::Transfer;
+    bool isBrought = v->def && isTransfer(*v->def);
     for (Value *from : isBrought ? v->def->operands() : llvm::ArrayRef<Value *>(v))
       last = std::max(last, from->isGlobal() ? lastWrite(*from, n, at) : -1);
   }

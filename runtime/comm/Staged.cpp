@@ -1,9 +1,8 @@
 // Copies down, communicates, copies up.
 #include "runtime/comm/Staged.h"
+#include "runtime/Elem.h"
 
 namespace zccrt {
-
-static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Grows to the largest bucket in the first step.
 void StagedCollectives::makeRoom(int64_t bytes) {
@@ -21,15 +20,15 @@ void StagedCollectives::start(int slot, const std::vector<StagedPart> &parts,
   constexpr auto kStream = Device::Collectives;
   int64_t bytes = 0;
   for (const StagedPart &p : parts)
-    bytes += rounded(p.inBytes) + rounded(p.outBytes);
+    bytes += aligned(p.inBytes) + aligned(p.outBytes);
   makeRoom(bytes);
   on.wait(kStream, on.mark(Device::Compute));
   std::vector<Part> staged;
   char *at = memory ? memory->base() : nullptr;
   for (const StagedPart &p : parts) {
-    staged.push_back({at, at + rounded(p.inBytes), p.part.count});
+    staged.push_back({at, at + aligned(p.inBytes), p.part.count});
     on.copy(kStream, at, p.part.in, p.inBytes);
-    at += rounded(p.inBytes) + rounded(p.outBytes);
+    at += aligned(p.inBytes) + aligned(p.outBytes);
   }
   on.call(kStream, [staged, communicate = std::move(communicate)] { communicate(staged); });
   for (size_t i = 0; i < parts.size(); ++i)

@@ -2,6 +2,7 @@
 // (2: descriptors, 3: none) meet only in makeX functions of their users.
 #pragma once
 
+#include "runtime/Elem.h"
 #include "runtime/cpu/Call.h"
 #include <dnnl.hpp>
 #include <vector>
@@ -34,9 +35,6 @@ private:
   std::vector<dnnl_exec_arg_t> args_;
   std::vector<void *> bound_;
 };
-
-/// Bytes rounded up to what the arena aligns to.
-inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
 
 /// A call's scratch: in the arena, or, where this machine's library needs more than the compiling
 /// one's said, allocated in the prepare call and counted among the library's bytes.

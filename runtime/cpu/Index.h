@@ -1,7 +1,7 @@
-// Index operands: what row of the data each selects.
+// Index operands on the CPU: one that is outside of its axis ends the program.
 #pragma once
 
-#include "runtime/cpu/Call.h"
+#include "runtime/cpu/IndexRows.h"
 
 namespace zccrt::cpu {
 
@@ -24,76 +24,8 @@ struct Indices {
   }
 };
 
-/// gather and scatter_add: data[outer, axis, inner], selected[outer, indices, inner].
-struct AxisRows {
-  Indices index;
-  int64_t axis, picks, inner;
-  int64_t rows; ///< outer * picks
-
-  AxisRows(char *arena, const zccrt_call *c) : index(arena, c, operand(c, 1)) {
-    const zccrt_tensor &x = operand(c, 0);
-    int a = int(attrInt(c, "axis", 0));
-    axis = x.dims[a];
-    picks = count(operand(c, 1));
-    inner = extent(x, a + 1, x.ndim);
-    rows = extent(x, 0, a) * picks;
-  }
-  /// The row of the data, of `inner` elements, that selected row i is.
-  int64_t operator()(int64_t i) const { return i / picks * axis + index.resolve(i % picks, axis); }
-};
-
-/// gather_elements and scatter_elements: rows of one element.
-struct AxisElements {
-  Indices index;
-  int axisAt;
-  int64_t inner = 1, rows;
-  int ndim;
-  int64_t dims[ZCCRT_MAX_DIMS], strides[ZCCRT_MAX_DIMS], axis;
-
-  AxisElements(char *arena, const zccrt_call *c)
-      : index(arena, c, operand(c, 1)), axisAt(int(attrInt(c, "axis", 0))), rows(count(operand(c, 1))), ndim(operand(c, 1).ndim) {
-    const zccrt_tensor &x = operand(c, 0);
-    axis = x.dims[axisAt];
-    for (int i = 0; i < ndim; ++i) {
-      dims[i] = operand(c, 1).dims[i];
-      strides[i] = extent(x, i + 1, x.ndim);
-    }
-  }
-  int64_t operator()(int64_t i) const {
-    int64_t row = index.resolve(i, axis) * strides[axisAt];
-    for (int a = ndim - 1; a >= 0; --a) {
-      if (a != axisAt)
-        row += i % dims[a] * strides[a];
-      i /= dims[a];
-    }
-    return row;
-  }
-};
-
-/// gather_nd and scatter_nd: tuples of indices into the axes behind `batch` shared ones.
-struct TupleRows {
-  Indices index;
-  int64_t width, inner, rows, perBatch, batchRows = 1;
-  int64_t dims[ZCCRT_MAX_DIMS];
-
-  TupleRows(char *arena, const zccrt_call *c) : index(arena, c, operand(c, 1)) {
-    const zccrt_tensor &x = operand(c, 0), &t = operand(c, 1);
-    int batch = int(attrInt(c, "batch", 0));
-    width = t.dims[t.ndim - 1];
-    inner = extent(x, int(batch + width), x.ndim);
-    rows = extent(t, 0, t.ndim - 1);
-    perBatch = extent(t, batch, t.ndim - 1);
-    for (int64_t w = 0; w < width; ++w) {
-      dims[w] = x.dims[batch + w];
-      batchRows *= dims[w];
-    }
-  }
-  int64_t operator()(int64_t i) const {
-    int64_t row = 0;
-    for (int64_t w = 0; w < width; ++w)
-      row = row * dims[w] + index.resolve(i * width + w, dims[w]);
-    return row + i / std::max<int64_t>(1, perBatch) * batchRows;
-  }
-};
+using AxisRows = AxisRowsOf<Indices>;
+using AxisElements = AxisElementsOf<Indices>;
+using TupleRows = TupleRowsOf<Indices>;
 
 } // namespace zccrt::cpu

@@ -4,34 +4,15 @@
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/Number.h"
+#include "runtime/cpu/PoolShape.h"
 
 namespace zccrt::cpu {
 
 namespace {
 
-/// A pooling seen with three spatial axes; missing ones, in front, have extent 1.
-struct Pool {
-  int64_t planes, in[3], out[3], kernel[3], stride[3], lo[3], dilation[3];
-  bool countPad;
-
-  Pool(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &y)
-      : planes(x.dims[0] * x.dims[1]), countPad(attrInt(c, "count_pad", 0)) {
-    int spatial = x.ndim - 2;
-    if (spatial < 1 || spatial > 3)
-      zccrt_fail(c->node, "pooling over %d axes has no kernel", spatial);
-    for (int a = 0; a < 3; ++a) {
-      int i = a - (3 - spatial);
-      in[a] = i < 0 ? 1 : x.dims[i + 2];
-      out[a] = i < 0 ? 1 : y.dims[i + 2];
-      kernel[a] = i < 0 ? 1 : attrAxis(c, "kernel", i, 1);
-      stride[a] = i < 0 ? 1 : attrAxis(c, "strides", i, 1);
-      lo[a] = i < 0 ? 0 : attrAxis(c, "pads_lo", i, 0);
-      dilation[a] = i < 0 ? 1 : attrAxis(c, "dilations", i, 1);
-    }
-  }
-  int64_t inPlane() const { return in[0] * in[1] * in[2]; }
+struct Pool : PoolShape {
+  using PoolShape::PoolShape;
   int64_t outRows() const { return out[0] * out[1]; }
-  int64_t outPlane() const { return outRows() * out[2]; }
   /// Position in the input of a tap, outside of it in the padding.
   int64_t source(int a, int64_t o, int64_t tap) const { return o * stride[a] - lo[a] + tap * dilation[a]; }
   /// Taps of output position o along axis a that lie inside the input.

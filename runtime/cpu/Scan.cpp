@@ -1,36 +1,11 @@
 // Operators along one axis that are no plain reductions: argmax, argmin, cumsum, topk.
-#include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
-#include "runtime/cpu/Number.h"
+#include "runtime/cpu/Lines.h"
 #include <algorithm>
 
 namespace zccrt::cpu {
 
-namespace {
-
-/// A tensor seen as [outer, n, inner].
-struct Lines {
-  int64_t outer, n, inner;
-  Lines(const zccrt_call *c) {
-    const zccrt_tensor &x = operand(c, 0);
-    int axis = int(attrInt(c, "axis", 0));
-    outer = extent(x, 0, axis);
-    n = x.dims[axis];
-    inner = extent(x, axis + 1, x.ndim);
-  }
-  int64_t count() const { return outer * inner; }
-  /// The first element of line i; the next ones are `inner` apart.
-  int64_t first(int64_t i) const { return i / inner * n * inner + i % inner; }
-};
-
-/// NaN counts as larger than everything, as in PyTorch, both for maxima and (first of all) minima.
-template <typename T> bool wins(T a, T b, bool largest) {
-  if (b != b)
-    return false;
-  return a != a || (largest ? a > b : a < b);
-}
-
-void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
+static void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
   if (!arena)
     return;
   Lines lines(c);
@@ -41,7 +16,7 @@ void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
     using S = Sum<T>;
     const T *x = at<T>(arena, operand(c, 0));
     forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 8), [&](int64_t i) {
-      const T *line = x + lines.first(i);
+      const T *line = x + lines.first(i, lines.n);
       int64_t best = 0;
       for (int64_t j = 1; j < lines.n; ++j) {
         S a = line[j * lines.inner], b = line[best * lines.inner];
@@ -52,16 +27,6 @@ void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
     });
   });
 }
-
-/// What running sums are held in.
-template <typename T> struct WideOf {
-  using type = Sum<T>;
-};
-template <> struct WideOf<float> {
-  using type = double;
-};
-
-} // namespace
 
 void argmaxRun(char *arena, const zccrt_call *c) { extremeIndex(arena, c, true); }
 void argminRun(char *arena, const zccrt_call *c) { extremeIndex(arena, c, false); }
@@ -77,7 +42,7 @@ void cumsumRun(char *arena, const zccrt_call *c) {
     const T *x = at<T>(arena, operand(c, 0));
     T *y = at<T>(arena, result(c, 0));
     forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 8), [&](int64_t i) {
-      int64_t first = lines.first(i);
+      int64_t first = lines.first(i, lines.n);
       W sum = 0;
       for (int64_t j = 0; j < lines.n; ++j) {
         int64_t e = first + (reverse ? lines.n - 1 - j : j) * lines.inner;
@@ -89,13 +54,13 @@ void cumsumRun(char *arena, const zccrt_call *c) {
   });
 }
 
-int64_t topkWorkspace(const zccrt_call *c) { return (Lines(c).n * 4 + 63) / 64 * 64 * c->threads; }
+int64_t topkWorkspace(const zccrt_call *c) { return aligned(Lines(c).n * 4) * c->threads; }
 
 void topkRun(char *arena, const zccrt_call *c) {
   if (!arena)
     return;
   Lines lines(c);
-  int64_t k = attrInt(c, "k", 1), orderBytes = (lines.n * 4 + 63) / 64 * 64;
+  int64_t k = attrInt(c, "k", 1), orderBytes = aligned(lines.n * 4);
   bool largest = attrInt(c, "largest", 1);
   int64_t *indices = at<int64_t>(arena, result(c, 1));
   withNumber(operand(c, 0).elem, [&](auto *type) {
@@ -104,7 +69,7 @@ void topkRun(char *arena, const zccrt_call *c) {
     const T *x = at<T>(arena, operand(c, 0));
     T *values = at<T>(arena, result(c, 0));
     forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 16), [&](int64_t i) {
-      const T *line = x + lines.first(i);
+      const T *line = x + lines.first(i, lines.n);
       int32_t *order = scratchAt<int32_t>(arena, c, omp_get_thread_num() * orderBytes);
       for (int64_t j = 0; j < lines.n; ++j)
         order[j] = int32_t(j);
@@ -114,7 +79,7 @@ void topkRun(char *arena, const zccrt_call *c) {
         bool after = largest ? wins(v, u, true) : wins(u, v, true);
         return before != after ? before : a < b;
       });
-      int64_t to = i / lines.inner * k * lines.inner + i % lines.inner;
+      int64_t to = lines.first(i, k);
       for (int64_t j = 0; j < k; ++j) {
         values[to + j * lines.inner] = line[order[j] * lines.inner];
         indices[to + j * lines.inner] = order[j];

@@ -2,6 +2,7 @@
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
+#include "runtime/cpu/Padding.h"
 #include "runtime/cpu/StridedCopy.h"
 #include <vector>
 
@@ -23,41 +24,6 @@ void concatRun(char *arena, const zccrt_call *c) {
 
 namespace {
 
-enum class PadMode { Constant, Reflect, Edge, Wrap };
-
-PadMode padMode(const zccrt_call *c) {
-  const char *m = attrString(c, "mode", "constant");
-  if (!strcmp(m, "constant"))
-    return PadMode::Constant;
-  if (!strcmp(m, "reflect"))
-    return PadMode::Reflect;
-  if (!strcmp(m, "edge"))
-    return PadMode::Edge;
-  if (!strcmp(m, "wrap"))
-    return PadMode::Wrap;
-  zccrt_fail(c->node, "unknown padding mode '%s'", m);
-}
-
-/// Which element of an axis of n lies at position i, counted from the axis's start; -1: none.
-int64_t source(PadMode mode, int64_t i, int64_t n) {
-  if (i >= 0 && i < n)
-    return i;
-  switch (mode) {
-  case PadMode::Constant:
-    return -1;
-  case PadMode::Edge:
-    return i < 0 ? 0 : n - 1;
-  case PadMode::Wrap:
-    return (i % n + n) % n;
-  case PadMode::Reflect:
-    break;
-  }
-  if (n == 1)
-    return 0;
-  int64_t period = 2 * (n - 1), r = (i % period + period) % period;
-  return r < n ? r : period - r;
-}
-
 /// Element offsets in x for each position of each axis of the result, -1: the padding value.
 struct Maps {
   std::vector<int64_t> axis[ZCCRT_MAX_DIMS];
@@ -66,7 +32,7 @@ struct Maps {
     PadMode mode = padMode(c);
     for (int a = 0; a < x.ndim; ++a)
       for (int64_t i = 0; i < y.dims[a]; ++i)
-        axis[a].push_back(source(mode, i - attrAxis(c, "lo", a, 0), x.dims[a]));
+        axis[a].push_back(padSource(mode, i - attrAxis(c, "lo", a, 0), x.dims[a]));
   }
 };
 

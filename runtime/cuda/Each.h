@@ -20,9 +20,6 @@ using cpu::operand;
 using cpu::result;
 using cpu::scratchAt;
 
-/// Bytes rounded up to what the arena aligns to.
-inline int64_t aligned(int64_t bytes) { return (bytes + 63) & ~int64_t(63); }
-
 template <typename F> __global__ void eachKernel(int64_t n, F f) {
   for (int64_t i = firstIndex(); i < n; i += indexStep())
     f(i);

@@ -11,6 +11,8 @@ of step 0 differ by more than 2e-3.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
+import steps
+
 
 def compiled(a, accum, program):
     offload = ["--offload-optimizer=nvme", "--offload-param=nvme"]
@@ -20,13 +22,8 @@ def compiled(a, accum, program):
 
 
 def ours(a, program):
-    log = program + ".jsonl"
-    child = subprocess.Popen([program, f"--data={a.data}", f"--steps={a.steps + 2}", f"--log={log}", "--quiet", f"--nvme-path={a.nvme_path}"])
-    _, status, used = os.wait4(child.pid, 0)
-    if status:
-        sys.exit(f"deepspeed.py: {program} ended with {status}")
-    steps = [json.loads(line) for line in open(log)]
-    return statistics.median(s["time_s"] for s in steps[2:]), used.ru_maxrss / 1024, steps[0]["loss"]
+    times, losses, peak = steps.zcc_run(program, a.data, a.steps, ["--quiet", f"--nvme-path={a.nvme_path}"])
+    return statistics.median(times), peak, losses[0]
 
 
 def theirs(a, accum):

@@ -16,14 +16,14 @@ MODELS = "mlp,gpt2-mini,gpt2-124m,llama-60m,bert-mini,vit-tiny,resnet18,resnet50
 
 def measure(a, model, ranks, flags, data, tmp):
     """Predicted and measured seconds a step."""
-    program, log = os.path.join(tmp, "program"), os.path.join(tmp, "log.jsonl")
+    program = os.path.join(tmp, "program")
     command = [a.zcc, f"{a.peers}/onnx/{model}.{a.kind}.onnx", "--optimizer=adamw", *flags]
     plan = json.loads(subprocess.run([*command, "--plan=json"], check=True, capture_output=True, text=True).stdout)
     subprocess.run([*command, "-o", program], check=True, capture_output=True)
     count = a.steps * 6 if model == "mlp" else a.steps
     launch = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
-    subprocess.run([*launch, program, f"--data={data}", f"--steps={count + 2}", f"--log={log}", "--quiet"], check=True)
-    return plan["predicted_step_s"], statistics.median(json.loads(line)["time_s"] for line in list(open(log))[2:])
+    times = bench.zcc_run(program, data, count, ["--quiet"], launch)[0]
+    return plan["predicted_step_s"], statistics.median(times)
 
 
 def main():

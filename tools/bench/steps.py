@@ -34,12 +34,13 @@ def zcc_compile(a, name, tmp):
     return prog, took, plan
 
 
-def zcc_run(prog, data, steps):
+def zcc_run(prog, data, steps, flags=(), launch=()):
+    """Seconds of each counted step, losses of all, the resident peak in MiB (of `launch`, where that starts the program)."""
     log = prog + ".jsonl"
-    p = subprocess.Popen([prog, f"--data={data}", f"--steps={WARM + steps}", f"--log={log}"], stdout=subprocess.DEVNULL)
+    p = subprocess.Popen([*launch, prog, f"--data={data}", f"--steps={WARM + steps}", f"--log={log}", *flags], stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(p.pid, 0)
     if status:
-        sys.exit(f"steps.py: {prog} failed")
+        sys.exit(f"{prog} failed")
     rows = [json.loads(l) for l in open(log)]
     return [r["time_s"] for r in rows[WARM:]], [r["loss"] for r in rows], usage.ru_maxrss / 1024
 

@@ -1,5 +1,6 @@
 // concat and pad: copies of boxes.
 #include "runtime/Device.h"
+#include "runtime/cpu/Padding.h"
 #include "runtime/cuda/Each.h"
 #include "runtime/cuda/Kernels.h"
 
@@ -48,39 +49,8 @@ void concatRun(char *arena, const zccrt_call *c) {
 
 namespace {
 
-enum class PadMode { Constant, Reflect, Edge, Wrap };
-
-PadMode padMode(const zccrt_call *c) {
-  const char *m = attrString(c, "mode", "constant");
-  if (!strcmp(m, "constant"))
-    return PadMode::Constant;
-  if (!strcmp(m, "reflect"))
-    return PadMode::Reflect;
-  if (!strcmp(m, "edge"))
-    return PadMode::Edge;
-  if (!strcmp(m, "wrap"))
-    return PadMode::Wrap;
-  zccrt_fail(c->node, "unknown padding mode '%s'", m);
-}
-
-/// Which element of an axis of n lies at position i, counted from the axis's start; -1: none.
-__device__ int64_t sourceOf(PadMode mode, int64_t i, int64_t n) {
-  if (i >= 0 && i < n)
-    return i;
-  if (mode == PadMode::Constant)
-    return -1;
-  if (mode == PadMode::Edge)
-    return i < 0 ? 0 : n - 1;
-  if (mode == PadMode::Wrap)
-    return (i % n + n) % n;
-  if (n == 1)
-    return 0;
-  int64_t period = 2 * (n - 1), r = (i % period + period) % period;
-  return r < n ? r : period - r;
-}
-
 struct Padding {
-  PadMode mode;
+  cpu::PadMode mode;
   Axes x, y;
   int64_t lo[ZCCRT_MAX_DIMS];
 };
@@ -92,7 +62,7 @@ template <typename T> static void padElements(T *y, const T *x, const Padding p,
     int64_t rest = i, offset = 0;
     bool isInside = true;
     for (int a = p.y.ndim - 1; a >= 0; --a) {
-      int64_t at = sourceOf(p.mode, rest % p.y.dims[a] - p.lo[a], p.x.dims[a]);
+      int64_t at = cpu::padSource(p.mode, rest % p.y.dims[a] - p.lo[a], p.x.dims[a]);
       rest /= p.y.dims[a];
       isInside &= at >= 0;
       offset += at * p.x.strides[a];
@@ -102,7 +72,7 @@ template <typename T> static void padElements(T *y, const T *x, const Padding p,
 }
 
 void padRun(char *arena, const zccrt_call *c) {
-  Padding p{padMode(c), Axes(operand(c, 0)), Axes(result(c, 0)), {}};
+  Padding p{cpu::padMode(c), Axes(operand(c, 0)), Axes(result(c, 0)), {}};
   if (!arena)
     return;
   for (int a = 0; a < p.x.ndim; ++a)

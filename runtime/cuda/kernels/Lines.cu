@@ -1,42 +1,12 @@
 // Operators along one axis that are no plain reductions: argmax, argmin, cumsum, topk; a thread for each line.
+#include "runtime/cpu/Lines.h"
 #include "runtime/cuda/Each.h"
 #include "runtime/cuda/Kernels.h"
 
 namespace zccrt::cuda {
 
-namespace {
-
-/// A tensor seen as [outer, n, inner].
-struct Lines {
-  int64_t outer, n, inner;
-  explicit Lines(const zccrt_call *c) {
-    const zccrt_tensor &x = operand(c, 0);
-    int axis = int(attrInt(c, "axis", 0));
-    outer = extent(x, 0, axis);
-    n = x.dims[axis];
-    inner = extent(x, axis + 1, x.ndim);
-  }
-  int64_t count() const { return outer * inner; }
-  /// The first element of line i of a tensor with so many on each; the next ones are `inner` apart.
-  __device__ int64_t first(int64_t i, int64_t length) const { return i / inner * length * inner + i % inner; }
-};
-
-/// NaN counts as larger than everything, as in PyTorch, both for maxima and (first of all) minima.
-template <typename S> __device__ bool wins(S a, S b, bool largest) {
-  if (b != b)
-    return false;
-  return a != a || (largest ? a > b : a < b);
-}
-
-/// What running sums are held in.
-template <typename T> struct WideOf {
-  using type = Sum<T>;
-};
-template <> struct WideOf<float> {
-  using type = double;
-};
-
-} // namespace
+using cpu::Lines;
+using cpu::wins;
 
 template <typename T> static void extremeIndices(const Lines lines, const T *x, int64_t *y, bool largest, bool last) {
   each(lines.count(), [=] __device__(int64_t i) {
@@ -65,7 +35,7 @@ void argmaxRun(char *arena, const zccrt_call *c) { extremeIndex(arena, c, true);
 void argminRun(char *arena, const zccrt_call *c) { extremeIndex(arena, c, false); }
 
 template <typename T> static void runningSums(const Lines lines, const T *x, T *y, bool exclusive, bool reverse) {
-  using W = typename WideOf<T>::type;
+  using W = typename cpu::WideOf<T>::type;
   each(lines.count(), [=] __device__(int64_t i) {
     int64_t first = lines.first(i, lines.n);
     W sum = 0;

@@ -1,5 +1,6 @@
 // Maximum and average pooling of [N, C, spatial...] and their gradients, 1 to 3 spatial axes: a thread for each element of the
 // result, which goes through its window, or through the windows that it is in, in row-major order.
+#include "runtime/cpu/PoolShape.h"
 #include "runtime/cuda/Each.h"
 #include "runtime/cuda/Kernels.h"
 
@@ -7,28 +8,8 @@ namespace zccrt::cuda {
 
 namespace {
 
-/// A pooling seen with three spatial axes; missing ones, in front, have extent 1.
-struct Pool {
-  int64_t planes, in[3], out[3], kernel[3], stride[3], lo[3], dilation[3];
-  bool countPad;
-
-  Pool(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &y)
-      : planes(x.dims[0] * x.dims[1]), countPad(attrInt(c, "count_pad", 0)) {
-    int spatial = x.ndim - 2;
-    if (spatial < 1 || spatial > 3)
-      zccrt_fail(c->node, "pooling over %d axes has no kernel", spatial);
-    for (int a = 0; a < 3; ++a) {
-      int i = a - (3 - spatial);
-      in[a] = i < 0 ? 1 : x.dims[i + 2];
-      out[a] = i < 0 ? 1 : y.dims[i + 2];
-      kernel[a] = i < 0 ? 1 : attrAxis(c, "kernel", i, 1);
-      stride[a] = i < 0 ? 1 : attrAxis(c, "strides", i, 1);
-      lo[a] = i < 0 ? 0 : attrAxis(c, "pads_lo", i, 0);
-      dilation[a] = i < 0 ? 1 : attrAxis(c, "dilations", i, 1);
-    }
-  }
-  ZCC_ANYWHERE int64_t inPlane() const { return in[0] * in[1] * in[2]; }
-  ZCC_ANYWHERE int64_t outPlane() const { return out[0] * out[1] * out[2]; }
+struct Pool : cpu::PoolShape {
+  using PoolShape::PoolShape;
 
   /// Calls f(position in the input plane) for each tap of output position o that reads inside the input.
   template <typename F> __device__ void forTaps(int64_t o, F f) const {
