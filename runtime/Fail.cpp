@@ -13,12 +13,15 @@
 namespace zccrt {
 
 Where where;
+void (*tellRanks)() = nullptr;
 void (*abortRanks)() = nullptr;
 void (*lastWords)(const std::string &error) = nullptr;
 
 static void sayLastWords(const std::string &error) {
   if (auto say = std::exchange(lastWords, nullptr))
     say(error);
+  if (tellRanks)
+    tellRanks();
 }
 
 static std::string formatList(const char *text, va_list list) {

@@ -63,7 +63,9 @@ void endDrawing();
 /// What is still to be done on this rank when an error ends the job, on whatever thread. May be empty.
 extern void (*lastWords)(const std::string &error);
 
-/// Set by joinJob: tells the other ranks and ends the job (MPI_Abort). May be empty.
+/// Set by joinJob: tells the other ranks that this one ends, and gives the first of them time for its last words. May be empty.
+extern void (*tellRanks)();
+/// Set by joinJob: ends the job (MPI_Abort). May be empty.
 extern void (*abortRanks)();
 
 /// Prints the error, removes unfinished output files, ends the job with status 1. Safe on every

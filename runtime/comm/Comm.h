@@ -51,7 +51,8 @@ public:
   virtual void allReduce(Parts parts, int elem, bool mean) = 0;
   void allGather(Parts parts, int elem) { collect(parts, elem, true); }
   virtual void reduceScatter(Parts parts, int elem, bool mean) = 0;
-  /// Tells the other ranks that this one has failed.
+  /// Tells the other ranks that this one has failed. Ranks of a node then wait a second at most until rank 0, which has a run's
+  /// page to write, has ended: a launcher kills them all once the first has.
   virtual void abort() = 0;
   /// Returns when every rank has called it.
   virtual void barrier() = 0;

@@ -144,8 +144,6 @@ Comm *joined = nullptr;
 /// Ends the whole job. MPI_Abort can hang when another thread is inside MPI; mpirun ends the others
 /// then.
 void abortJob() {
-  if (joined)
-    joined->abort();
   alarm(5);
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
@@ -206,6 +204,10 @@ std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
   where.rank = rank;
   where.ranks = ranks;
   abortRanks = abortJob;
+  tellRanks = [] {
+    if (joined)
+      joined->abort();
+  };
   if (level < MPI_THREAD_SERIALIZED)
     fail("this MPI has no thread support (MPI_THREAD_SERIALIZED)");
   if (ranks == 1)

@@ -21,6 +21,7 @@ namespace zccrt {
 // node the ranks waited for need the core.
 constexpr int kSpins = 2000, kYields = 20;
 constexpr long kSleepNanoseconds = 200'000'000;
+constexpr long kPatienceNanoseconds = 1'000'000'000; ///< that a rank which failed has with rank 0
 constexpr int64_t kLine = 64;
 
 struct ShmComm::Control {
@@ -45,16 +46,6 @@ char *ShmComm::buffer(int r) const { return buffers + (2 * r + turn) * chunkByte
 
 // ---- waiting
 
-void ShmComm::abort() {
-  int32_t none = 0;
-  control->failed.compare_exchange_strong(none, rank + 1);
-}
-
-void ShmComm::expectNoFailure() const {
-  if (int32_t failed = control->failed.load(std::memory_order_relaxed))
-    throw PeerFailure(format("rank %d has failed", failed - 1));
-}
-
 /// Whether a process has ended; a zombie has.
 static bool hasEnded(int pid) {
   if (kill(pid, 0) != 0)
@@ -68,6 +59,20 @@ static bool hasEnded(int pid) {
   fclose(file);
   const char *state = n ? strrchr(text, ')') : nullptr;
   return state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X');
+}
+
+void ShmComm::abort() {
+  int32_t none = 0;
+  control->failed.compare_exchange_strong(none, rank + 1);
+  const int first = control->pids[0].load();
+  const timespec pause = {0, kPatienceNanoseconds / 200};
+  for (int i = 0; rank != 0 && i < 200 && !hasEnded(first); ++i)
+    nanosleep(&pause, nullptr);
+}
+
+void ShmComm::expectNoFailure() const {
+  if (int32_t failed = control->failed.load(std::memory_order_relaxed))
+    throw PeerFailure(format("rank %d has failed", failed - 1));
 }
 
 void ShmComm::expectAlive(uint32_t generation) {
@@ -103,11 +108,12 @@ void ShmComm::wait(uint32_t generation) {
   control->sleepers.fetch_add(1);
   while (control->generation.load() == generation) {
     long woken = syscall(SYS_futex, &control->generation, FUTEX_WAIT, generation, &timeout, nullptr, 0);
-    bool timedOut = woken != 0 && errno == ETIMEDOUT;
+    // A launcher's signal may say that another rank is dead.
+    bool isLate = woken != 0 && (errno == ETIMEDOUT || errno == EINTR);
     if (control->generation.load() != generation)
       break;
     expectNoFailure();
-    if (timedOut)
+    if (isLate)
       expectAlive(generation);
   }
   control->sleepers.fetch_sub(1);

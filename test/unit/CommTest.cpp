@@ -263,6 +263,23 @@ TEST(Comm, FailuresReachTheOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
+// A rank that fails leaves rank 0 the time to write what the run came to.
+TEST(Comm, RankZeroEndsFirst) {
+  auto *words = static_cast<std::atomic<int> *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  onRanks(3,
+          [&](Comm &comm) {
+            if (comm.rank != 0) {
+              comm.abort();
+              _exit(*words == 1 ? 1 : 2);
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            *words = 1;
+            _exit(0);
+          },
+          {0, 1, 1});
+  munmap(words, 4096);
+}
+
 // Run by the next test under mpirun.
 TEST(Comm, DISABLED_UnderMpirun) {
   Launch launch = readLaunch();
