@@ -178,8 +178,9 @@ static SavedFile writeData(const zccrt_program &p, const Arena &arena, const std
     if (p.globals[h.global].saved_flags & ZCCRT_SAVED_IF_THERE)
       continue;
     r.rank = -1; // of all ranks
-    r.offset = file.bytes();
-    r.hash = file.append(arena, h.offset, r.run.count * elemBytes(r.elem));
+    const auto [at, hash] = file.append(arena, h.offset, r.run.count * elemBytes(r.elem));
+    r.offset = at;
+    r.hash = hash;
     index.push_back(std::move(r));
   }
   written.bytes = file.bytes();

@@ -63,7 +63,7 @@ llvm::Expected<std::optional<Point>> PlanSearch::bestStep(Chain &c, std::vector<
   };
   while (true) {
     int best = -1;
-    std::vector<size_t> order;
+    llvm::SmallVector<size_t> order;
     for (size_t i = 0; i < steps.size(); ++i)
       if (!isFresh[i])
         order.push_back(i);
@@ -73,7 +73,7 @@ llvm::Expected<std::optional<Point>> PlanSearch::bestStep(Chain &c, std::vector<
     llvm::stable_sort(order, [&](size_t a, size_t b) { return steps[a].value > steps[b].value; });
     if (order.empty())
       return best < 0 ? std::nullopt : std::optional(target(steps[best]));
-    order.resize(std::min(order.size(), kAtOnce));
+    order.truncate(std::min(order.size(), kAtOnce));
     std::vector<Point> points;
     for (size_t i : order)
       points.push_back(target(steps[i]));

@@ -1,4 +1,5 @@
-// A checkpoint's file of data: bytes of arenas, one behind the other, written past the page cache through a buffer.
+// A checkpoint's file of data: bytes of arenas, one behind the other, written past the page cache: what lies in host memory from
+// where it lies, without a copy, all else through a buffer.
 #pragma once
 
 #include "runtime/Arena.h"
@@ -16,15 +17,23 @@ public:
   DataFile(const DataFile &) = delete;
   DataFile &operator=(const DataFile &) = delete;
 
-  /// Appends bytes of an arena and returns their hash. Throws a Failure that names the file.
-  uint64_t append(const Arena &from, int64_t offset, int64_t bytes);
+  struct Place {
+    int64_t offset; ///< in the file
+    uint64_t hash;
+  };
+  /// Appends bytes of an arena, a few zeros before them; they may be written over when this returns and nothing of them is in the
+  /// buffer, else they are in it. Throws a Failure that names the file.
+  Place append(const Arena &from, int64_t offset, int64_t bytes);
   int64_t bytes() const { return written + filled; }
   /// Returns when all of it is on the disk.
   void finish();
 
 private:
-  void flush(int64_t n);
-  void writeOut(int64_t n);
+  uint64_t appendInPlace(const char *from, int64_t bytes);
+  uint64_t appendCopy(const Arena &from, int64_t offset, int64_t bytes);
+  void fill(const char *from, int64_t n);
+  void flush();
+  void writeOut(const char *from, int64_t n);
   [[noreturn]] void failed() const;
 
   std::string path;

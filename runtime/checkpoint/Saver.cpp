@@ -103,8 +103,9 @@ void Saver::save(const std::string &folder) {
     const HeldRun &h = runs[i];
     noteRead(order[h.global]);
     SavedRun r = h.saved;
-    r.offset = file.bytes();
-    r.hash = file.append(arenas[h.space], h.offset, r.run.count * elemBytes(r.elem));
+    const auto [at, hash] = file.append(arenas[h.space], h.offset, r.run.count * elemBytes(r.elem));
+    r.offset = at;
+    r.hash = hash;
     index.push_back(std::move(r));
   }
   noteRead(kAll);

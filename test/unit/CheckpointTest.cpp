@@ -2,6 +2,7 @@
 #include "RuntimeTest.h"
 #include "runtime/Hash.h"
 #include "runtime/checkpoint/Checkpoints.h"
+#include "runtime/checkpoint/DataFile.h"
 #include <numeric>
 #include <set>
 
@@ -285,6 +286,50 @@ TEST(Checkpoint, ANameIsGivenAgain) {
 }
 
 /// A run of one rank: what it begins is there once it is finished, and only so many stay.
+// Whatever lies before them, and wherever in a page they begin and end: written from where they lie, or through a buffer.
+TEST(DataFile, RunsOfAnyPlaceAndLength) {
+  constexpr int64_t kMiB = 1 << 20, kHash = kHashBlockBytes;
+  std::vector<uint32_t> words(6 * kMiB / 4);
+  std::iota(words.begin(), words.end(), 1u);
+  auto *bytes = reinterpret_cast<char *>(words.data());
+  HostArena host(bytes);
+  FarArena elsewhere(bytes);
+  const std::pair<int64_t, int64_t> runs[] = {{0, 100},
+                                              {64, kMiB},
+                                              {4096, 2 * kMiB},
+                                              {kMiB - 4, kMiB + 4},
+                                              {192, kMiB + 4092},
+                                              {8, kHash},
+                                              {4032, kMiB + kHash + 64},
+                                              {kMiB, 4 * kMiB},
+                                              {320, 3 * kMiB - 1},
+                                              {4000, kMiB - 1},
+                                              {12, 4}};
+  for (const Arena *arena : std::initializer_list<const Arena *>{&host, &elsewhere}) {
+    Folder f;
+    const int64_t room = 128 << 10;
+    std::unique_ptr<char, decltype(&std::free)> buffer(static_cast<char *>(std::aligned_alloc(4096, room)), std::free);
+    std::vector<DataFile::Place> places;
+    DataFile file(f / "data", {buffer.get(), size_t(room)});
+    for (auto [offset, length] : runs)
+      places.push_back(file.append(*arena, offset, length));
+    const int64_t length = file.bytes();
+    file.finish();
+    const std::string text = readFile(f / "data");
+    ASSERT_EQ(int64_t(text.size()), length);
+    int64_t end = 0;
+    for (size_t i = 0; i < std::size(runs); ++i) {
+      auto [offset, n] = runs[i];
+      EXPECT_GE(places[i].offset, end);
+      EXPECT_LT(places[i].offset, end + 4096);
+      end = places[i].offset + n;
+      EXPECT_TRUE(text.compare(places[i].offset, n, bytes + offset, n) == 0) << "run " << i;
+      EXPECT_EQ(places[i].hash, hashBytes(bytes + offset, n)) << "run " << i;
+    }
+    EXPECT_EQ(end, length);
+  }
+}
+
 TEST(Checkpoint, SavesInTheBackground) {
   Folder f;
   Model m(1, 1);
