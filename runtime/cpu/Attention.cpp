@@ -5,6 +5,7 @@
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"
+#include "runtime/cpu/Number.h"
 #include "runtime/cpu/VecMath.h"
 #include "runtime/cpu/Wide.h"
 #include <cmath>
@@ -58,7 +59,7 @@ constexpr float kMinusInf = -__builtin_inff();
 
 // ---- rows of scores
 
-ZCC_CLONES void addMask(float *s, const float *mask, int64_t stride, int64_t n) {
+template <typename T> ZCC_INLINE inline void addStrided(float *s, const T *mask, int64_t stride, int64_t n) {
   if (stride == 1)
     for (int64_t i = 0; i < n; ++i)
       s[i] += mask[i];
@@ -66,6 +67,9 @@ ZCC_CLONES void addMask(float *s, const float *mask, int64_t stride, int64_t n) 
     for (int64_t i = 0; i < n; ++i)
       s[i] += mask[i * stride];
 }
+ZCC_CLONES void addMask(float *s, const float *mask, int64_t stride, int64_t n) { addStrided(s, mask, stride, n); }
+ZCC_CLONES void addMask(float *s, const Bf16 *mask, int64_t stride, int64_t n) { addStrided(s, mask, stride, n); }
+ZCC_CLONES void addMask(float *s, const F16 *mask, int64_t stride, int64_t n) { addStrided(s, mask, stride, n); }
 
 ZCC_CLONES void selectMask(float *s, const uint8_t *mask, int64_t stride, int64_t n) {
   if (stride == 1)
@@ -78,8 +82,7 @@ ZCC_CLONES void selectMask(float *s, const uint8_t *mask, int64_t stride, int64_
 
 ZCC_CLONES float largest(const float *s, int64_t n) { return rowMax(s, n); }
 
-/// Log-sums of rows: max + log(sum), -infinity for a sum of 0.
-ZCC_CLONES void logSums(const float *max, const float *sum, float *lse, int64_t n) {
+ZCC_CLONES void logSumRow(const float *max, const float *sum, float *lse, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     float log = max[i] + vlog(sum[i]);
     lse[i] = sum[i] == 0.0f ? kMinusInf : log;
@@ -100,18 +103,20 @@ ZCC_CLONES void scaleRow(float *y, float by, int64_t n) {
 
 } // namespace
 
-void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
-                  const float *q, int64_t ldq, const float *k, int64_t ldk, float *scores, int64_t ld) {
-  smallGemm('N', 'T', rows, keys, n.d, n.scale, q, ldq, k, ldk, 0.0f, scores, ld);
+void maskScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                float *scores, int64_t ld) {
   for (int64_t r = 0; r < rows; ++r) {
     float *row = scores + r * ld;
     if (n.mask) {
       const zccrt_tensor &m = *n.mask;
       int64_t offset = n.maskOffset(b, h, r0 + r, t0);
       int64_t step = m.ndim && m.dims[m.ndim - 1] != 1 ? m.strides[m.ndim - 1] : 0;
-      if (m.elem == ZCCRT_F32)
-        addMask(row, at<float>(arena, m) + offset, step, keys);
-      else
+      bool isAdded = withFloat(m.elem, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        if constexpr (!std::is_same_v<T, double>)
+          addMask(row, at<T>(arena, m) + offset, step, keys);
+      });
+      if (!isAdded)
         selectMask(row, at<uint8_t>(arena, m) + offset, step, keys);
     }
     for (int64_t t = std::max<int64_t>(0, n.keysBefore(r0 + r + 1) - t0); t < keys; ++t)
@@ -119,34 +124,35 @@ void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0,
   }
 }
 
-namespace {
+void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                  const float *q, int64_t ldq, const float *k, int64_t ldk, float *scores, int64_t ld) {
+  smallGemm('N', 'T', rows, keys, n.d, n.scale, q, ldq, k, ldk, 0.0f, scores, ld);
+  maskScores(n, arena, b, h, r0, rows, t0, keys, scores, ld);
+}
 
-/// Softmax so far of a block of rows.
-struct Running {
-  float max[Blocks::kRows], sum[Blocks::kRows];
-};
-
-/// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what
-/// `y` and the sums hold by the change of the maximum.
-void onlineSoftmax(Running &run, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy,
-                   int64_t dv) {
+void Running::add(ExpRow *exp, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy,
+                  int64_t dv) {
   for (int64_t r = 0; r < rows; ++r) {
     float *row = scores + r * ld;
-    float before = first ? kMinusInf : run.max[r];
-    float max = largest(row, keys);
-    max = before > max ? before : max;
+    float before = first ? kMinusInf : max[r];
+    float most = largest(row, keys);
+    most = before > most ? before : most;
     // Nothing to attend yet: every exp(-infinity) is 0, and a NaN still shows.
-    float sum = expRow(row, max == kMinusInf ? 0.0f : max, keys);
-    if (!first && before != max) {
-      float change = before - max;
-      expRow(&change, 0.0f, 1);
-      run.sum[r] *= change;
+    float s = exp(row, most == kMinusInf ? 0.0f : most, keys);
+    if (!first && before != most) {
+      float change = before - most;
+      exp(&change, 0.0f, 1);
+      sum[r] *= change;
       scaleRow(y + r * ldy, change, dv);
     }
-    run.sum[r] = first ? sum : run.sum[r] + sum;
-    run.max[r] = max;
+    sum[r] = first ? s : sum[r] + s;
+    max[r] = most;
   }
 }
+
+void Running::logSums(float *lse, int64_t rows) const { logSumRow(max, sum, lse, rows); }
+
+namespace {
 
 struct Attention {
   Heads n;
@@ -167,7 +173,7 @@ struct Attention {
     for (int64_t t0 = 0; t0 < end; t0 += blocks.keys) {
       int64_t keys = std::min(blocks.keys, end - t0);
       maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0), k.row, scores, blocks.ld);
-      onlineSoftmax(run, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
+      run.add(expRow, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
       smallGemm('N', 'N', rows, n.dv, keys, 1.0f, scores, blocks.ld, v.at(b, kv, t0), v.row, t0 ? 1.0f : 0.0f, out, y.row);
     }
     for (int64_t r = 0; r < rows; ++r) {
@@ -178,7 +184,7 @@ struct Attention {
       else
         scaleRow(out + r * y.row, 1.0f / run.sum[r], n.dv);
     }
-    logSums(run.max, run.sum, lse + (b * n.heads + h) * n.s + r0, rows);
+    run.logSums(lse + (b * n.heads + h) * n.s + r0, rows);
   }
 };
 
@@ -187,16 +193,20 @@ struct Attention {
 static bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
 
 int64_t attentionWorkspace(const zccrt_call *c) {
-  if (needsWide(c, /*native=*/false))
+  if (needsWide(c, attendsInHalf(c)))
     return wideWorkspace(c, attentionWorkspace);
+  if (isHalf(operand(c, 0).elem))
+    return attentionHalfWorkspace(c);
   Heads n(c, 0);
   return c->threads * (inDouble(c) ? n.t * 8 : Blocks(n).floats() * 4);
 }
 
 void attentionRun(char *arena, const zccrt_call *c) {
   useThreads(c);
-  if (needsWide(c, /*native=*/false))
+  if (needsWide(c, attendsInHalf(c)))
     return wideRun(arena, c, attentionRun, attentionWorkspace);
+  if (isHalf(operand(c, 0).elem))
+    return attentionHalf(arena, c);
   if (!arena)
     return keepFreedMemory();
   if (inDouble(c))

@@ -39,10 +39,11 @@ struct Heads {
 /// Rows and keys of one block of scores; 64 rows by 512 keys are 128 KiB, so that scores, their
 /// gradient, keys and values stay in a second-level cache.
 struct Blocks {
-  static constexpr int64_t kRows = 64, kKeys = 512;
+  static constexpr int64_t kRows = 64, kMostRows = 128, kKeys = 512;
   int64_t rows, keys;
   int64_t ld; ///< floats from row to row, off powers of two: they collide in caches
-  explicit Blocks(const Heads &n) : rows(std::min(n.s, kRows)), keys(std::min(n.t, kKeys)), ld((keys + 15) / 16 * 16 + 16) {}
+  explicit Blocks(const Heads &n, int64_t most = kRows)
+      : rows(std::min(n.s, most)), keys(std::min(n.t, kKeys)), ld((keys + 15) / 16 * 16 + 16) {}
   int64_t floats() const { return rows * ld; }
 };
 
@@ -50,13 +51,35 @@ struct Blocks {
 void smallGemm(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
                int64_t ldb, float beta, float *y, int64_t ldy);
 
-/// scores[r][t] = scale * q[r] . k[t] for rows [r0, r0 + rows) and keys [t0, t0 + keys) with the
-/// mask; -infinity where row r may not attend key t.
+/// Adds the mask to scores of rows [r0, r0 + rows) and keys [t0, t0 + keys); -infinity where row r may not attend key t.
+void maskScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                float *scores, int64_t ld);
+
+/// scores[r][t] = scale * q[r] . k[t], masked.
 void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
                   const float *q, int64_t ldq, const float *k, int64_t ldk, float *scores, int64_t ld);
+
+/// Softmax so far of a block of rows.
+struct Running {
+  float max[Blocks::kMostRows], sum[Blocks::kMostRows];
+  /// s = exp(s - max); returns the sum.
+  using ExpRow = float(float *s, float max, int64_t n);
+  /// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what `y` and the sums hold by
+  /// the change of the maximum.
+  void add(ExpRow *exp, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy, int64_t dv);
+  /// Log-sums of rows: max + log(sum), -infinity for a sum of 0.
+  void logSums(float *lse, int64_t rows) const;
+};
 
 /// The operators in double, with a row of scores per thread as scratch.
 void attentionLoops(char *arena, const zccrt_call *c);
 void attentionGradLoops(char *arena, const zccrt_call *c);
+
+/// Whether the operators compute in the 16-bit floats of `elem`, with sums, softmax and what is accumulated in f32.
+bool attendsInHalf(const zccrt_call *c);
+int64_t attentionHalfWorkspace(const zccrt_call *c);
+void attentionHalf(char *arena, const zccrt_call *c);
+int64_t attentionGradHalfWorkspace(const zccrt_call *c);
+void attentionGradHalf(char *arena, const zccrt_call *c);
 
 } // namespace zccrt::cpu

@@ -86,16 +86,20 @@ struct AttentionGrad {
 static bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
 
 int64_t attentionGradWorkspace(const zccrt_call *c) {
-  if (needsWide(c, /*native=*/false))
+  if (needsWide(c, attendsInHalf(c)))
     return wideWorkspace(c, attentionGradWorkspace);
+  if (isHalf(operand(c, 0).elem))
+    return attentionGradHalfWorkspace(c);
   Heads n(c, 1);
   return c->threads * (inDouble(c) ? n.t * 8 : 2 * Blocks(n).floats() * 4);
 }
 
 void attentionGradRun(char *arena, const zccrt_call *c) {
   useThreads(c);
-  if (needsWide(c, /*native=*/false))
+  if (needsWide(c, attendsInHalf(c)))
     return wideRun(arena, c, attentionGradRun, attentionGradWorkspace);
+  if (isHalf(operand(c, 0).elem))
+    return attentionGradHalf(arena, c);
   if (!arena)
     return keepFreedMemory();
   if (inDouble(c))

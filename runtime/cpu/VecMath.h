@@ -59,6 +59,15 @@ ZCCVM float vexp(float x) {
   return p * vfloat((half + 127) << 23) * vfloat((n - half + 127) << 23);
 }
 
+/// exp for x < 88, and 0 below -87, where no result is denormal: half of vexp's time.
+ZCCVM float vexpNormal(float x) {
+  float c = x < -87.0f ? -87.0f : x;
+  float shifted = __builtin_fmaf(c, 1.4426950408889634f, kVRound);
+  float p = vexpm1Reduced(vreduceLn2(c, shifted - kVRound)) + 1.0f;
+  float y = p * vfloat((vbits(shifted) - vbits(kVRound) + 127) << 23);
+  return x < -87.0f ? 0.0f : y;
+}
+
 ZCCVM float vexpm1(float x) {
   float c = x > 89.0f ? 89.0f : x;
   c = c < -18.0f ? -18.0f : c;

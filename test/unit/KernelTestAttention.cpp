@@ -227,32 +227,41 @@ TEST(Attention, ManyKeys) { // more than one block of keys
   check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
 }
 
-TEST(Attention, SameBitsOnAnyThreads) {
+template <typename T> std::vector<T> gradientBits(int threads) {
   const Dims q{2, 3, 150, 32};
-  std::vector<float> first;
-  for (int threads : {1, 2, 3}) {
-    Call g("attention_grad", threads);
-    std::vector<int> in;
-    for (int i = 0; i < 4; ++i)
-      in.push_back(g.add<float>(q));
-    g.none();
-    in.push_back(g.add<float>(q));
-    in.push_back(g.add<float>({2, 3, 150, 1}));
-    g.results();
-    std::vector<int> out{g.add<float>(q), g.add<float>(q), g.add<float>(q)};
-    g.number("scale", 0.2);
-    g.ints("causal", {1});
-    Rng r;
-    for (int t : in)
-      g.fillRandom(t, r);
-    g.run();
-    std::vector<float> bits;
-    for (int t : out)
-      bits.insert(bits.end(), g.data<float>(t), g.data<float>(t) + product(q));
-    if (first.empty())
-      first = bits;
-    EXPECT_EQ(first, bits);
+  Call g("attention_grad", threads);
+  std::vector<int> in;
+  for (int i = 0; i < 4; ++i)
+    in.push_back(g.add<T>(q));
+  g.none();
+  in.push_back(g.add<T>(q));
+  int lse = g.add<float>({2, 3, 150, 1});
+  g.results();
+  std::vector<int> out{g.add<T>(q), g.add<T>(q), g.add<T>(q)};
+  g.number("scale", 0.2);
+  g.ints("causal", {1});
+  Rng r;
+  for (int t : in)
+    g.fillRandom<T>(t, r);
+  g.fillRandom(lse, r);
+  g.run();
+  std::vector<T> bits;
+  for (int t : out)
+    bits.insert(bits.end(), g.data<T>(t), g.data<T>(t) + product(q));
+  return bits;
+}
+
+template <typename T> void expectSameBits() {
+  const std::vector<T> first = gradientBits<T>(1);
+  for (int threads : {2, 3}) {
+    const std::vector<T> bits = gradientBits<T>(threads);
+    EXPECT_EQ(memcmp(first.data(), bits.data(), first.size() * sizeof(T)), 0) << threads;
   }
+}
+
+TEST(Attention, SameBitsOnAnyThreads) {
+  expectSameBits<float>();
+  expectSameBits<Bf16>();
 }
 
 TEST(Attention, OtherElements) {
@@ -261,6 +270,27 @@ TEST(Attention, OtherElements) {
   check<Bf16>({2, 4, 2, 40, 50, 16, 12, true, Mask::Float, true});
   check<Bf16>({2, 4, 2, 40, 50, 16, 12, true, Mask::BoolRows});
   check<F16>({2, 4, 2, 40, 50, 16, 12, false, Mask::FloatHeads, true});
+}
+
+TEST(Attention, NativeBf16) {
+  if (!AsIfNative::possible())
+    GTEST_SKIP() << "oneDNN has no bf16 here";
+  AsIfNative native;
+  check<Bf16>({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true, 1});
+  check<Bf16>({1, 2, 2, 1, 7, 8, 8});
+  check<Bf16>({1, 2, 2, 7, 1, 8, 8, false, Mask::None, true});
+  check<Bf16>({1, 1, 1, 197, 197, 64, 64, false, Mask::None, true}); // two blocks of rows
+  check<Bf16>({1, 2, 2, 130, 130, 16, 16, true});
+  check<Bf16>({1, 2, 2, 100, 160, 16, 16, true, Mask::None, true});
+  check<Bf16>({1, 2, 2, 160, 70, 16, 16, true}); // the first rows attend nothing
+  check<Bf16>({2, 6, 2, 70, 70, 16, 12, true});
+  check<Bf16>({2, 4, 1, 70, 70, 16, 16, false, Mask::Float, true, 3});
+  for (Mask m : {Mask::Float, Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
+    for (bool causal : {false, true})
+      check<Bf16>({2, 4, 2, 40, 40, 16, 16, causal, m});
+  check<Bf16>({1, 2, 2, 70, 1100, 16, 16}); // more than one block of keys
+  check<Bf16>({1, 2, 1, 600, 600, 16, 16, true});
+  check<Bf16>({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
 }
 
 } // namespace

@@ -49,6 +49,8 @@ TEST(VecMath, LargestErrors) {
   EXPECT_ULPS(tan, 0.51);
   // The float next to a multiple of pi / 2.
   EXPECT_LE(ulps(vcos(0x1.f37c8ap+95f), std::cos(0x1.f37c8ap+95)), 0.51);
+  expectWithin(
+      1.0, [](float x) { return vexpNormal(x > 88 ? 88 : x); }, [](double x) { return x < -87 ? 0 : std::exp(x > 88 ? 88 : x); });
   expectWithin(2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
 }
 

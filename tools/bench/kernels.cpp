@@ -2,7 +2,8 @@
 // thread (the minimum of many runs), which other work on the machine hardly disturbs. kernels.py times the same cases in PyTorch
 // and prints the ratios.
 //   g++ -std=c++20 -O2 -fopenmp -I. tools/bench/kernels.cpp -LBUILD/lib -lzccrt -ldnnl -lmpi -o kernels
-#include "runtime/zccrt.h"
+#include "runtime/cpu/Call.h"
+#include "runtime/cpu/Number.h"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -80,10 +81,15 @@ public:
     c.scratch_bytes = def_->workspace ? def_->workspace(&c) : 0;
     c.scratch = reserve(c.scratch_bytes);
     char *arena = static_cast<char *>(std::aligned_alloc(64, size_t(used_)));
-    for (int64_t i = 0; i < used_ / 4; ++i)
-      reinterpret_cast<float *>(arena)[i] = float(i % 97) * 0.01f;
+    auto numbers = [&](auto *to, int64_t n) {
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = float(i % 97) * 0.01f;
+    };
+    numbers(reinterpret_cast<float *>(arena), used_ / 4);
     for (const zccrt_tensor &t : tensors_)
-      if (t.offset >= 0 && t.elem != ZCCRT_F32)
+      if (t.offset >= 0 && t.elem == ZCCRT_BF16)
+        numbers(zccrt::cpu::at<zccrt::cpu::Bf16>(arena, t), zccrt::cpu::count(t));
+      else if (t.offset >= 0 && t.elem != ZCCRT_F32)
         memset(arena + t.offset, 0, 64);
     def_->run(nullptr, &c);
     def_->run(arena, &c);
@@ -131,14 +137,22 @@ static void product(const char *name, int64_t rows, int64_t in, int64_t out) {
 static void attention(const char *name, Dims q, int64_t causal) {
   const Dims order{0, 2, 1, 3};
   Dims lse{q[0], q[1], q[2], 1};
-  Call f("attention");
-  f.add(q, order).add(q, order).add(q, order).none().results().add(q, order).add(lse);
-  Call g("attention_grad");
-  g.add(q, order).add(q, order).add(q, order).add(q, order).none().add(q, order).add(lse);
-  g.results().add(q, order).add(q, order).add(q, order);
-  for (Call *c : {&f, &g})
-    c->number("scale", 0.125).ints("causal", {causal});
-  report(std::string("attention:") + name, {f.ms(), g.ms()});
+  for (int32_t elem : {ZCCRT_F32, ZCCRT_BF16}) {
+    auto add = [&](Call &c, int n) {
+      for (int i = 0; i < n; ++i)
+        c.add(q, order, elem);
+    };
+    Call f("attention"), g("attention_grad");
+    add(f, 3);
+    add(f.none().results(), 1);
+    f.add(lse);
+    add(g, 4);
+    add(g.none(), 1);
+    add(g.add(lse).results(), 3);
+    for (Call *c : {&f, &g})
+      c->number("scale", 0.125).ints("causal", {causal});
+    report(std::string("attention:") + name + (elem == ZCCRT_F32 ? "" : "-bf16"), {f.ms(), g.ms()});
+  }
 }
 
 static void convolution(const char *name, Dims x, int64_t filters, int64_t k, int64_t s, int64_t p) {

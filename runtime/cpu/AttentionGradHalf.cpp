@@ -1,0 +1,191 @@
+// The gradient of attention in 16-bit floats, as AttentionGrad.cpp has it in f32: probabilities and the scores' gradient are
+// computed in f32 and rounded for the products, and dq, dk and dv are summed in f32 and rounded once.
+#include "runtime/cpu/AttentionHalf.h"
+#include "runtime/cpu/Lanes.h"
+#include "runtime/cpu/VecMath.h"
+#include <array>
+
+namespace zccrt::cpu {
+
+namespace {
+
+/// The sum of a * b.
+template <typename T> ZCC_INLINE inline float dotOf(const T *a, const T *b, int64_t n) {
+  constexpr int64_t kPiece = 64;
+  float x[kPiece], y[kPiece], sum = 0;
+  for (int64_t at = 0; at < n; at += kPiece) {
+    const int64_t count = std::min(kPiece, n - at);
+    for (int64_t i = 0; i < count; ++i)
+      x[i] = a[at + i];
+    for (int64_t i = 0; i < count; ++i)
+      y[i] = b[at + i];
+    sum += rowDot(x, y, count);
+  }
+  return sum;
+}
+ZCC_CLONES float dot(const Bf16 *a, const Bf16 *b, int64_t n) { return dotOf(a, b, n); }
+ZCC_CLONES float dot(const F16 *a, const F16 *b, int64_t n) { return dotOf(a, b, n); }
+
+/// s = exp(by * s - lse), dp = s * (dp - delta)
+ZCC_CLONES void scoreGrad(float *__restrict s, float *__restrict dp, float by, float lse, float delta, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    s[i] = vexpNormal(s[i] * by - lse);
+    dp[i] = s[i] * (dp[i] - delta);
+  }
+}
+
+/// Products and the places of scratch.
+struct Plan {
+  struct Products {
+    BlockProduct *scores, *dp, *dq, *dk, *dv;
+    std::array<BlockProduct *, 5> all() const { return {scores, dp, dq, dk, dv}; }
+  };
+  Blocks blocks;
+  ByBlock<Products> products;
+  ThreadScratch part;
+  int64_t scores, dp, p, ds, dq, dk, dv;
+  Scratch scratch;
+
+  explicit Plan(const zccrt_call *c) : Plan(c, Heads(c, 1)) {}
+
+  void prepare(const zccrt_call *c) {
+    products.forms(Heads(c, 1), [&](int64_t, int64_t, Products &s) {
+      for (BlockProduct *p : s.all())
+        p->prepare(c->threads);
+    });
+    scratch.prepare(c, part.bytes() * c->threads);
+  }
+
+private:
+  Plan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n)), products(blocks) {
+    scores = part.take(blocks.floats() * 4);
+    dp = part.take(blocks.floats() * 4);
+    p = part.take(blocks.floats() * 2);
+    ds = part.take(blocks.floats() * 2);
+    dq = part.take(blocks.rows * n.d * 4);
+    dk = part.take(n.t * n.d * 4);
+    dv = part.take(n.t * n.dv * 4);
+    const int32_t elem = operand(c, 1).elem;
+    const int64_t ld = blocks.ld;
+    auto rowsOf = [&](int i, bool transposed = false) { return factorOf(operand(c, i), transposed); };
+    const BlockFactor dy = rowsOf(0), q = rowsOf(1), k = rowsOf(2), kt = rowsOf(2, true), vt = rowsOf(3, true);
+    products.forms(n, [&](int64_t rows, int64_t keys, Products &s) {
+      s.scores = &BlockProduct::of({elem, rows, keys, n.d, q, kt, ld, /*adds=*/false});
+      s.dp = &BlockProduct::of({elem, rows, keys, n.dv, dy, vt, ld, /*adds=*/false});
+      s.dq = &BlockProduct::of({elem, rows, n.d, keys, {false, ld}, k, n.d, /*adds=*/true});
+      s.dk = &BlockProduct::of({elem, keys, n.d, rows, {true, ld}, q, n.d, /*adds=*/true});
+      s.dv = &BlockProduct::of({elem, keys, n.dv, rows, {true, ld}, dy, n.dv, /*adds=*/true});
+      for (BlockProduct *product : s.all())
+        part.library(product->bytes());
+    });
+  }
+};
+
+template <typename T> struct AttentionGrad {
+  /// A thread's scratch.
+  struct Own {
+    int thread;
+    float *scores, *dp, *dq, *dk, *dv;
+    T *p, *ds;
+    char *library;
+  };
+  Heads n;
+  Plan &plan;
+  Rows dy, q, k, v, y, dq, dk, dv;
+  char *arena, *scratch;
+  const float *lse;
+
+  AttentionGrad(char *arena, const zccrt_call *c, Plan &plan)
+      : n(c, 1), plan(plan), dy(arena, operand(c, 0)), q(arena, operand(c, 1)), k(arena, operand(c, 2)), v(arena, operand(c, 3)),
+        y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2)), arena(arena),
+        scratch(plan.scratch.get(arena, c)), lse(at<float>(arena, operand(c, 6))) {}
+
+  Own own() const {
+    const int thread = omp_get_thread_num();
+    char *at = scratch + thread * plan.part.bytes();
+    auto floats = [&](int64_t place) { return reinterpret_cast<float *>(at + place); };
+    auto halves = [&](int64_t place) { return reinterpret_cast<T *>(at + place); };
+    return {thread,          floats(plan.scores), floats(plan.dp), floats(plan.dq),           floats(plan.dk),
+            floats(plan.dv), halves(plan.p),      halves(plan.ds), at + plan.part.libraryAt()};
+  }
+
+  void keyBlock(const Own &o, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                const float *delta) const {
+    const int64_t ld = plan.blocks.ld;
+    const auto &products = plan.products.at(rows, keys);
+    const T *dyRow = dy.at<T>(b, h, r0), *qRow = q.at<T>(b, h, r0), *kRow = k.at<T>(b, kv, t0);
+    products.scores->run(o.thread, qRow, kRow, o.scores, o.library);
+    products.dp->run(o.thread, dyRow, v.at<T>(b, kv, t0), o.dp, o.library);
+    float by = n.scale;
+    if (n.mask || n.keysBefore(r0 + 1) < t0 + keys) {
+      scaleRows(o.scores, ld, rows, keys, std::exchange(by, 1.0f));
+      maskScores(n, arena, b, h, r0, rows, t0, keys, o.scores, ld);
+    }
+    const int64_t width = fillUp(o.scores, ld, rows, keys);
+    for (int64_t r = 0; r < rows; ++r) {
+      float log = lse[(b * n.heads + h) * n.s + r0 + r];
+      // A row that attends nothing: all scores are -infinity, and exp(-infinity) is 0.
+      log = log == -__builtin_inff() ? 0.0f : log;
+      scoreGrad(o.scores + r * ld, o.dp + r * ld, by, log, delta[r], width);
+      narrowRow(o.scores + r * ld, 1.0f, o.p + r * ld, width);
+      narrowRow(o.dp + r * ld, 1.0f, o.ds + r * ld, width);
+    }
+    products.dv->run(o.thread, o.p, dyRow, o.dv + t0 * n.dv, o.library);
+    products.dk->run(o.thread, o.ds, qRow, o.dk + t0 * n.d, o.library);
+    products.dq->run(o.thread, o.ds, kRow, o.dq, o.library);
+  }
+
+  void rowBlock(const Own &o, int64_t b, int64_t h, int64_t kv, int64_t r0) const {
+    const int64_t rows = std::min(plan.blocks.rows, n.s - r0), end = plan.products.end(n, r0 + rows);
+    float delta[Blocks::kMostRows];
+    for (int64_t r = 0; r < rows; ++r)
+      delta[r] = dot(dy.at<T>(b, h, r0 + r), y.at<T>(b, h, r0 + r), n.dv);
+    std::fill_n(o.dq, rows * n.d, 0.0f);
+    for (int64_t t0 = 0; t0 < end; t0 += plan.blocks.keys)
+      keyBlock(o, b, h, kv, r0, rows, t0, std::min(plan.blocks.keys, end - t0), delta);
+    for (int64_t r = 0; r < rows; ++r)
+      narrowRow(o.dq + r * n.d, n.scale, dq.at<T>(b, h, r0 + r), n.d);
+  }
+
+  void keyHead(int64_t b, int64_t kv) const {
+    const Own o = own();
+    std::fill_n(o.dk, n.t * n.d, 0.0f);
+    std::fill_n(o.dv, n.t * n.dv, 0.0f);
+    const int64_t group = n.heads / n.kvHeads;
+    for (int64_t h = kv * group; h < (kv + 1) * group; ++h)
+      for (int64_t r0 = 0; r0 < n.s; r0 += plan.blocks.rows)
+        rowBlock(o, b, h, kv, r0);
+    for (int64_t t = 0; t < n.t; ++t) {
+      narrowRow(o.dk + t * n.d, n.scale, dk.at<T>(b, kv, t), n.d);
+      narrowRow(o.dv + t * n.dv, 1.0f, dv.at<T>(b, kv, t), n.dv);
+    }
+  }
+};
+
+} // namespace
+
+int64_t attentionGradHalfWorkspace(const zccrt_call *c) {
+  try {
+    return Plan(c).part.bytes() * c->threads;
+  } catch (const dnnl::error &e) {
+    failDnnl(c, e);
+  }
+}
+
+void attentionGradHalf(char *arena, const zccrt_call *c) {
+  try {
+    Plan &plan = keptPlan<Plan>(c);
+    if (!arena)
+      return;
+    withHalf(operand(c, 1).elem, [&](auto *type) {
+      AttentionGrad<std::remove_pointer_t<decltype(type)>> g(arena, c, plan);
+#pragma omp parallel for schedule(dynamic) num_threads(c->threads)
+      for (int64_t job = 0; job < g.n.batch * g.n.kvHeads; ++job)
+        g.keyHead(job / g.n.kvHeads, job % g.n.kvHeads);
+    });
+  } catch (const dnnl::error &e) {
+    failDnnl(c, e);
+  }
+}
+
+} // namespace zccrt::cpu

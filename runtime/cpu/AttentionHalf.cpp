@@ -1,0 +1,159 @@
+// Attention in 16-bit floats, where the machine multiplies them: scores and softmax are f32, and probabilities are rounded for
+// the product with the values. By blocks as in f32.
+#include "runtime/cpu/AttentionHalf.h"
+#include "runtime/cpu/Lanes.h"
+#include "runtime/cpu/VecMath.h"
+#include "runtime/cpu/Wide.h"
+
+namespace zccrt::cpu {
+
+bool attendsInHalf(const zccrt_call *c) {
+  if (!isHalf(result(c, 0).elem) || !computesNatively(result(c, 0).elem))
+    return false;
+  for (int i = 0; i < c->nin + c->nout; ++i)
+    if (c->t[i].offset >= 0 && count(c->t[i]) == 0)
+      return false; // libraries have no products of nothing
+  return true;
+}
+
+template <typename T> ZCC_INLINE static inline void narrow(const float *x, float by, T *y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    y[i] = x[i] * by;
+}
+ZCC_CLONES void narrowRow(const float *x, float by, Bf16 *y, int64_t n) { narrow(x, by, y, n); }
+ZCC_CLONES void narrowRow(const float *x, float by, F16 *y, int64_t n) { narrow(x, by, y, n); }
+
+Blocks halfBlocks(const Heads &n) {
+  if (n.causal)
+    return Blocks(n);
+  const int64_t count = (n.s + Blocks::kMostRows - 1) / Blocks::kMostRows;
+  return Blocks(n, (n.s + count - 1) / count);
+}
+
+int64_t fillUp(float *s, int64_t ld, int64_t rows, int64_t keys) {
+  const int64_t width = filledUp(keys);
+  for (int64_t r = 0; r < rows; ++r)
+    std::fill_n(s + r * ld + keys, width - keys, -__builtin_inff());
+  return width;
+}
+
+ZCC_CLONES void scaleRows(float *s, int64_t ld, int64_t rows, int64_t n, float by) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < n; ++i)
+      s[r * ld + i] *= by;
+}
+
+namespace {
+
+ZCC_CLONES float normalExpRow(float *s, float max, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    s[i] = vexpNormal(s[i] - max);
+  return rowSum(s, n);
+}
+
+/// Products and the places of scratch.
+struct Plan {
+  struct Products {
+    BlockProduct *scores, *values;
+  };
+  Blocks blocks;
+  ByBlock<Products> products;
+  ThreadScratch part;
+  int64_t scores, p, y;
+  Scratch scratch;
+
+  explicit Plan(const zccrt_call *c) : Plan(c, Heads(c, 0)) {}
+
+  void prepare(const zccrt_call *c) {
+    products.forms(Heads(c, 0), [&](int64_t, int64_t, Products &s) {
+      s.scores->prepare(c->threads);
+      s.values->prepare(c->threads);
+    });
+    scratch.prepare(c, part.bytes() * c->threads);
+  }
+
+private:
+  Plan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n)), products(blocks) {
+    scores = part.take(blocks.floats() * 4);
+    p = part.take(blocks.floats() * 2);
+    y = part.take(blocks.rows * n.dv * 4);
+    const int32_t elem = operand(c, 0).elem;
+    const BlockFactor q = factorOf(operand(c, 0), false), kt = factorOf(operand(c, 1), true), v = factorOf(operand(c, 2), false);
+    products.forms(n, [&](int64_t rows, int64_t keys, Products &s) {
+      s.scores = &BlockProduct::of({elem, rows, keys, n.d, q, kt, blocks.ld, /*adds=*/false});
+      s.values = &BlockProduct::of({elem, rows, n.dv, keys, {false, blocks.ld}, v, n.dv, /*adds=*/true});
+      part.library(std::max(s.scores->bytes(), s.values->bytes()));
+    });
+  }
+};
+
+template <typename T> struct Attention {
+  Heads n;
+  Plan &plan;
+  Rows q, k, v, y;
+  char *arena, *scratch;
+  float *lse;
+
+  Attention(char *arena, const zccrt_call *c, Plan &plan)
+      : n(c, 0), plan(plan), q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)), y(arena, result(c, 0)),
+        arena(arena), scratch(plan.scratch.get(arena, c)), lse(at<float>(arena, result(c, 1))) {}
+
+  void block(int64_t b, int64_t h, int64_t r0) const {
+    const int thread = omp_get_thread_num();
+    const int64_t rows = std::min(plan.blocks.rows, n.s - r0), kv = h / (n.heads / n.kvHeads), ld = plan.blocks.ld;
+    char *own = scratch + thread * plan.part.bytes(), *library = own + plan.part.libraryAt();
+    auto *scores = reinterpret_cast<float *>(own + plan.scores), *sum = reinterpret_cast<float *>(own + plan.y);
+    T *p = reinterpret_cast<T *>(own + plan.p);
+    Running run;
+    const int64_t end = plan.products.end(n, r0 + rows);
+    std::fill_n(sum, rows * n.dv, 0.0f);
+    std::fill_n(run.max, rows, 0.0f);
+    std::fill_n(run.sum, rows, 0.0f);
+    for (int64_t t0 = 0; t0 < end; t0 += plan.blocks.keys) {
+      const int64_t keys = std::min(plan.blocks.keys, end - t0);
+      auto &products = plan.products.at(rows, keys);
+      products.scores->run(thread, q.at<T>(b, h, r0), k.at<T>(b, kv, t0), scores, library);
+      scaleRows(scores, ld, rows, keys, n.scale);
+      maskScores(n, arena, b, h, r0, rows, t0, keys, scores, ld);
+      const int64_t width = fillUp(scores, ld, rows, keys);
+      run.add(normalExpRow, t0 == 0, scores, ld, rows, width, sum, n.dv, n.dv);
+      for (int64_t r = 0; r < rows; ++r)
+        narrowRow(scores + r * ld, 1.0f, p + r * ld, width);
+      products.values->run(thread, p, v.at<T>(b, kv, t0), sum, library);
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      narrowRow(sum + r * n.dv, run.sum[r] == 0.0f ? 0.0f : 1.0f / run.sum[r], y.at<T>(b, h, r0 + r), n.dv);
+    run.logSums(lse + (b * n.heads + h) * n.s + r0, rows);
+  }
+};
+
+} // namespace
+
+int64_t attentionHalfWorkspace(const zccrt_call *c) {
+  try {
+    return Plan(c).part.bytes() * c->threads;
+  } catch (const dnnl::error &e) {
+    failDnnl(c, e);
+  }
+}
+
+void attentionHalf(char *arena, const zccrt_call *c) {
+  try {
+    Plan &plan = keptPlan<Plan>(c);
+    if (!arena)
+      return;
+    withHalf(operand(c, 0).elem, [&](auto *type) {
+      Attention<std::remove_pointer_t<decltype(type)>> a(arena, c, plan);
+      const int64_t perHead = (a.n.s + plan.blocks.rows - 1) / plan.blocks.rows, jobs = a.n.batch * a.n.heads * perHead;
+#pragma omp parallel for schedule(dynamic) num_threads(c->threads)
+      for (int64_t job = 0; job < jobs; ++job) {
+        int64_t head = job / perHead;
+        a.block(head / a.n.heads, head % a.n.heads, job % perHead * plan.blocks.rows);
+      }
+    });
+  } catch (const dnnl::error &e) {
+    failDnnl(c, e);
+  }
+}
+
+} // namespace zccrt::cpu

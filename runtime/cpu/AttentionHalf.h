@@ -1,0 +1,95 @@
+// What attention in 16-bit floats and its gradient share: the products of a block, and what a thread keeps in scratch.
+#pragma once
+
+#include "runtime/cpu/Attention.h"
+#include "runtime/cpu/BlockProduct.h"
+#include "runtime/cpu/Number.h"
+#include <utility>
+
+namespace zccrt::cpu {
+
+/// y = by * x, rounded.
+void narrowRow(const float *x, float by, Bf16 *y, int64_t n);
+void narrowRow(const float *x, float by, F16 *y, int64_t n);
+
+/// s *= by for rows of scores.
+void scaleRows(float *s, int64_t ld, int64_t rows, int64_t n, float by);
+
+/// Rows of scores are filled up with -infinity to whole vectors, for which Blocks::ld has room: loops over what is left over
+/// would take longer than those.
+inline int64_t filledUp(int64_t keys) { return (keys + 31) / 32 * 32; }
+
+/// Without a causal limit, rows in equal blocks of up to kMostRows: a product of more rows pays better for the library's packing
+/// (197 rows and keys: 64 rows take 9 % longer).
+Blocks halfBlocks(const Heads &n);
+
+/// Fills rows of scores up; returns their width.
+int64_t fillUp(float *s, int64_t ld, int64_t rows, int64_t keys);
+
+/// Products by the rows and keys of a block. Few forms occur, so that each has its primitives: rows of a block or those left
+/// over, and keys in steps of kStep, for a causal limit is rounded up.
+template <typename Products> class ByBlock {
+public:
+  static constexpr int64_t kStep = 64;
+
+  explicit ByBlock(const Blocks &b) : blocks_(b), made_(size_t(2 * (b.keys + 1))) {}
+  Products &at(int64_t rows, int64_t keys) { return made_[size_t((rows == blocks_.rows ? 0 : blocks_.keys + 1) + keys)]; }
+  /// Keys [0, this) are computed for queries before `row`.
+  static int64_t end(const Heads &n, int64_t row) { return std::min(n.t, (n.keysBefore(row) + kStep - 1) / kStep * kStep); }
+  /// Calls f(rows, keys, products) for all forms that occur.
+  template <typename F> void forms(const Heads &n, F f) {
+    std::vector<char> seen(made_.size());
+    for (int64_t r0 = 0; r0 < n.s; r0 += blocks_.rows) {
+      int64_t rows = std::min(blocks_.rows, n.s - r0), last = end(n, r0 + rows);
+      for (int64_t t0 = 0; t0 < last; t0 += blocks_.keys) {
+        int64_t keys = std::min(blocks_.keys, last - t0);
+        Products &p = at(rows, keys);
+        if (!std::exchange(seen[size_t(&p - made_.data())], 1))
+          f(rows, keys, p);
+      }
+    }
+  }
+
+private:
+  Blocks blocks_;
+  std::vector<Products> made_;
+};
+
+/// A thread's part of the scratch.
+class ThreadScratch {
+public:
+  int64_t take(int64_t bytes) { return std::exchange(bytes_, bytes_ + aligned(bytes)); }
+  /// What the library needs comes last.
+  void library(int64_t bytes) { library_ = std::max(library_, bytes); }
+  int64_t libraryAt() const { return bytes_; }
+  int64_t bytes() const { return bytes_ + aligned(library_); }
+
+private:
+  int64_t bytes_ = 0, library_ = 0;
+};
+
+/// The rows of an operand or result as a factor of width `width`.
+inline BlockFactor factorOf(const zccrt_tensor &t, bool transposed) {
+  return {transposed, t.dims[2] == 1 ? t.dims[3] : t.strides[2]};
+}
+
+/// A plan of either operator, kept in the call's cache.
+template <typename Plan> Plan &keptPlan(const zccrt_call *c) {
+  if (!*c->cache) {
+    keepFreedMemory();
+    auto *made = new Plan(c);
+    made->prepare(c);
+    *c->cache = made;
+  }
+  return *static_cast<Plan *>(*c->cache);
+}
+
+/// Calls f with a null pointer to the 16-bit type of an element.
+template <typename F> void withHalf(int32_t elem, F f) {
+  if (elem == ZCCRT_BF16)
+    f((Bf16 *)nullptr);
+  else
+    f((F16 *)nullptr);
+}
+
+} // namespace zccrt::cpu

@@ -1,0 +1,83 @@
+// Forms and their primitives are kept in a map.
+#include "runtime/cpu/BlockProduct.h"
+#include <map>
+#include <memory>
+#include <mutex>
+
+using namespace dnnl;
+
+namespace zccrt::cpu {
+
+namespace {
+
+std::mutex lock;
+
+memory::desc describe(int64_t rows, int64_t cols, const BlockFactor &x, memory::data_type type) {
+  return {{rows, cols}, type, x.transposed ? memory::dims{1, x.ld} : memory::dims{x.ld, 1}};
+}
+
+/// oneDNN plans a primitive for OpenMP's threads at the time.
+class OneThread {
+public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+
+private:
+  int before_;
+};
+
+matmul::primitive_desc makePrimitive(const BlockForm &f) {
+  OneThread alone;
+  memory::desc a = describe(f.m, f.k, f.a, dnnlType(f.elem)), b = describe(f.k, f.n, f.b, dnnlType(f.elem));
+  memory::desc y = describe(f.m, f.n, {false, f.ldy}, memory::data_type::f32);
+  primitive_attr attr = userScratchpad();
+  if (f.adds) {
+    post_ops sum;
+    sum.append_sum(1.0f);
+    attr.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), a, b, y, attr};
+#else
+  return {matmul::desc(a, b, y), attr, engine()};
+#endif
+}
+
+} // namespace
+
+BlockProduct::BlockProduct(const BlockForm &form)
+    : desc_(makePrimitive(form)), bytes_(aligned(int64_t(desc_.scratchpad_desc().get_size()))) {}
+
+BlockProduct &BlockProduct::of(const BlockForm &form) {
+  static std::map<BlockForm, std::unique_ptr<BlockProduct>> made;
+  std::lock_guard guard(lock);
+  auto &p = made[form];
+  if (!p)
+    p = std::make_unique<BlockProduct>(form);
+  return *p;
+}
+
+void BlockProduct::prepare(int threads) {
+  std::lock_guard guard(lock);
+  OneThread alone;
+  while (ofThread_.size() < size_t(threads)) {
+    Primitive &p = ofThread_.emplace_back(matmul(desc_), desc_.scratchpad_desc());
+    p.add(DNNL_ARG_SRC, desc_.src_desc());
+    p.add(DNNL_ARG_WEIGHTS, desc_.weights_desc());
+    p.add(DNNL_ARG_DST, desc_.dst_desc());
+  }
+}
+
+void BlockProduct::run(int thread, const void *a, const void *b, float *y, char *scratch) {
+  try {
+    Primitive &p = ofThread_[size_t(thread)];
+    p.bind(0, const_cast<void *>(a));
+    p.bind(1, const_cast<void *>(b));
+    p.bind(2, y);
+    p.run(scratch);
+  } catch (const error &e) { // other threads are at work
+    zccrt_fail(nullptr, "oneDNN cannot multiply blocks: %s (status %d)", e.what(), int(e.status));
+  }
+}
+
+} // namespace zccrt::cpu
