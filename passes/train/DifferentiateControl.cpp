@@ -7,7 +7,8 @@
 //   %d.h0, %d.w, %d.xs = scan %d.last, %zero, %d.all, %saved, %w {body = "rnn.grad", carried = 2, scanned = 2, reverse = 1}
 //
 // The gradient of what is the same in all iterations is a sum over them: carried along, or where it is a product of matrices, one
-// product of stacked ones behind the scan. A cond computes its chosen body again in the backward.
+// product of stacked ones behind the scan; so is a sum over rows of what is stacked anyway. A cond computes its chosen body again
+// in the backward.
 #include "ir/Control.h"
 #include "ir/ops/Rules.h"
 #include "passes/train/Sweep.h"
@@ -97,10 +98,11 @@ static std::vector<bool> wantedArgs(const Function &body, ArrayRef<Value *> oper
 namespace {
 /// The sum over all iterations of a value of the backward body, as it is computed behind the scan.
 struct SumOverTrips {
-  enum Kind { Carried, Product, Linear } kind = Carried;
-  unsigned left = 0, right = 0; ///< Product: rows[left]^T rows[right]; Carried: left is its number
-  const OpDef *op = nullptr;    ///< Linear: of the sums of its operands
-  Attrs attrs;
+  enum Kind { Carried, Product, Reduced, Linear } kind = Carried;
+  /// Product: rows[left]^T rows[right]; Reduced: of rows[left]; Carried: left is its number
+  unsigned left = 0, right = 0;
+  const OpDef *op = nullptr; ///< Linear: of the sums of its operands
+  Attrs attrs;               ///< Linear, Reduced
   std::vector<SumOverTrips> parts;
 };
 
@@ -138,7 +140,8 @@ private:
   void collect();
   unsigned row(Value *v);
   bool isProduct(const Value *v) const;
-  bool holdsProduct(const Value *v) const;
+  bool isReduced(const Value *v) const;
+  bool leaves(const Value *v) const;
   SumOverTrips sumOf(Value *v);
   void copyForward();
   void findFixed();
@@ -148,6 +151,7 @@ private:
   void addSaved();
   Node *makeBackward();
   Value *stackOf(Node *backward, unsigned row);
+  Value *reducedOf(const SumOverTrips &s, Value *stack);
   Value *build(const SumOverTrips &s, Node *backward);
 };
 } // namespace
@@ -193,11 +197,18 @@ static bool isLinear(const Node &n) {
   return padsZeros || (n.op->linear == kAllOperands && !n.op->bilinear && !rounds);
 }
 
-bool ScanGradient::holdsProduct(const Value *v) const {
-  if (isProduct(v))
+/// A sum of what is stacked anyway, so that it costs no memory to take it behind the scan.
+bool ScanGradient::isReduced(const Value *v) const {
+  const Node *n = v->def;
+  return n && n->is(ops::reduce_sum) && !isForward.count(n) && rowOf.count(n->operand(0));
+}
+
+/// Whether the sum over all iterations is taken behind the scan, at least of a part.
+bool ScanGradient::leaves(const Value *v) const {
+  if (isProduct(v) || isReduced(v))
     return true;
   return v->def && !isForward.count(v->def) && isLinear(*v->def) &&
-         llvm::any_of(v->def->operands(), [&](Value *o) { return holdsProduct(o); });
+         llvm::any_of(v->def->operands(), [&](Value *o) { return leaves(o); });
 }
 
 SumOverTrips ScanGradient::sumOf(Value *v) {
@@ -207,7 +218,11 @@ SumOverTrips ScanGradient::sumOf(Value *v) {
     s.kind = SumOverTrips::Product;
     s.left = row(rules::swapped(b, v->def->operand(0)));
     s.right = row(v->def->operand(1));
-  } else if (holdsProduct(v)) {
+  } else if (isReduced(v)) {
+    s.kind = SumOverTrips::Reduced;
+    s.left = row(v->def->operand(0));
+    s.attrs = v->def->attrs;
+  } else if (leaves(v)) {
     s.kind = SumOverTrips::Linear;
     s.op = v->def->op;
     s.attrs = v->def->attrs;
@@ -233,15 +248,20 @@ void ScanGradient::collect() {
     Builder b(*joint.fn, nullptr, joint.loc);
     carryNext.push_back(next ? next : b.splat(0, joint.args[i]->type));
   }
+  std::vector<std::pair<unsigned, Value *>> reduced; // behind all that is stacked for products and slices
   for (unsigned i = form.carried; i < joint.args.size(); ++i) {
     Value *g = wanted[i] ? joint.sweep.whole(joint.args[i]) : nullptr;
     if (!g)
       continue;
     if (form.isSlice(i))
       gradientRow[i] = row(g);
-    else
+    else if (leaves(g))
       sums[i] = sumOf(g);
+    else
+      reduced.push_back({i, g});
   }
+  for (auto [i, g] : reduced)
+    sums[i] = sumOf(g);
 }
 
 /// The forward body that saves starts as the joint one's first part.
@@ -382,6 +402,15 @@ Value *ScanGradient::stackOf(Node *backward, unsigned row) {
   return backward->result(r);
 }
 
+/// A sum over rows that was taken in each iteration, over those of all.
+Value *ScanGradient::reducedOf(const SumOverTrips &s, Value *stack) {
+  std::vector<int64_t> axes{0};
+  for (int64_t a : s.attrs.ints("axes"))
+    axes.push_back(a + 1);
+  Value *sum = outside.reduceSum(stack, axes);
+  return outside.reshape(sum, llvm::ArrayRef(sum->type.dims).drop_front());
+}
+
 Value *ScanGradient::build(const SumOverTrips &s, Node *backward) {
   if (s.kind == SumOverTrips::Carried)
     return backward->result(s.left);
@@ -391,6 +420,8 @@ Value *ScanGradient::build(const SumOverTrips &s, Node *backward) {
       parts.push_back(build(p, backward));
     return outside.make(*s.op, parts, s.attrs);
   }
+  if (s.kind == SumOverTrips::Reduced)
+    return reducedOf(s, stackOf(backward, s.left));
   auto tall = [&](unsigned row) { // [trips, k, m] as [trips * k, m]
     Value *v = stackOf(backward, row);
     return outside.reshape(v, {v->type.dims[0] * v->type.dims[1], v->type.dims[2]});
