@@ -1,5 +1,7 @@
 // RNN, GRU and LSTM: the input's products of all time steps at once, then a scan over time whose body is one step of primitives.
 #include "frontend/ops/Activation.h"
+#include "frontend/ops/GateOrder.h"
+#include <numeric>
 
 using namespace zcc;
 
@@ -8,7 +10,8 @@ namespace {
 /// One direction of a node: weights [G*H, ...], biases split in two, initial states.
 class Cell {
 public:
-  Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const char *> defaults);
+  /// The first `free` gates may be kept in any order among themselves.
+  Cell(NodeImport &n, int64_t direction, int64_t gates, int64_t free, llvm::ArrayRef<const char *> defaults);
   /// One step: x W^T for all gates and the biases of biased() are given; updates h (and c).
   virtual void step(const Val &xw) = 0;
   /// Adds to x W^T [rows, G*H] the biases that do not depend on the state.
@@ -31,12 +34,13 @@ protected:
     return activation(e, v, activations_[i], parameters);
   }
   /// Gate g of values [B, G*H].
-  Val gate(const Val &v, int64_t g) const { return e.slice(v, 1, g * hidden_, (g + 1) * hidden_); }
+  Val gate(const Val &v, int64_t g) const { return e.slice(v, 1, block_[g] * hidden_, (block_[g] + 1) * hidden_); }
   Val plus(const Val &v, const Val &bias) const { return bias ? e.add(v, bias) : v; }
   Val recurrent(const Val &state) const { return e.matmul(state, e.transpose(r, {1, 0})); }
 
   Emitter &e;
   int64_t hidden_;
+  std::vector<int64_t> block_; ///< of each gate, in the weights
   double clip_;
   std::vector<std::string> activations_;
   std::vector<double> alpha_, beta_;
@@ -47,8 +51,10 @@ Val ofDirection(Emitter &e, const Val &v, int64_t direction) {
   return e.reshape(e.slice(v, 0, direction, direction + 1), v.dims().drop_front());
 }
 
-Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const char *> defaults) : e(n.e) {
+Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, int64_t free, llvm::ArrayRef<const char *> defaults)
+    : e(n.e), block_(size_t(gates)) {
   hidden_ = n.in(2).dim(2);
+  std::iota(block_.begin(), block_.end(), 0);
   clip_ = n.f("clip", 0);
   auto given = n.strings("activations");
   for (size_t i = 0; i < defaults.size(); ++i) {
@@ -64,24 +70,31 @@ Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, llvm::ArrayRef<const
   beta_ = mine("activation_beta");
   w = ofDirection(e, n.in(1), direction);
   r = ofDirection(e, n.in(2), direction);
+  auto keptW = keptGates(w, hidden_), keptR = keptGates(r, hidden_);
+  if (keptW && keptR && keptW->block == keptR->block &&
+      std::equal(block_.begin() + free, block_.end(), keptW->block.begin() + free)) {
+    w = keptW->weights;
+    r = keptR->weights;
+    block_ = keptW->block;
+  }
   if (n.has(3)) {
     Val b = ofDirection(e, n.in(3), direction);
-    wb = e.slice(b, 0, 0, gates * hidden_);
-    rb = e.slice(b, 0, gates * hidden_, 2 * gates * hidden_);
+    wb = asKept(e, e.slice(b, 0, 0, gates * hidden_), block_, hidden_);
+    rb = asKept(e, e.slice(b, 0, gates * hidden_, 2 * gates * hidden_), block_, hidden_);
   }
 }
 
 class Rnn : public Cell {
 public:
   static constexpr const char *kName = "rnn";
-  Rnn(NodeImport &n, int64_t d) : Cell(n, d, 1, {"Tanh"}) {}
+  Rnn(NodeImport &n, int64_t d) : Cell(n, d, 1, 1, {"Tanh"}) {}
   void step(const Val &xw) override { h = act(0, e.add(xw, recurrent(h))); }
 };
 
 class Gru : public Cell {
 public:
   static constexpr const char *kName = "gru";
-  Gru(NodeImport &n, int64_t d) : Cell(n, d, 3, {"Sigmoid", "Tanh"}) { resetFirst_ = n.i("linear_before_reset") == 0; }
+  Gru(NodeImport &n, int64_t d) : Cell(n, d, 3, 2, {"Sigmoid", "Tanh"}) { resetFirst_ = n.i("linear_before_reset") == 0; }
   /// The reset gate may apply to what the recurrent bias is added to.
   Val biased(const Val &xw) const override { return resetFirst_ ? Cell::biased(xw) : plus(xw, wb); }
   /// Gates z, r, h.
@@ -104,7 +117,7 @@ private:
 class Lstm : public Cell {
 public:
   static constexpr const char *kName = "lstm";
-  Lstm(NodeImport &n, int64_t d) : Cell(n, d, 4, {"Sigmoid", "Tanh", "Tanh"}) {
+  Lstm(NodeImport &n, int64_t d) : Cell(n, d, 4, 4, {"Sigmoid", "Tanh", "Tanh"}) {
     coupled_ = n.i("input_forget") != 0;
     if (n.has(7)) {
       Val p = ofDirection(e, n.in(7), d);
