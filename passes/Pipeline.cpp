@@ -8,6 +8,7 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   // spelled-out forms.
   pm.add("fold-constants");
   pm.add("simplify");
+  pm.add("thin-scans"); // while there are no scans but the model's, and no gradients of them
   pm.add("eliminate-dead");
   if (o.tiles())
     pm.add("choose-tiles"); // before a result that is not to be whole is returned
