@@ -1,6 +1,7 @@
 // Finds out what the compiler makes of -march, runs it over each source, and links the program or the bundle.
 #include "codegen/Link.h"
 #include "codegen/Compilers.h"
+#include "codegen/cuda/Toolkit.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -17,11 +18,16 @@ namespace fs = llvm::sys::fs;
 namespace path = llvm::sys::path;
 
 namespace {
-/// One translation unit, NAME.cpp.
+using RunsOn = EmittedProgram::Machine;
+
+/// One translation unit, NAME.cpp or, for nvcc, NAME.cu.
 struct Part {
   std::string name;
   StringRef source;
   std::vector<std::string> flags;
+  bool isCuda = false;
+
+  std::string file() const { return name + (isCuda ? ".cu" : ".cpp"); }
 };
 } // namespace
 
@@ -157,26 +163,33 @@ static llvm::Error writeWork(const WorkFolder &work, StringRef name, StringRef b
   return error("cannot write '" + work.file(name) + "': " + ec.message());
 }
 
-/// Compiles NAME.cpp to NAME.o for each part, all at once.
+static std::vector<std::string> compilerOf(const Part &p, const WorkFolder &work, StringRef march) {
+  if (p.isCuda)
+    return nvccFor(StringRef(p.flags.front()));
+  std::vector<std::string> args = {ZCC_CXX,
+                                   "-std=c++20",
+                                   "-c",
+                                   "-I" ZCC_SOURCE_DIR,
+                                   "-Wa,-I" + work.path().str(),
+                                   "-march=" + march.str(),
+                                   "-fno-math-errno",
+                                   "-fno-trapping-math",
+                                   "-ffp-contract=off"};
+#ifndef __clang__ // which zcc is built by, too, and which does not know it
+  args.push_back("-fno-version-loops-for-strides");
+#endif
+  llvm::append_range(args, p.flags);
+  llvm::append_range(args, sanitizers());
+  return args;
+}
+
+/// Compiles each part to NAME.o, all at once.
 static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, StringRef march) {
   std::vector<Job> jobs, failed;
   llvm::Error notStarted = llvm::Error::success();
   for (const Part &p : parts) {
-    std::vector<std::string> args = {ZCC_CXX,
-                                     "-std=c++20",
-                                     "-c",
-                                     "-I" ZCC_SOURCE_DIR,
-                                     "-Wa,-I" + work.path().str(),
-                                     "-march=" + march.str(),
-                                     "-fno-math-errno",
-                                     "-fno-trapping-math",
-                                     "-ffp-contract=off"};
-#ifndef __clang__ // which zcc is built by, too, and which does not know it
-    args.push_back("-fno-version-loops-for-strides");
-#endif
-    llvm::append_range(args, p.flags);
-    llvm::append_range(args, sanitizers());
-    args.insert(args.end(), {work.file(p.name + ".cpp"), "-o", work.file(p.name + ".o")});
+    std::vector<std::string> args = compilerOf(p, work, march);
+    args.insert(args.end(), {work.file(p.file()), "-o", work.file(p.name + ".o")});
     auto job = start(work, args, p.name + ".log");
     if (job)
       jobs.push_back(*job);
@@ -189,14 +202,18 @@ static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, St
   return llvm::joinErrors(std::move(notStarted), explain(failed, work, "compiling the program"));
 }
 
-static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, EmittedProgram::Machine machine) {
+static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, RunsOn machine) {
   std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program")};
   for (const Part &p : parts)
     args.push_back(work.file(p.name + ".o"));
-  if (machine == EmittedProgram::Machine::EmulatedGpu)
+  if (machine == RunsOn::EmulatedGpu)
     args.push_back(ZCC_EMULATED_LIB);
+  if (machine == RunsOn::Gpu)
+    args.push_back(ZCC_CUDA_LIB);
   args.push_back(ZCC_RUNTIME_LIB);
   llvm::append_range(args, libraries());
+  if (machine == RunsOn::Gpu)
+    llvm::append_range(args, cudaLibraries());
   args.push_back("-lpthread");
   llvm::append_range(args, sanitizers());
   auto linker = start(work, args, "link.log");
@@ -212,15 +229,19 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
   // The schedule is straight calls: registers for them would cost a compiler's seconds and save a
   // step nothing.
   std::vector<Part> parts = {{"program", program.program, {"-O0"}}};
-  bool isEmulated = program.machine == EmittedProgram::Machine::EmulatedGpu; // its threads are no loops to vectorise
-  auto add = [&](llvm::ArrayRef<std::string> sources, const char *level) {
+  auto add = [&](llvm::ArrayRef<std::string> sources, const std::vector<std::string> &flags, bool isCuda = false) {
     for (const std::string &source : sources)
-      parts.push_back({"kernels" + std::to_string(parts.size() - 1), source, {level, "-fopenmp"}});
+      parts.push_back({"kernels" + std::to_string(parts.size() - 1), source, flags, isCuda});
   };
-  add(program.kernels, isEmulated ? "-O2" : "-O3");
-  add(program.hostKernels, "-O3");
+  if (program.machine == RunsOn::Gpu)
+    add(program.kernels, {program.gpu}, /*isCuda=*/true);
+  else if (program.machine == RunsOn::EmulatedGpu)
+    add(program.kernels, {"-O2", "-fopenmp"}); // its threads are no loops to vectorise
+  else
+    add(program.kernels, {"-O3", "-fopenmp"});
+  add(program.hostKernels, {"-O3", "-fopenmp"});
   for (const Part &p : parts)
-    if (auto e = writeWork(work, p.name + ".cpp", p.source))
+    if (auto e = writeWork(work, p.file(), p.source))
       return e;
   if (auto e = writeWork(work, "literals.bin", program.literals))
     return e;

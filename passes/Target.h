@@ -35,6 +35,8 @@ public:
 
   /// What makes the device that programs compute on (zccrt_program::device); "": the host computes.
   virtual llvm::StringRef deviceSymbol() const { return ""; }
+  /// The GPU that nvcc makes its kernels for ("sm_90"); "": the host's compiler makes them.
+  virtual llvm::StringRef gpu() const { return ""; }
 
   /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
   virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;

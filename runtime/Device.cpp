@@ -5,6 +5,8 @@
 
 namespace zccrt {
 
+Device::~Device() = default;
+
 static std::unique_ptr<Device> current;
 
 Device *device() { return current.get(); }

@@ -13,6 +13,9 @@
 
 namespace zccrt {
 
+class Comm;
+class Transport;
+
 class Device {
 public:
   enum Stream { Compute, Collectives, ToHost, FromHost, Disk, kStreams };
@@ -22,7 +25,7 @@ public:
     uint64_t number = 0; ///< 0: nothing
   };
 
-  virtual ~Device() = default;
+  virtual ~Device();
 
   /// What it is called in messages: "NVIDIA H100", "an emulated GPU".
   virtual std::string name() const = 0;
@@ -31,8 +34,9 @@ public:
 
   /// Memory of the device, zeroed; freed with the device.
   virtual char *allocate(int64_t bytes) = 0;
-  /// Lets the device copy to and from memory of the host at full speed.
+  /// Lets the device copy to and from memory of the host at full speed, until that is unpinned.
   virtual void pin(char *memory, int64_t bytes) = 0;
+  virtual void unpin(char *memory) = 0;
 
   // Work, in the order in which a stream is given it. Any thread may give some.
   virtual void copy(Stream s, void *to, const void *from, int64_t bytes) = 0;
@@ -42,6 +46,10 @@ public:
 
   /// Ends the job if a kernel has found something wrong. All that was queued has run.
   virtual void checkFaults() = 0;
+
+  /// What carries messages between the devices of all ranks, in the order of the stream Collectives; every rank asks. nullptr:
+  /// nothing does, and `whyNot` says why.
+  virtual std::unique_ptr<Transport> transport(Comm &comm, std::string &whyNot) = 0;
 
   virtual Mark mark(Stream s) = 0;
   /// What stream `s` is given from now on runs behind the mark.
@@ -62,6 +70,16 @@ void openDevice(void *(*make)(void), int rankOnNode);
 
 /// A function of the program over the arena; it has run when this returns.
 void runToEnd(void (*function)(char *arena), const Arena &arena);
+
+/// Memory of the host that the device copies to and from at full speed.
+class PinnedArena : public MappedArena {
+public:
+  PinnedArena(Device &d, int64_t bytes) : MappedArena(bytes), on(d) { on.pin(start, bytes); }
+  ~PinnedArena() override { on.unpin(start); }
+
+private:
+  Device &on;
+};
 
 /// The device's memory, which the host reaches by copies alone.
 class DeviceArena : public Arena {

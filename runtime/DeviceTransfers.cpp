@@ -7,10 +7,8 @@ namespace zccrt {
 
 DeviceTransfers::DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, int slots)
     : on(d), arenas(arenas), disk(disk), slots(slots) {
-  if (!disk)
-    return;
-  bounce = std::make_unique<MappedArena>(kBounceBytes);
-  on.pin(bounce->base(), kBounceBytes);
+  if (disk)
+    bounce = std::make_unique<PinnedArena>(on, kBounceBytes);
 }
 
 static Device::Stream streamOf(const zccrt_move &m) {

@@ -30,7 +30,7 @@ private:
   const Arenas &arenas;
   Nvme *disk;
   std::vector<Slot> slots;
-  std::unique_ptr<MappedArena> bounce;
+  std::unique_ptr<PinnedArena> bounce;
 
   void move(const zccrt_move &m, Device::Stream s);
   void throughBounce(const zccrt_move &m);

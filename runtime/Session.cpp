@@ -346,7 +346,9 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
       o.weights = given.ownFolder;
       Session session(given.program, o, launch, *comm);
       session.start(commandHash(argc, argv), given);
-      startCollectives(*comm, p.slots, p.most_parts, hasSpareCore(p, launch));
+      std::string staged = startCollectives(*comm, {p.slots, p.most_parts, hasSpareCore(p, launch), o.comm});
+      if (!staged.empty() && comm->rank == 0)
+        fputs(warningText("collectives go by way of the host's memory: " + staged).c_str(), stderr);
       status = session.run();
     }
     comm->barrier();

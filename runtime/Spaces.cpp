@@ -143,12 +143,16 @@ static std::unique_ptr<Arena> deviceArena(int64_t bytes) {
   return std::make_unique<MappedArena>(bytes);
 }
 
+static std::unique_ptr<Arena> hostArena(int64_t bytes) {
+  if (Device *d = zccrt::device())
+    return std::make_unique<PinnedArena>(*d, bytes);
+  return std::make_unique<MappedArena>(bytes);
+}
+
 Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(deviceArena(p.arena_bytes[kDevice])) {
   Device *d = zccrt::device();
   if (p.arena_bytes[kHost])
-    host = std::make_unique<MappedArena>(p.arena_bytes[kHost]);
-  if (d && host)
-    d->pin(host->base(), p.arena_bytes[kHost]);
+    host = hostArena(p.arena_bytes[kHost]);
   nvme = openDisk(p, o, {whole(d ? nullptr : device.get(), p.arena_bytes[kDevice]), whole(host.get(), p.arena_bytes[kHost])});
   if (nvme)
     disk = std::make_unique<DiskArena>(*nvme);
@@ -196,7 +200,7 @@ void Spaces::wait(int slot) {
 }
 
 void Spaces::startWork(int slot, void (*run)(char *)) {
-  engines->workOf[slot] = engines->work.start([&](Work &w) { w = {run, host->base(), tracedNode()}; });
+  engines->workOf[slot] = engines->work.start([&](Work &w) { w = {run, host->base(), nodeNow()}; });
 }
 
 void Spaces::waitForWork(int slot) { engines->work.wait(engines->workOf[slot]); }

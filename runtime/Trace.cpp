@@ -16,6 +16,7 @@ constexpr int64_t kWarmUp = 2, kSteps = 3;
 static std::atomic<Trace *> current = nullptr;
 /// Whether a step is being traced.
 static std::atomic<bool> tracing = false;
+static std::atomic<int> nodeAt = -1;
 
 // ---- recording
 
@@ -153,10 +154,7 @@ std::string Trace::json(int rank) const {
 
 void useTrace(Trace *t) { current = t; }
 double traceClock() { return current ? now() : 0; }
-int tracedNode() {
-  const Trace *t = current;
-  return t ? t->node() : -1;
-}
+int nodeNow() { return nodeAt.load(std::memory_order_relaxed); }
 
 void traceSpan(Lane lane, const char *name, int node, int64_t number, double begin) {
   if (!tracing.load(std::memory_order_relaxed))
@@ -168,6 +166,7 @@ void traceSpan(Lane lane, const char *name, int node, int64_t number, double beg
 } // namespace zccrt
 
 void zccrt_at(int n) {
+  zccrt::nodeAt.store(n, std::memory_order_relaxed);
   if (zccrt::tracing.load(std::memory_order_relaxed))
     zccrt::current.load()->at(n);
 }

@@ -25,7 +25,6 @@ public:
   void endStep();
   /// The program has come to this node; -1: it has left its functions.
   void at(int node);
-  int node() const { return node_; }
   /// `name` or, where that is nullptr, a node's; it is kept as a pointer. `number`: of a step, of a micro-batch, or bytes; -1:
   /// none.
   void add(Lane lane, const char *name, int node, int64_t number, double begin, double end);
@@ -64,8 +63,8 @@ private:
 
 /// Seconds of the clock that traces go by; 0 where nothing is traced.
 double traceClock();
-/// The node that the program is at.
-int tracedNode();
+/// The node that the program is at; -1: none.
+int nodeNow();
 /// Adds a span that began at that time and ends now, within a step that is traced.
 void traceSpan(Lane lane, const char *name, int node, int64_t number, double begin);
 

@@ -66,5 +66,7 @@ if chromium and not subprocess.run([chromium, "--headless", "--no-sandbox", "--d
     config.substitutions.append((r"%chromium\b", chromium))
 if shutil.which("clang-tidy-19") and shutil.which("git"):
     config.available_features.add("clang-tidy")
+if config.nvcc:
+    config.available_features.add("nvcc") # zcc makes programs for GPUs
 if config.sanitizers:
     config.available_features.add("sanitizers")

@@ -5,6 +5,7 @@
 #include "codegen/Plan.h"
 #include "codegen/PlanPage.h"
 #include "codegen/cuda/CudaTarget.h"
+#include "codegen/cuda/Toolkit.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
 #include "passes/memory/Budget.h"
@@ -138,10 +139,19 @@ llvm::Error Compilation::checkOutput() {
   if (!tool.report.empty())
     if (auto e = checkWritable(tool.report))
       return e;
-  if (isCuda)
+  std::string gpu;
+  if (isCuda) {
     march = "native"; // of the host
-  else
+    auto found = gpuOf(textsOf("march").empty() ? "" : tool.march);
+    if (!found)
+      return found.takeError();
+    gpu = std::move(*found);
+    if (isExe && !tool.emulate)
+      if (auto e = checkToolkit())
+        return e;
+  } else {
     march = tool.march;
+  }
   auto known = isaOf(march);
   if (!known)
     return known.takeError();
@@ -150,8 +160,7 @@ llvm::Error Compilation::checkOutput() {
   if (!profile)
     return profile.takeError();
   if (isCuda) {
-    std::string arch = tool.march == "native" ? "sm_90" : tool.march;
-    target = cudaTarget(arch, tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu, options.threads, std::move(*profile));
+    target = cudaTarget(gpu, tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu, options.threads, std::move(*profile));
   } else {
     target = cpuTarget(isa, options.threads, std::move(*profile));
   }

@@ -144,8 +144,6 @@ llvm::Error zcc::readToolOptions(Request &r) {
 #include "passes/options/Options.def"
   if (r.tool.emulate && r.tool.target != "cuda")
     return error("--emulate stands for a GPU: give --target=cuda, too");
-  if (r.tool.target == "cuda" && !r.tool.emulate)
-    return error("--target=cuda: this zcc makes no programs for GPUs yet; --emulate makes one that runs without");
   return llvm::Error::success();
 }
 

@@ -24,6 +24,7 @@ public:
   llvm::StringRef deviceSymbol() const override {
     return device_ == CudaDevice::Gpu ? "zccrt_cuda_device" : "zccrt_emulated_device";
   }
+  llvm::StringRef gpu() const override { return device_ == CudaDevice::Gpu ? arch_ : llvm::StringRef(); }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;

@@ -5,6 +5,7 @@
 #include "runtime/JobQueue.h"
 #include "runtime/Trace.h"
 #include "runtime/comm/Comm.h"
+#include "runtime/comm/OnDevice.h"
 #include "runtime/comm/Staged.h"
 #include <cstring>
 #include <vector>
@@ -32,9 +33,15 @@ public:
                                             j.parts.reserve(mostParts);
                                             return j;
                                           },
-                                          [this](const Job &j) { run(j); }) {
-    if (Device *d = device())
-      staged = std::make_unique<StagedCollectives>(*d, slots);
+                                          [this](const Job &j) { run(this->comm, j); }) {}
+
+  /// From now on between the memories of devices.
+  void use(Device &d, std::unique_ptr<Transport> by) {
+    int slots = static_cast<int>(turnOf.size());
+    if (by)
+      onDevice = std::make_unique<DeviceCollectives>(d, std::move(by), comm, slots);
+    else
+      staged = std::make_unique<StagedCollectives>(d, slots);
   }
 
   void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem, bool mean) {
@@ -44,19 +51,24 @@ public:
       job.kind = kind;
       job.elem = elem;
       job.mean = mean;
-      job.node = tracedNode();
+      job.node = nodeNow();
       job.parts.clear();
       for (int i = 0; i < n; ++i)
         job.parts.push_back({arena + parts[i].in, arena + parts[i].out, parts[i].count});
       count(job);
     };
+    if (onDevice) {
+      Job &job = queued;
+      fill(job);
+      return onDevice->start(slot, [&](Comm &by) { run(by, job); });
+    }
     if (staged) {
       Job job;
       fill(job);
       return staged->start(slot, bytesOf(job), [this, job](const std::vector<Part> &parts) {
         Job onHost = job;
         onHost.parts = parts;
-        run(onHost);
+        run(comm, onHost);
       });
     }
     // No more are under way than there are slots, so the job's place is free.
@@ -64,7 +76,9 @@ public:
   }
 
   void wait(int slot) {
-    if (staged)
+    if (onDevice)
+      onDevice->wait(slot);
+    else if (staged)
       staged->wait(slot);
     else
       jobs.wait(turnOf[slot]);
@@ -101,7 +115,7 @@ private:
     return out;
   }
 
-  void run(const Job &j) {
+  static void run(Comm &comm, const Job &j) {
     TraceScope span(Lane::Collectives, nullptr, -1, j.node);
     try {
       switch (j.kind) {
@@ -124,7 +138,10 @@ private:
   Comm &comm;
   std::vector<uint64_t> turnOf; ///< by slot: what to wait for
   JobQueue<Job> jobs;
-  std::unique_ptr<StagedCollectives> staged; ///< where the arena is a device's
+  // Where the arena is a device's, one of:
+  std::unique_ptr<DeviceCollectives> onDevice;
+  std::unique_ptr<StagedCollectives> staged;
+  Job queued; ///< its memory is used again
 };
 
 std::unique_ptr<Queue> queue;
@@ -137,8 +154,17 @@ void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n
 
 } // namespace
 
-void startCollectives(Comm &comm, int slots, int mostParts, bool ownThread) {
-  queue = std::make_unique<Queue>(comm, std::max(slots, 1), mostParts, ownThread && comm.ranks > 1 && slots > 0 && !device());
+std::string startCollectives(Comm &comm, const CollectiveOptions &o) {
+  Device *d = device();
+  queue = std::make_unique<Queue>(comm, std::max(o.slots, 1), o.mostParts, o.ownThread && comm.ranks > 1 && o.slots > 0 && !d);
+  if (!d)
+    return "";
+  std::string whyNot;
+  std::unique_ptr<Transport> by;
+  if (o.kind == CommKind::Auto)
+    by = d->transport(comm, whyNot);
+  queue->use(*d, std::move(by));
+  return whyNot;
 }
 
 void stopCollectives() { queue.reset(); }

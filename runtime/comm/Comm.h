@@ -82,9 +82,14 @@ void leaveJob();
 /// A job of one rank.
 std::unique_ptr<Comm> singleRank();
 
-/// Makes `comm` what zccrt_all_reduce_start and its like use. A thread of its own lets
-/// communication run beside compute; without one a collective runs when it is started.
-void startCollectives(Comm &comm, int slots, int mostParts, bool ownThread);
+struct CollectiveOptions {
+  int slots = 0, mostParts = 0; ///< as zccrt_program has them
+  bool ownThread = false;       ///< lets communication run beside compute; without one a collective runs when it is started
+  CommKind kind = CommKind::Auto;
+};
+/// Makes `comm` what zccrt_all_reduce_start and its like use. Between devices messages go directly, or with CommKind::Mpi by way
+/// of the host; returns why they have to, "": they have not, or were asked to. Every rank calls it.
+std::string startCollectives(Comm &comm, const CollectiveOptions &o);
 void stopCollectives();
 
 /// Bytes that this rank has sent to others since startCollectives, by collective.

@@ -1,10 +1,8 @@
 // Joining the job, and collectives by MPI messages for ranks on several nodes.
-#include "runtime/Elem.h"
 #include "runtime/Fail.h"
-#include "runtime/comm/Packed.h"
+#include "runtime/comm/Messages.h"
 #include "runtime/comm/Shm.h"
 #include "runtime/comm/Sum.h"
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -20,123 +18,51 @@ namespace zccrt {
 
 namespace {
 
-// Messages of this size reach a network's bandwidth; the staging buffer holds one from every rank.
+// Messages of this size reach a network's bandwidth.
 constexpr int64_t kMessageBytes = 1 << 20;
 
-/// A chunk is a message to and from each rank, or one for each tensor of a bucket that it cuts, all
-/// under way at once.
-class MpiComm : public Comm {
+class MpiTransport : public Transport {
 public:
-  MpiComm(int rank, int ranks) : Comm(rank, ranks), staging(kMessageBytes * ranks), requests(2 * ranks), parts(ranks) {}
-
-  void allReduce(Parts tensors, int elem, bool mean) override {
-    const int64_t size = elemBytes(elem), chunk = kMessageBytes / size * ranks;
-    Packed packed(tensors, [](const Part &p) { return p.count; });
-    for (int64_t at = 0; at < packed.total; at += chunk) {
-      int64_t n = std::min(chunk, packed.total - at), share = (n + ranks - 1) / ranks;
-      auto begin = [&](int r) { return at + std::min(n, r * share); };
-      // f(tensor, byte in it, bytes, byte in the share) for what rank r adds up.
-      auto shareOf = [&](int r, auto f) {
-        packed.each(begin(r), begin(r + 1), [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
-          f(p, offset * size, length * size, behind * size);
-        });
-      };
-      for (int r = 0; r < ranks; ++r)
-        if (r != rank) {
-          shareOf(r, [&](auto &p, int64_t offset, int64_t bytes, int64_t) { send(from(p, offset), bytes, r); });
-          shareOf(rank, [&](auto &, int64_t, int64_t bytes, int64_t behind) { receive(staged(r) + behind, bytes, r); });
-        }
-      finish();
-      shareOf(rank, [&](auto &p, int64_t offset, int64_t bytes, int64_t behind) {
-        addUp(from(p, offset), behind, to(p, offset), bytes / size, elem, mean);
-      });
-      for (int r = 0; r < ranks; ++r)
-        if (r != rank) {
-          shareOf(rank, [&](auto &p, int64_t offset, int64_t bytes, int64_t) { send(to(p, offset), bytes, r); });
-          shareOf(r, [&](auto &p, int64_t offset, int64_t bytes, int64_t) { receive(to(p, offset), bytes, r); });
-        }
-      finish();
-    }
+  char *allocate(int64_t bytes) override {
+    memory.resize(bytes);
+    return memory.data();
   }
-
-  void reduceScatter(Parts tensors, int elem, bool mean) override {
-    const int64_t size = elemBytes(elem), chunk = kMessageBytes / size;
-    Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
-    for (int64_t at = 0; at < packed.total; at += chunk) {
-      int64_t end = std::min(at + chunk, packed.total);
-      packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
-        for (int r = 0; r < ranks; ++r)
-          if (r != rank) {
-            send(from(p, (r * piece(p.count) + offset) * size), pieceLength(p.count, r, offset, length) * size, r);
-            receive(staged(r) + behind * size, pieceLength(p.count, rank, offset, length) * size, r);
-          }
-      });
-      finish();
-      packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
-        int64_t mine = pieceLength(p.count, rank, offset, length);
-        addUp(from(p, (rank * piece(p.count) + offset) * size), behind * size, to(p, offset * size), mine, elem, mean);
-        std::memset(to(p, (offset + mine) * size), 0, (length - mine) * size);
-      });
-    }
+  void send(const char *data, int64_t bytes, int to) override {
+    MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD, request());
   }
-
-  void abort() override {}
-  void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
-
-private:
-  void collect(Parts tensors, int elem, bool everyone) override {
-    const int64_t size = elemBytes(elem), chunk = kMessageBytes / size;
-    auto receives = [&](int r) { return everyone || r == 0; };
-    Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
-    for (int64_t at = 0; at < packed.total; at += chunk) {
-      packed.each(at, std::min(at + chunk, packed.total), [&](const Part &p, int64_t offset, int64_t length, int64_t) {
-        int64_t bytes = pieceLength(p.count, rank, offset, length) * size;
-        for (int r = 0; r < ranks; ++r) {
-          if (r != rank && receives(r))
-            send(from(p, offset * size), bytes, r);
-          if (!receives(rank))
-            continue;
-          char *target = to(p, (r * piece(p.count) + offset) * size);
-          if (r != rank)
-            receive(target, pieceLength(p.count, r, offset, length) * size, r);
-          else if (target != from(p, offset * size))
-            std::memcpy(target, from(p, offset * size), bytes);
-        }
-      });
-      finish();
-    }
+  void receive(char *data, int64_t bytes, int from) override {
+    MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD, request());
   }
-
-  void send(const char *data, int64_t bytes, int to) {
-    if (bytes)
-      MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD, request());
-  }
-  void receive(char *data, int64_t bytes, int from) {
-    if (bytes)
-      MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD, request());
-  }
-  MPI_Request *request() {
-    if (pending == requests.size())
-      requests.resize(2 * pending); // the largest bucket's, from the first step on
-    return &requests[pending++];
-  }
-  void finish() {
+  void finish() override {
     MPI_Waitall(static_cast<int>(pending), requests.data(), MPI_STATUSES_IGNORE);
     pending = 0;
   }
-  /// What rank r sent.
-  char *staged(int r) { return staging.data() + r * kMessageBytes; }
-  /// Adds this rank's own addend and those in the staging buffer, `behind` bytes from its begin.
-  void addUp(const char *own, int64_t behind, char *to, int64_t count, int elem, bool mean) {
-    for (int r = 0; r < ranks; ++r)
-      parts[r] = r == rank ? own : staged(r) + behind;
-    sumInOrder(to, parts.data(), ranks, count, elem, mean);
+  void copy(char *to, const char *from, int64_t bytes) override { std::memcpy(to, from, bytes); }
+  void zero(char *to, int64_t bytes) override { std::memset(to, 0, bytes); }
+  void sum(char *out, const Addends &a, int64_t count, int elem, bool mean) override {
+    parts.resize(a.ranks);
+    for (int r = 0; r < a.ranks; ++r)
+      parts[r] = a.of(r);
+    sumInOrder(out, parts.data(), a.ranks, count, elem, mean);
   }
 
-  std::vector<char> staging;
+private:
+  MPI_Request *request() {
+    if (pending == requests.size())
+      requests.resize(2 * pending + 2); // the largest bucket's, from the first step on
+    return &requests[pending++];
+  }
+
+  std::vector<char> memory;
   std::vector<MPI_Request> requests;
   std::vector<const void *> parts;
   size_t pending = 0;
+};
+
+class MpiComm : public MessageComm {
+public:
+  MpiComm(int rank, int ranks) : MessageComm(rank, ranks, mpiTransport(), kMessageBytes) {}
+  void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
 };
 
 Comm *joined = nullptr;
@@ -192,6 +118,7 @@ void *mapWindow(int rank, int64_t bytes) {
 
 } // namespace
 
+std::unique_ptr<Transport> mpiTransport() { return std::make_unique<MpiTransport>(); }
 std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
 
 std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {

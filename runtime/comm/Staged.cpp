@@ -10,8 +10,7 @@ void StagedCollectives::makeRoom(int64_t bytes) {
     return;
   on.synchronize(Device::Collectives);
   memory.reset();
-  memory = std::make_unique<MappedArena>(bytes);
-  on.pin(memory->base(), bytes);
+  memory = std::make_unique<PinnedArena>(on, bytes);
   room = bytes;
 }
 

@@ -25,7 +25,7 @@ public:
 private:
   Device &on;
   std::vector<Device::Mark> marks; ///< by slot
-  std::unique_ptr<MappedArena> memory;
+  std::unique_ptr<PinnedArena> memory;
   int64_t room = 0;
 
   void makeRoom(int64_t bytes);

@@ -1,5 +1,5 @@
 // What kernels are written in: CUDA C++ as nvcc compiles it, and the same text for the emulation as the host's compiler does.
-// Kernels are launched on the stream Compute; sums have an order that depends on extents alone.
+// Kernels are launched on the stream Compute, where nothing else is said; sums have an order that depends on extents alone.
 #pragma once
 
 #ifdef __CUDACC__
@@ -8,7 +8,11 @@
 #include "runtime/cuda/emulate/Emulate.h"
 #endif
 
+#define ZCC_LAUNCH(kernel, grid, block, ...) ZCC_LAUNCH_ON(zccrt::cuda::kComputeStream, kernel, grid, block, __VA_ARGS__)
+
 namespace zccrt::cuda {
+
+constexpr int kComputeStream = 0; ///< Device::Compute
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;

@@ -26,10 +26,11 @@ template <typename F> __global__ void eachKernel(int64_t n, F f) {
 }
 
 /// Queues f(i) for each i in [0, n).
-template <typename F> void each(int64_t n, F f) {
+template <typename F> void eachOn(int stream, int64_t n, F f) {
   if (n > 0)
-    ZCC_LAUNCH(eachKernel, blocksFor(n), kBlock, n, f);
+    ZCC_LAUNCH_ON(stream, eachKernel, blocksFor(n), kBlock, n, f);
 }
+template <typename F> void each(int64_t n, F f) { eachOn(kComputeStream, n, f); }
 
 /// Dims and strides, for kernels.
 struct Axes {

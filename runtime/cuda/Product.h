@@ -25,6 +25,8 @@ struct Product {
   const char *node; ///< for messages
 };
 
+/// Starts the library, before the first product: throws a Failure where it is not to be had.
+void startProducts();
 /// Queues it on the stream Compute.
 void multiply(const Product &p);
 

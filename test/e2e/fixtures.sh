@@ -1,5 +1,5 @@
 #!/bin/sh
-# [KINDS=...] fixtures.sh ZCC TMP HERE MODEL VARIANT...: compiles and trains each variant with each optimizer, compares the
+# [KINDS=...] [FLAGS=...] fixtures.sh ZCC TMP HERE MODEL VARIANT...: compiles and trains each variant with each optimizer, compares the
 # losses.
 set -eu
 zcc=$1 tmp=$2 here=$3 model=$4
@@ -16,7 +16,7 @@ for variant in "$@"; do
     lion) flags="--optimizer=lion --lr=1e-3 --betas=0.9,0.99 --weight-decay=0.1" ;;
     esac
     # shellcheck disable=SC2086
-    "$zcc" "$models/$model/$variant.onnx" $flags -o "$tmp/$model"
+    "$zcc" "$models/$model/$variant.onnx" $flags ${FLAGS:-} -o "$tmp/$model"
     "$tmp/$model" --data="$models/$model/data.npz" --steps=10 --log="$tmp/log.jsonl"
     python3 "$here/check_losses.py" "$tmp/log.jsonl" "$models/$model/ref.json" $kind
     echo "$model $variant $kind"

@@ -212,7 +212,7 @@ TEST(Comm, OneRank) {
 TEST(Comm, StartAndWait) {
   for (bool ownThread : {false, true})
     onRanks(3, [&](Comm &comm) {
-      startCollectives(comm, 2, 2, ownThread);
+      startCollectives(comm, {2, 2, ownThread});
       const int64_t n = 3000;
       alignas(64) static float arena[3 * n];
       for (int step = 0; step < 50; ++step) {

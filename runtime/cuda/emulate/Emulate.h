@@ -31,11 +31,11 @@ namespace zccrt::emulate {
 
 /// Runs `body(args)` for every thread of the grid.
 void runGrid(const char *kernel, dim3 grid, dim3 block, void (*body)(const void *args), const void *args);
-/// Gives the stream Compute a function.
-void queue(std::function<void()> f);
+/// Gives a stream a function.
+void queue(int stream, std::function<void()> f);
 
-template <class Body> void launch(const char *kernel, dim3 grid, dim3 block, Body body) {
-  queue([=] { runGrid(kernel, grid, block, [](const void *b) { (*static_cast<const Body *>(b))(); }, &body); });
+template <class Body> void launch(int stream, const char *kernel, dim3 grid, dim3 block, Body body) {
+  queue(stream, [=] { runGrid(kernel, grid, block, [](const void *b) { (*static_cast<const Body *>(b))(); }, &body); });
 }
 
 void syncBlock();
@@ -66,4 +66,5 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by) {
   return zccrt::emulate::shuffle(mask, value, from < 32 ? from : zccrt::emulate::lane());
 }
 
-#define ZCC_LAUNCH(kernel, grid, block, ...) zccrt::emulate::launch(#kernel, grid, block, [=] { kernel(__VA_ARGS__); })
+#define ZCC_LAUNCH_ON(stream, kernel, grid, block, ...)                                                                          \
+  zccrt::emulate::launch(stream, #kernel, grid, block, [=] { kernel(__VA_ARGS__); })

@@ -5,6 +5,7 @@
 #include "runtime/Fail.h"
 #include "runtime/cuda/Faults.h"
 #include "runtime/cuda/emulate/Emulate.h"
+#include "runtime/cuda/emulate/EmulatedTransport.h"
 #include "runtime/zccrt.h"
 #include <condition_variable>
 #include <cstdlib>
@@ -120,6 +121,7 @@ public:
   }
 
   void pin(char *, int64_t) override {}
+  void unpin(char *) override {}
 
   void copy(Stream s, void *to, const void *from, int64_t bytes) override {
     if (bytes)
@@ -136,6 +138,8 @@ public:
       zccrt_fail(f.node, "index %lld is outside of an axis of %lld", f.index, f.axis);
   }
 
+  std::unique_ptr<Transport> transport(Comm &, std::string &) override { return emulatedTransport(*this); }
+
   Mark mark(Stream s) override { return {s, streams[s]->last()}; }
   void wait(Stream s, Mark m) override {
     if (m.number && m.stream != s)
@@ -150,7 +154,7 @@ private:
 
 } // namespace
 
-void queue(std::function<void()> f) { device()->call(Device::Compute, std::move(f)); }
+void queue(int stream, std::function<void()> f) { device()->call(static_cast<Device::Stream>(stream), std::move(f)); }
 
 } // namespace zccrt::emulate
 

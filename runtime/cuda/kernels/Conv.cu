@@ -123,7 +123,7 @@ int64_t convWorkspace(const zccrt_call *c) { return forwardShape(c).columnBytes(
 void convRun(char *arena, const zccrt_call *c) {
   Conv s = forwardShape(c);
   if (!arena)
-    return;
+    return startProducts();
   bool hasBias = hasOperand(c, 2);
   char *y = arena + result(c, 0).offset;
   if (hasBias)
@@ -155,7 +155,7 @@ int64_t convGradInputWorkspace(const zccrt_call *c) { return inputShape(c).colum
 void convGradInputRun(char *arena, const zccrt_call *c) {
   Conv s = inputShape(c);
   if (!arena)
-    return;
+    return startProducts();
   int64_t m = s.perGroup() * s.taps(), k = s.filtersPerGroup(), n = s.outs();
   for (int64_t i = 0; i < s.batch; ++i) {
     char *dx = arena + result(c, 0).offset + i * s.imageBytes(), *col = s.isPoints ? dx : arena + c->scratch;
@@ -188,7 +188,7 @@ int64_t convGradWeightWorkspace(const zccrt_call *c) {
 void convGradWeightRun(char *arena, const zccrt_call *c) {
   Conv s = weightShape(c);
   if (!arena)
-    return;
+    return startProducts();
   char *dw = arena + result(c, 0).offset, *sum = s.sumsApart() ? arena + c->scratch + s.columnBytes() : dw;
   int64_t m = s.filtersPerGroup(), k = s.outs(), n = s.perGroup() * s.taps();
   for (int64_t i = 0; i < s.batch; ++i) {

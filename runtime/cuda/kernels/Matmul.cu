@@ -86,7 +86,7 @@ int64_t matmulWorkspace(const zccrt_call *c) { return Plan(c).bytes; }
 
 void matmulRun(char *arena, const zccrt_call *c) {
   if (!arena)
-    return;
+    return startProducts();
   Plan p(c);
   const int64_t bytes = cpu::elemBytes(p.aT.elem);
   auto place = [&](const zccrt_tensor &t, int64_t packed) { return packed < 0 ? arena + t.offset : arena + c->scratch + packed; };

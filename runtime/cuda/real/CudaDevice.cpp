@@ -1,0 +1,169 @@
+// Streams, events and memory by CUDA's runtime.
+#include "runtime/cuda/real/CudaDevice.h"
+#include "runtime/Fail.h"
+#include "runtime/Trace.h"
+#include "runtime/cuda/real/Launch.h"
+#include "runtime/zccrt.h"
+#include <memory>
+
+namespace zccrt::cuda {
+
+static CudaDevice *opened = nullptr;
+
+// ---- errors
+
+static const char *nodeName() {
+  int n = nodeNow();
+  return n >= 0 && n < zccrt_the_program.nnodes ? zccrt_the_program.nodes[n].node : "";
+}
+
+/// What runs beside the host is reported late, at some other node.
+static bool isLate(cudaError_t e) {
+  return e == cudaErrorIllegalAddress || e == cudaErrorMisalignedAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert ||
+         e == cudaErrorIllegalInstruction || e == cudaErrorLaunchTimeout || e == cudaErrorECCUncorrectable;
+}
+
+static const char *adviceFor(cudaError_t e) {
+  if (e == cudaErrorNoKernelImageForDevice)
+    return "; its kernels are for other GPUs: compile the program with zcc's --march=native here, or name this GPU's sm_XX";
+  return isLate(e) ? "; with CUDA_LAUNCH_BLOCKING=1 in the environment the node that is named is the one that did it" : "";
+}
+
+void check(cudaError_t e, const char *what) {
+  if (e != cudaSuccess)
+    zccrt_fail(nodeName(), "the GPU fails to %s: %s%s", what, cudaGetErrorString(e), adviceFor(e));
+}
+
+void checkLaunch(const char *kernel) {
+  if (cudaError_t e = cudaPeekAtLastError(); e != cudaSuccess)
+    zccrt_fail(nodeName(), "the GPU fails to run %s: %s%s", kernel, cudaGetErrorString(e), adviceFor(e));
+}
+
+// ---- opening
+
+static int countDevices() {
+  int count = 0, driver = 0;
+  cudaError_t e = cudaGetDeviceCount(&count);
+  if (e == cudaSuccess && count)
+    return count;
+  cudaDriverGetVersion(&driver);
+  if (!driver)
+    fail("this program needs an NVIDIA GPU, and there is no driver for one here (libcuda.so.1)");
+  fail("this program needs an NVIDIA GPU, and the driver offers none: %s",
+       e == cudaSuccess ? "no device" : cudaGetErrorString(e));
+}
+
+void CudaDevice::open(int rankOnNode) {
+  number = rankOnNode % countDevices();
+  use();
+  check(cudaGetDeviceProperties(&properties, number), "describe itself");
+  for (int s = 0; s < kStreams; ++s) {
+    check(cudaStreamCreateWithFlags(&streams[s], cudaStreamNonBlocking), "make a stream");
+    for (cudaEvent_t &event : events[s])
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  }
+  void *shared = nullptr;
+  check(cudaHostAlloc(&shared, sizeof(Fault), cudaHostAllocMapped), "share memory with the host");
+  fault = new (shared) Fault{};
+  opened = this;
+}
+
+CudaDevice::~CudaDevice() {
+  opened = nullptr;
+  for (char *m : memory)
+    cudaFree(m);
+}
+
+void CudaDevice::use() const {
+  static thread_local bool isUsed = false;
+  if (!isUsed)
+    check(cudaSetDevice(number), "be used");
+  isUsed = true;
+}
+
+// ---- memory
+
+char *CudaDevice::allocate(int64_t bytes) {
+  use();
+  char *m = nullptr;
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "say how much memory is free");
+  if (cudaMalloc(&m, size_t(bytes ? bytes : 1)) != cudaSuccess)
+    fail("the GPU has no room for the %.3f GiB of this program: %.3f GiB of %.3f are free", double(bytes) / 0x1p30,
+         double(free) / 0x1p30, double(total) / 0x1p30);
+  memory.push_back(m);
+  fill(Compute, m, 0, bytes);
+  synchronize(Compute);
+  return m;
+}
+
+void CudaDevice::pin(char *m, int64_t bytes) {
+  use();
+  check(cudaHostRegister(m, size_t(bytes), cudaHostRegisterDefault), "pin memory of the host");
+}
+
+void CudaDevice::unpin(char *m) { cudaHostUnregister(m); }
+
+// ---- work
+
+void CudaDevice::copy(Stream s, void *to, const void *from, int64_t bytes) {
+  use();
+  if (bytes)
+    check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, streams[s]), "copy");
+}
+
+void CudaDevice::fill(Stream s, void *to, int byte, int64_t bytes) {
+  use();
+  if (bytes)
+    check(cudaMemsetAsync(to, byte, size_t(bytes), streams[s]), "fill memory");
+}
+
+/// The function must not ask CUDA for anything: it runs on a thread of the driver's.
+void CudaDevice::call(Stream s, std::function<void()> f) {
+  use();
+  auto run = [](void *p) {
+    std::unique_ptr<std::function<void()>> f(static_cast<std::function<void()> *>(p));
+    try {
+      (*f)();
+    } catch (const std::exception &e) {
+      endJob(e.what());
+    }
+  };
+  check(cudaLaunchHostFunc(streams[s], run, new std::function<void()>(std::move(f))), "call the host");
+}
+
+void CudaDevice::checkFaults() {
+  if (fault->isSet)
+    zccrt_fail(fault->node, "index %lld is outside of an axis of %lld", fault->index, fault->axis);
+}
+
+// ---- order
+
+Device::Mark CudaDevice::mark(Stream s) {
+  use();
+  std::lock_guard lock(mutex);
+  Mark m = {s, ++marked[s]};
+  check(cudaEventRecord(eventOf(m), streams[s]), "record an event");
+  return m;
+}
+
+void CudaDevice::wait(Stream s, Mark m) {
+  use();
+  if (m.number && m.stream != s)
+    check(cudaStreamWaitEvent(streams[s], eventOf(m), 0), "wait for an event");
+}
+
+void CudaDevice::synchronize(Mark m) {
+  use();
+  if (m.number)
+    check(cudaEventSynchronize(eventOf(m)), "run its kernels");
+}
+
+// ---- what kernels ask for
+
+cudaStream_t streamOf(int stream) { return opened->stream(static_cast<Device::Stream>(stream)); }
+Fault *faultMemory() { return opened ? opened->fault : nullptr; }
+
+} // namespace zccrt::cuda
+
+void *zccrt_cuda_device(void) { return static_cast<zccrt::Device *>(new zccrt::cuda::CudaDevice); }

@@ -1,0 +1,61 @@
+// A GPU by CUDA's runtime. That is linked statically, and loads the driver when it is first asked for something: programs start
+// where there is no driver, and say so.
+#pragma once
+
+#include "runtime/Device.h"
+#include "runtime/cuda/Faults.h"
+#include <array>
+#include <cuda_runtime.h>
+#include <mutex>
+#include <vector>
+
+namespace zccrt::cuda {
+
+/// Ends the job if CUDA refuses to do what `what` says; from the thread of the schedule with the ONNX node.
+void check(cudaError_t e, const char *what);
+
+class CudaDevice : public Device {
+public:
+  ~CudaDevice() override;
+
+  std::string name() const override { return properties.name; }
+  void open(int rankOnNode) override;
+
+  char *allocate(int64_t bytes) override;
+  void pin(char *memory, int64_t bytes) override;
+  void unpin(char *memory) override;
+
+  void copy(Stream s, void *to, const void *from, int64_t bytes) override;
+  void fill(Stream s, void *to, int byte, int64_t bytes) override;
+  void call(Stream s, std::function<void()> f) override;
+  void checkFaults() override;
+
+  std::unique_ptr<Transport> transport(Comm &comm, std::string &whyNot) override; ///< NCCL's
+
+  Mark mark(Stream s) override;
+  void wait(Stream s, Mark m) override;
+  void synchronize(Mark m) override;
+  using Device::synchronize;
+
+  cudaStream_t stream(Stream s) const { return streams[s]; }
+  const cudaDeviceProp &about() const { return properties; }
+  Fault *fault = nullptr;
+
+private:
+  /// Events are used again: who waits for one waits for a later mark of its stream, too.
+  static constexpr uint64_t kEvents = 256;
+
+  int number = 0;
+  cudaDeviceProp properties = {};
+  cudaStream_t streams[kStreams] = {};
+  std::array<cudaEvent_t, kEvents> events[kStreams] = {};
+  uint64_t marked[kStreams] = {};
+  std::mutex mutex;
+  std::vector<char *> memory;
+
+  /// Makes it the calling thread's: CUDA has a device for each.
+  void use() const;
+  cudaEvent_t eventOf(Mark m) const { return events[m.stream][m.number % kEvents]; }
+};
+
+} // namespace zccrt::cuda
