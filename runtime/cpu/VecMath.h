@@ -59,12 +59,16 @@ ZCCVM float vexp(float x) {
   return p * vfloat((half + 127) << 23) * vfloat((n - half + 127) << 23);
 }
 
+/// exp for x in [-87, 88], where the result is a normal number; the bits are vexp's.
+ZCCVM float vexpInRange(float x) {
+  float shifted = __builtin_fmaf(x, 1.4426950408889634f, kVRound);
+  float p = vexpm1Reduced(vreduceLn2(x, shifted - kVRound)) + 1.0f;
+  return p * vfloat((vbits(shifted) - vbits(kVRound) + 127) << 23);
+}
+
 /// exp for x < 88, and 0 below -87, where no result is denormal: half of vexp's time.
 ZCCVM float vexpNormal(float x) {
-  float c = x < -87.0f ? -87.0f : x;
-  float shifted = __builtin_fmaf(c, 1.4426950408889634f, kVRound);
-  float p = vexpm1Reduced(vreduceLn2(c, shifted - kVRound)) + 1.0f;
-  float y = p * vfloat((vbits(shifted) - vbits(kVRound) + 127) << 23);
+  float y = vexpInRange(x < -87.0f ? -87.0f : x);
   return x < -87.0f ? 0.0f : y;
 }
 
@@ -139,7 +143,7 @@ ZCCVM float vtanh(float x) {
   q = __builtin_fmaf(q, z, 0.133333001462f);
   q = __builtin_fmaf(q, z, -0.333333331494f);
   float small = __builtin_fmaf(q * z, x, x);
-  float large = 1.0f - 2.0f / (vexp(a > 10.0f ? 20.0f : a + a) + 1.0f);
+  float large = 1.0f - 2.0f / (vexpInRange(a > 10.0f ? 20.0f : a + a) + 1.0f);
   float y = a < 0.625f ? small : vcopysign(large, x);
   return a > 0.0f ? y : x; // NaN and the zeros as they are
 }
@@ -172,7 +176,7 @@ ZCCVM float verf(float x) {
   h = __builtin_fmaf(h, t, -0.631373907300f);
   h = __builtin_fmaf(h, t, -1.13044669489f);
   h = __builtin_fmaf(h, t, 0.000362899332552f);
-  float y = a < 0.92f ? small : vcopysign(1.0f - vexp(h), x);
+  float y = a < 0.92f ? small : vcopysign(1.0f - vexpInRange(h), x);
   return x == x ? y : x;
 }
 
