@@ -42,8 +42,8 @@ struct Blocks {
   static constexpr int64_t kRows = 64, kMostRows = 128, kKeys = 512;
   int64_t rows, keys;
   int64_t ld; ///< floats from row to row, off powers of two: they collide in caches
-  explicit Blocks(const Heads &n, int64_t most = kRows)
-      : rows(std::min(n.s, most)), keys(std::min(n.t, kKeys)), ld((keys + 15) / 16 * 16 + 16) {}
+  explicit Blocks(const Heads &n, int64_t mostRows = kRows, int64_t mostKeys = kKeys)
+      : rows(std::min(n.s, mostRows)), keys(std::min(n.t, mostKeys)), ld((keys + 15) / 16 * 16 + 16) {}
   int64_t floats() const { return rows * ld; }
 };
 

@@ -23,11 +23,11 @@ template <typename T> ZCC_INLINE static inline void narrow(const float *x, float
 ZCC_CLONES void narrowRow(const float *x, float by, Bf16 *y, int64_t n) { narrow(x, by, y, n); }
 ZCC_CLONES void narrowRow(const float *x, float by, F16 *y, int64_t n) { narrow(x, by, y, n); }
 
-Blocks halfBlocks(const Heads &n) {
+Blocks halfBlocks(const Heads &n, int64_t keys) {
   if (n.causal)
-    return Blocks(n);
+    return Blocks(n, Blocks::kRows, keys);
   const int64_t count = (n.s + Blocks::kMostRows - 1) / Blocks::kMostRows;
-  return Blocks(n, (n.s + count - 1) / count);
+  return Blocks(n, (n.s + count - 1) / count, keys);
 }
 
 int64_t fillUp(float *s, int64_t ld, int64_t rows, int64_t keys) {
@@ -73,7 +73,7 @@ struct Plan {
   }
 
 private:
-  Plan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n)), products(blocks) {
+  Plan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n, Blocks::kKeys)), products(blocks) {
     scores = part.take(blocks.floats() * 4);
     p = part.take(blocks.floats() * 2);
     y = part.take(blocks.rows * n.dv * 4);

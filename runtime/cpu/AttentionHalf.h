@@ -21,7 +21,7 @@ inline int64_t filledUp(int64_t keys) { return (keys + 31) / 32 * 32; }
 
 /// Without a causal limit, rows in equal blocks of up to kMostRows: a product of more rows pays better for the library's packing
 /// (197 rows and keys: 64 rows take 9 % longer).
-Blocks halfBlocks(const Heads &n);
+Blocks halfBlocks(const Heads &n, int64_t keys);
 
 /// Fills rows of scores up; returns their width.
 int64_t fillUp(float *s, int64_t ld, int64_t rows, int64_t keys);

@@ -227,17 +227,17 @@ TEST(Attention, ManyKeys) { // more than one block of keys
   check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
 }
 
-template <typename T> std::vector<T> gradientBits(int threads) {
-  const Dims q{2, 3, 150, 32};
+template <typename T> std::vector<T> gradientBits(const Dims &q, int64_t kvHeads, int threads) {
+  const Dims k{q[0], kvHeads, q[2], q[3]};
   Call g("attention_grad", threads);
   std::vector<int> in;
-  for (int i = 0; i < 4; ++i)
-    in.push_back(g.add<T>(q));
+  for (const Dims &d : {q, q, k, k})
+    in.push_back(g.add<T>(d));
   g.none();
   in.push_back(g.add<T>(q));
-  int lse = g.add<float>({2, 3, 150, 1});
+  int lse = g.add<float>({q[0], q[1], q[2], 1});
   g.results();
-  std::vector<int> out{g.add<T>(q), g.add<T>(q), g.add<T>(q)};
+  std::vector<int> out{g.add<T>(q), g.add<T>(k), g.add<T>(k)};
   g.number("scale", 0.2);
   g.ints("causal", {1});
   Rng r;
@@ -247,21 +247,22 @@ template <typename T> std::vector<T> gradientBits(int threads) {
   g.run();
   std::vector<T> bits;
   for (int t : out)
-    bits.insert(bits.end(), g.data<T>(t), g.data<T>(t) + product(q));
+    bits.insert(bits.end(), g.data<T>(t), g.data<T>(t) + product(g.dims(t)));
   return bits;
 }
 
-template <typename T> void expectSameBits() {
-  const std::vector<T> first = gradientBits<T>(1);
+template <typename T> void expectSameBits(const Dims &q, int64_t kvHeads) {
+  const std::vector<T> first = gradientBits<T>(q, kvHeads, 1);
   for (int threads : {2, 3}) {
-    const std::vector<T> bits = gradientBits<T>(threads);
+    const std::vector<T> bits = gradientBits<T>(q, kvHeads, threads);
     EXPECT_EQ(memcmp(first.data(), bits.data(), first.size() * sizeof(T)), 0) << threads;
   }
 }
 
 TEST(Attention, SameBitsOnAnyThreads) {
-  expectSameBits<float>();
-  expectSameBits<Bf16>();
+  expectSameBits<float>({2, 3, 150, 32}, 3);
+  expectSameBits<Bf16>({2, 3, 150, 32}, 3);
+  expectSameBits<Bf16>({1, 2, 600, 32}, 1); // fewer heads than threads: in two passes
 }
 
 TEST(Attention, OtherElements) {
@@ -291,6 +292,7 @@ TEST(Attention, NativeBf16) {
   check<Bf16>({1, 2, 2, 70, 1100, 16, 16}); // more than one block of keys
   check<Bf16>({1, 2, 1, 600, 600, 16, 16, true});
   check<Bf16>({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
+  check<Bf16>({1, 1, 1, 300, 700, 16, 12, true}); // fewer heads than threads
 }
 
 } // namespace
