@@ -35,7 +35,7 @@ function memoryChart(host, space) {
         if (x + w < c.m.left || x > c.m.left + c.w) continue;
         paths[v.kind[i]] += rectangle(Math.max(x, c.m.left - 2), y, Math.max(0.6, Math.min(w, c.w + 4)), Math.max(0.4, h));
       }
-      paths.forEach((d, k) => d && c.plot.append(svg("path", {d, fill: color(k), stroke: "var(--paper)", "stroke-width": 0.35, "fill-opacity": 0.88})));
+      paths.forEach((d, k) => d && c.plot.append(svg("path", {d, fill: color(k), "fill-opacity": 0.88})));
       let d = "";
       space.live.at.forEach((t, i) => { d += `${i ? "H" + c.sx(t).toFixed(1) + "V" : "M" + c.sx(t).toFixed(1) + " "}${c.sy(space.live.bytes[i]).toFixed(1)}`; });
       if (d) c.plot.append(svg("path", {d: d + "H" + c.sx(data.ns).toFixed(1), fill: "none", stroke: "var(--ink)", "stroke-width": 1.2}));
@@ -96,7 +96,7 @@ new Chart(schedule, {
         [begin, end, phase] = [x0, x1, data.spans.phase[i]];
       }
       flush();
-      paths.forEach((d, p) => d && c.plot.append(svg("path", {d, fill: phaseColors[p], "fill-opacity": p === 3 ? 0.35 : 0.9, stroke: "var(--paper)", "stroke-width": 0.3})));
+      paths.forEach((d, p) => d && c.plot.append(svg("path", {d, fill: phaseColors[p], "fill-opacity": p === 3 ? 0.35 : 0.9})));
       c.root.append(svg("text", {x: c.m.left - 6, y: y + h / 2 - 2, "text-anchor": "end", class: "strong"}, name),
         svg("text", {x: c.m.left - 6, y: y + h / 2 + 12, "text-anchor": "end"}, percent(data.busy[l] / data.ns)));
     });
