@@ -3,11 +3,12 @@
 
     bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--seed 0] [--nvme-path DIR] [--flags "..."]
 
-For each number of ranks: stages 0-3 as they are, then SAMPLES random settings of stage, bucket sizes, thresholds, budgets,
-prefetch, overlap, recomputation, and places of states and parameters. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
+For each number of ranks: stages 0-3 as they are, then SAMPLES random settings of stage, bucket sizes, thresholds, prefetch, overlap,
+recomputation, and places of states and parameters; a quarter of them leave all of this to a budget between the least that zcc names and
+what the program needs without. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
 one group of equals, 2 and 3 the other). Prints a line a group; exits with 1 when a group has more than one result.
 """
-import argparse, hashlib, json, os, random, shlex, subprocess, sys, tempfile
+import argparse, hashlib, json, os, random, re, shlex, subprocess, sys, tempfile
 
 
 def places(rng, ranks, stage):
@@ -19,14 +20,29 @@ def places(rng, ranks, stage):
     return flags
 
 
-def settings(rng, samples, stages, ranks, accum):
+def budget(a, rng, ranks, flags):
+    """A drawn budget of memory under which zcc chooses the rest."""
+    command = [a.zcc, a.model, f"--ranks={ranks}", "--threads=1", *shlex.split(a.flags), *flags, "--plan=json"]
+    told = lambda *more: subprocess.run([*command, *more], capture_output=True, text=True)
+    plain = json.loads(told().stdout)
+    chosen = ["--nvme=1GiB", "--tile=none"]
+    refusal = re.search(r"a rank needs ([0-9.]+) (K|M|G)iB", told(*chosen, "--memory=1KiB").stderr)
+    least = float(refusal[1]) * 1024 ** " KMG".index(refusal[2])
+    return [*chosen, f"--memory={round(1.002 * least + rng.random() * plain['spaces']['device']['arena_bytes'])}"]
+
+
+def settings(a, rng, samples, stages, ranks, accum, fixed):
     for stage in stages:
         yield [f"--zero={stage}"]
     size = lambda *named: rng.choice([*named, rng.randrange(1, 200000)])
     for _ in range(samples):
         blocks = accum > 1 and 0 in stages and rng.randrange(2)  # any stage then has the bits of stages 0 and 1
         stage = rng.choice((0, 1, 2, 3) if blocks else stages)
-        order = ["--accum-order=blocks"] if blocks else []
+        order = [f"--accum-order={'blocks' if blocks else 'batches'}"] if accum > 1 else []
+        if rng.randrange(4) == 0:
+            flags = [f"--zero={stage}", *order]
+            yield [*flags, *budget(a, rng, ranks, [*fixed, *flags])]
+            continue
         yield [f"--zero={stage}", *order, *places(rng, ranks, stage), f"--reduce-bucket-size={size(0, 500000000)}",
                f"--allgather-bucket-size={size(0, 500000000)}", f"--param-persistence-threshold={size(0, 1000000000)}",
                f"--max-reuse-distance={size(0, 1000000000)}", f"--max-live-parameters={size(1000000000)}",
@@ -66,8 +82,9 @@ def main():
             for accum, stages in (1, (0, 1, 2, 3)), (2, (0, 1)), (2, (2, 3)):
                 for clip in [], ["--clip-grad-norm=0.5"]:
                     results = {}
-                    for flags in settings(rng, a.samples if accum == 1 else a.samples // 4, stages, ranks, accum):
-                        got = train(a, ranks, [*flags, *clip, f"--grad-accum={accum}"], tmp)
+                    fixed = [*clip, f"--grad-accum={accum}"]
+                    for flags in settings(a, rng, a.samples if accum == 1 else a.samples // 4, stages, ranks, accum, fixed):
+                        got = train(a, ranks, [*flags, *fixed], tmp)
                         results.setdefault(got, []).append(flags)
                     count = sum(map(len, results.values()))
                     print(f"{ranks} ranks, {accum} micro-batches, stages {stages[0]}-{stages[-1]}, {' '.join(clip) or 'no clipping'}: "
