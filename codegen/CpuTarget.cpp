@@ -17,8 +17,8 @@ namespace {
 
 class CpuTarget : public Target {
 public:
-  CpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile)
-      : isa_(isa), threads_(threads), profile_(std::move(profile)) {}
+  CpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile, int ranks)
+      : isa_(isa), threads_(threads), ranks_(ranks), profile_(std::move(profile)) {}
 
   llvm::StringRef name() const override { return "cpu"; }
   int threads() const override { return threads_; }
@@ -31,7 +31,7 @@ public:
 
 private:
   std::string isa_;
-  int threads_;
+  int threads_, ranks_;
   std::optional<Profile> profile_;
   mutable Workspaces workspaces_{*this}; ///< it only remembers
 };
@@ -47,7 +47,7 @@ Machine CpuTarget::machine() const {
   m[Rate::HostCopy] = 6e9;
   m[Rate::Disk] = 1.5e9;
   if (profile_)
-    profile_->apply(m, threads_);
+    profile_->apply(m, threads_, ranks_);
   // The same cores compute in host memory.
   for (auto [host, own] : {std::pair(Rate::HostFlops, Rate::Large),
                            {Rate::HostTranscendentals, Rate::Transcendentals},
@@ -61,8 +61,8 @@ std::unique_ptr<CodePrinter> CpuTarget::printer(const Module &m, llvm::ArrayRef<
   return std::make_unique<CpuPrinter>(m, spaces, *this);
 }
 
-std::unique_ptr<Target> zcc::cpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile) {
-  return std::make_unique<CpuTarget>(isa, threads, std::move(profile));
+std::unique_ptr<Target> zcc::cpuTarget(llvm::StringRef isa, int threads, std::optional<Profile> profile, int ranks) {
+  return std::make_unique<CpuTarget>(isa, threads, std::move(profile), ranks);
 }
 
 const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {

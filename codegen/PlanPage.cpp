@@ -16,7 +16,9 @@ namespace json = llvm::json;
 static json::Value text(llvm::StringRef s) { return json::fixUTF8(s); }
 
 /// Bytes that a span moves: through memory, between ranks, to and from the host or disks.
-static double bytesOf(const NodeCost &c) { return c[Rate::Bytes] + c[Rate::Link] + c[Rate::HostCopy] + c[Rate::Disk]; }
+static double bytesOf(const NodeCost &c) {
+  return c[Rate::Bytes] + c[Rate::NearBytes] + c[Rate::Link] + c[Rate::HostCopy] + c[Rate::Disk];
+}
 
 static std::string resultName(const Span &s) {
   const Node &n = *s.node;
@@ -191,7 +193,7 @@ static void addKernels(json::Object &page, const Plan &p) {
       k.calls += f.times;
       k.seconds += f.times * (s.end - s.begin);
       k.flops += f.times * s.work.flops();
-      k.bytes += f.times * s.work[Rate::Bytes];
+      k.bytes += f.times * (s.work[Rate::Bytes] + s.work[Rate::NearBytes]);
       for (size_t i = 0; i < kRates; ++i)
         work.all[i] += s.work.all[i];
     }

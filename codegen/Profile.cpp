@@ -59,7 +59,25 @@ static double rateFor(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> me
   return r0 + (r1 - r0) * (threads - n0) / (n1 - n0);
 }
 
-void Profile::apply(Machine &m, int threads) const {
+/// What stands for a rate that an older profile does not have.
+static constexpr std::pair<Rate, Rate> kSubstitutes[] = {{Rate::ConvolutionInput, Rate::Convolution},
+                                                         {Rate::ConvolutionWeight, Rate::Convolution},
+                                                         {Rate::LowConvolutionInput, Rate::LowConvolution},
+                                                         {Rate::LowConvolutionWeight, Rate::LowConvolution},
+                                                         {Rate::Operations, Rate::Large},
+                                                         {Rate::NearBytes, Rate::Bytes}};
+
+/// A rank's part of what the threads of all ranks get that were measured together.
+static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> measured, int threads, int ranks) {
+  double alone = rateFor(scaling, measured, threads);
+  if (scaling != Scaling::Channels)
+    return alone;
+  const int all = int(std::min<int64_t>(int64_t(threads) * ranks, std::max(threads, measured.back().first)));
+  return std::min(alone, rateFor(scaling, measured, all) * threads / all);
+}
+
+void Profile::apply(Machine &m, int threads, int ranks) const {
+  std::array<bool, kRates> isKnown{};
   for (const RateRow &row : kRows) {
     if (auto i = whole.find(row.rate); i != whole.end())
       m[row.rate] = i->second;
@@ -68,9 +86,14 @@ void Profile::apply(Machine &m, int threads) const {
       if (auto i = rates.find(row.rate); i != rates.end())
         measured.push_back({n, i->second});
     bool isAlone = row.rate == Rate::Teams && threads == 1;
-    if (!measured.empty() && !isAlone)
-      m[row.rate] = rateFor(row.scaling, measured, threads);
+    if (measured.empty() || isAlone)
+      continue;
+    m[row.rate] = sharedRate(row.scaling, measured, threads, ranks);
+    isKnown[size_t(row.rate)] = true;
   }
+  for (auto [rate, substitute] : kSubstitutes)
+    if (isKnown[size_t(substitute)] && !isKnown[size_t(rate)])
+      m[rate] = m[substitute];
 }
 
 void Profile::merge(const Profile &newer) {

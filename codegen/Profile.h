@@ -22,8 +22,9 @@ struct Profile {
   std::map<int, Rates> byThreads; ///< of a rank with so many
 
   /// Puts in what `m` has for a rank of so many threads: between two numbers of threads that were measured, on the line between
-  /// them; beyond, more threads compute more and get no more from memory.
-  void apply(Machine &m, int threads) const;
+  /// them; beyond, more threads compute more and get no more from memory. Ranks beside it that the same machine has threads for
+  /// share its memory.
+  void apply(Machine &m, int threads, int ranks = 1) const;
   /// Takes over what another one has.
   void merge(const Profile &newer);
   std::string json() const;

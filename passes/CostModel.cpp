@@ -15,12 +15,13 @@ using namespace zcc;
 Machine::Machine(double flops, double bytes, double link) {
   all.fill(std::numeric_limits<double>::infinity());
   std::fill_n(all.begin(), 2 * kProductRates, flops);
-  (*this)[Rate::Bytes] = bytes;
+  (*this)[Rate::Operations] = flops;
+  (*this)[Rate::Bytes] = (*this)[Rate::NearBytes] = bytes;
   (*this)[Rate::Link] = link;
 }
 
 double NodeCost::flops() const {
-  double sum = (*this)[Rate::HostFlops];
+  double sum = (*this)[Rate::HostFlops] + (*this)[Rate::Operations];
   for (size_t i = 0; i < 2 * kProductRates; ++i)
     sum += all[i];
   return sum;
@@ -28,18 +29,39 @@ double NodeCost::flops() const {
 
 static double secondsOf(const NodeCost &c, const Machine &m, Rate r) { return c[r] / m[r]; }
 
-double NodeCost::computeSeconds(const Machine &m) const {
+/// Of rates from `begin` up to `end`.
+static double secondsOf(const NodeCost &c, const Machine &m, Rate begin, Rate end) {
   double sum = 0;
-  for (Rate r : {Rate::Transcendentals, Rate::HostFlops, Rate::HostTranscendentals})
-    sum += secondsOf(*this, m, r);
-  for (size_t i = 0; i < 2 * kProductRates; ++i)
-    sum += secondsOf(*this, m, Rate(i));
+  for (size_t i = size_t(begin); i < size_t(end); ++i)
+    sum += secondsOf(c, m, Rate(i));
   return sum;
 }
 
+/// Of generated loops.
+static double loopSeconds(const NodeCost &c, const Machine &m) {
+  return secondsOf(c, m, Rate::Operations, Rate::Bytes) + secondsOf(c, m, Rate::HostFlops) +
+         secondsOf(c, m, Rate::HostTranscendentals);
+}
+
+double NodeCost::computeSeconds(const Machine &m) const {
+  return secondsOf(*this, m, Rate(0), Rate::Operations) + loopSeconds(*this, m);
+}
+
+double NodeCost::memorySeconds(const Machine &m) const {
+  return secondsOf(*this, m, Rate::Bytes) + secondsOf(*this, m, Rate::NearBytes) + secondsOf(*this, m, Rate::HostBytes);
+}
+
+/// Libraries fetch what they need while they compute; loops begin and end too often for more than half of that, as measured.
+static double workSeconds(const NodeCost &c, const Machine &m) {
+  const double library = secondsOf(c, m, Rate(0), Rate::Operations), loops = loopSeconds(c, m), memory = c.memorySeconds(m);
+  if (library > 0)
+    return std::max(library, memory) + loops;
+  return std::max(loops, memory) + std::min(loops, memory) / 2;
+}
+
 double NodeCost::seconds(const Machine &m) const {
-  double most = computeSeconds(m);
-  for (Rate r : {Rate::Bytes, Rate::HostBytes, Rate::Link, Rate::HostCopy, Rate::Disk})
+  double most = workSeconds(*this, m);
+  for (Rate r : {Rate::Link, Rate::HostCopy, Rate::Disk})
     most = std::max(most, secondsOf(*this, m, r));
   return most + secondsOf(*this, m, Rate::Teams);
 }
@@ -56,17 +78,17 @@ static double flopsOf(const Node &n) {
   return n.results.empty() ? 0 : double(n.result()->type.count());
 }
 
-/// Which rate a node's operations go at.
+/// Which of the three convolutions a node is.
+static size_t convolutionKind(const Node &n) { return n.is(ops::conv_grad_input) ? 1 : n.is(ops::conv_grad_weight) ? 2 : 0; }
+static bool isLow(const Type &t) { return elemBytes(t.elem) == 2; }
+
+/// Which rate the operations of a library's kernel go at.
 static Rate workOf(const Node &n) {
-  Rate r = Rate::Large;
-  if (n.op->library == Library::None)
-    return r;
   const Type &x = n.operand(n.op->library == Library::Product ? firstFactor(n) : 0)->type;
-  if (n.op->library == Library::Attention)
-    r = Rate::Attention;
-  else if (n.op->library == Library::Convolution)
-    r = Rate::Convolution;
-  else {
+  Rate r = Rate::Attention;
+  if (n.op->library == Library::Convolution)
+    r = Rate(size_t(Rate::Convolution) + convolutionKind(n));
+  else if (n.op->library == Library::Product) {
     const Type &y = n.result()->type;
     int64_t columns = y.dims.back(), depth = x.dims.back();
     int64_t rows = n.operand(firstFactor(n) + 1)->type.ndim() == 2 && columns ? y.count() / columns
@@ -74,41 +96,135 @@ static Rate workOf(const Node &n) {
     int64_t least = std::min({rows, columns, depth});
     r = least >= kLargeProduct ? Rate::Large : least >= kNarrowProduct ? Rate::Narrow : Rate::Thin;
   }
-  return elemBytes(x.elem) == 2 ? Rate(size_t(r) + kProductRates) : r;
+  return isLow(x) ? Rate(size_t(r) + kProductRates) : r;
 }
 
-/// What an expression takes, in exponentials of f32 (measured on vectors of 512 bits).
-static double exponentialsIn(const Scalar &s) {
-  double n = 0;
-  if (s.kind == Scalar::Call)
-    n = llvm::StringSwitch<double>(s.text)
-            .Cases("max", "min", "abs", "floor", "ceil", "round", "sign", "isnan", "isinf", 0.1)
-            .Cases("sqrt", "rsqrt", 0.4)
-            .Case("sigmoid", 1.3)
-            .Case("tanh", 2)
-            .Case("erf", 3)
-            .Cases("sin", "cos", "tan", 5.5)
-            .Case("pow", 7)
-            .Default(1);
+static void addLayouts(NodeCost &c, const Node &n) {
+  const size_t kind = convolutionKind(n), set = isLow(n.operand(0)->type) ? 2 * kConvolutions : 0;
+  const Value *filters = kind == 2 ? n.result() : n.operand(1);
+  for (const Value *v : {(const Value *)n.operand(0), (const Value *)n.operand(1), (const Value *)n.result()})
+    c[Rate(size_t(v == filters ? Rate::Filters : Rate::Images) + set + kind)] += double(v->type.localBytes());
+}
+
+namespace {
+/// What an expression takes: plain operations, and exponentials of f32 (measured on vectors of 512 bits).
+struct Arithmetic {
+  double operations = 0, exponentials = 0;
+};
+} // namespace
+
+static void addArithmetic(Arithmetic &to, const Scalar &s) {
+  constexpr double kChoice = 2; // comparison and choice
+  if (s.kind == Scalar::Call) {
+    double operations = llvm::StringSwitch<double>(s.text)
+                            .Cases("max", "min", "abs", "floor", "ceil", "round", "sign", "isnan", "isinf", kChoice)
+                            .Default(0);
+    to.operations += operations;
+    if (!operations)
+      to.exponentials += llvm::StringSwitch<double>(s.text)
+                             .Cases("sqrt", "rsqrt", 0.4)
+                             .Case("sigmoid", 1.3)
+                             .Case("tanh", 2)
+                             .Case("erf", 3)
+                             .Cases("sin", "cos", "tan", 5.5)
+                             .Case("pow", 7)
+                             .Default(1);
+  } else if (s.text == "/" && s.kind != Scalar::Name)
+    to.exponentials += 0.2;
   else if (s.kind != Scalar::Name && s.kind != Scalar::Number)
-    n = s.text == "/" ? 0.2 : 0.05;
+    ++to.operations;
   for (auto &a : s.args)
-    n += exponentialsIn(*a);
-  return n;
+    addArithmetic(to, *a);
 }
 
 /// The same of a node, for each element. What has 16 bits is rounded.
-static double exponentialsIn(const Node &n) {
-  constexpr double kRounding = 0.25;
+static Arithmetic arithmeticOf(const Node &n) {
+  constexpr double kRounding = 5;
+  Arithmetic a;
+  if (n.op->converts())
+    a.operations = 1;
+  else
+    addArithmetic(a, scalarOf(*n.op));
   const Elem to = n.result()->type.elem;
-  bool isRounded = isFloat(to) && elemBytes(to) == 2 && (n.op->converts() || !n.op->exact);
-  return (n.op->converts() ? 0 : exponentialsIn(scalarOf(*n.op))) + (isRounded ? kRounding : 0);
+  if (isFloat(to) && elemBytes(to) == 2 && (n.op->converts() || !n.op->exact))
+    a.operations += kRounding;
+  return a;
 }
 
-static void addArithmetic(NodeCost &c, const Node &n) {
-  c[workOf(n)] += flopsOf(n);
-  if (n.op->isElementwise() && !n.results.empty())
-    c[Rate::Transcendentals] += exponentialsIn(n) * double(n.result()->type.localCount());
+/// The runs of an innermost loop in which a reduction goes over its operand.
+static double rowsOf(const Node &reduction) {
+  const Dims &dims = reduction.operand(0)->type.dims;
+  const std::vector<int64_t> axes = reduction.attrs.ints("axes");
+  auto isReduced = [&](size_t axis) { return llvm::is_contained(axes, int64_t(axis)); };
+  double rows = 1;
+  size_t i = dims.size();
+  while (i > 0 && isReduced(i - 1) == isReduced(dims.size() - 1))
+    --i;
+  while (i > 0)
+    rows *= double(dims[--i]);
+  return rows;
+}
+
+/// `times`: that each element is computed.
+static void addArithmetic(NodeCost &c, const Node &n, double times = 1) {
+  if (n.op->library != Library::None)
+    c[workOf(n)] += flopsOf(n);
+  else if (n.op->isElementwise() && !n.results.empty()) {
+    Arithmetic a = arithmeticOf(n);
+    c[Rate::Operations] += times * a.operations * double(n.result()->type.localCount());
+    c[Rate::Transcendentals] += times * a.exponentials * double(n.result()->type.localCount());
+  } else
+    c[Rate::Operations] += flopsOf(n);
+  if (n.op->library == Library::Convolution)
+    addLayouts(c, n);
+  if (n.op->reduction && !n.operand(0)->type.isPartitioned())
+    c[Rate::Rows] += rowsOf(n);
+}
+
+namespace {
+/// The passes of a kernel over its rows: one behind each reduction that others wait for. What lies on the way to a pass is read
+/// and computed again in it.
+class KernelPasses {
+public:
+  explicit KernelPasses(const Function &kernel);
+  /// In how many passes a member is computed, or an argument read.
+  double times(const Value *v) const { return std::max(1, llvm::popcount(in_.lookup(v))); }
+
+private:
+  static constexpr unsigned kMost = 31;
+  llvm::SmallDenseMap<const Value *, uint32_t, 16> in_; ///< a bit for each pass
+};
+} // namespace
+
+KernelPasses::KernelPasses(const Function &kernel) {
+  llvm::SmallDenseMap<const Value *, unsigned, 16> first; // in which a value is there for the next member
+  for (auto &n : kernel.nodes) {
+    unsigned pass = 0;
+    for (Value *v : n->operands())
+      if (v)
+        pass = std::max(pass, first.lookup(v));
+    for (auto &r : n->results) {
+      first[r.get()] = std::min(kMost, pass + (n->op->reduction ? 1 : 0));
+      in_[r.get()] = n->op->reduction ? 1u << pass : 0;
+    }
+  }
+  for (Value *v : kernel.results)
+    if (!in_.lookup(v))
+      in_[v] = 1u << first.lookup(v);
+  for (auto &n : llvm::reverse(kernel.nodes))
+    for (auto &r : n->results)
+      for (Value *v : n->operands())
+        if (Node *def = v ? v->def : nullptr; v && !(def && def->op->reduction))
+          in_[v] |= in_.lookup(r.get());
+}
+
+/// What a call of a generated kernel computes, and what of its operands it reads again: rows stay in caches meanwhile.
+static void addKernel(NodeCost &c, const Node &call, const Function &kernel) {
+  KernelPasses passes(kernel);
+  for (auto &member : kernel.nodes)
+    addArithmetic(c, *member, member->results.empty() ? 1 : passes.times(member->result()));
+  for (unsigned i = 0; i < call.numOperands(); ++i)
+    c[Rate::NearBytes] += (passes.times(kernel.args[i].get()) - 1) * double(call.operand(i)->type.localBytes());
 }
 
 /// Bytes that one rank sends of the collective that a node is or starts.
@@ -169,6 +285,40 @@ static NodeCost onHost(const NodeCost &c) {
   return host;
 }
 
+/// Whether a node reads, or adds to, no more of its first operand than places that others name.
+static bool looksUp(const Node &n) { return n.is(ops::gather) || n.is(ops::gather_elements) || n.is(ops::gather_nd); }
+static bool scatters(const Node &n) { return n.is(ops::scatter_add) || n.is(ops::scatter_elements) || n.is(ops::scatter_nd); }
+
+std::vector<Touched> zcc::touchedBy(const Node &n) {
+  std::vector<Touched> all;
+  auto add = [&](Value *v, double most) {
+    // A broadcast is read from what it looks into.
+    auto s = storageOf(v);
+    double bytes = double(std::min(v->type.localBytes(), s ? s->base->type.localBytes() : INT64_MAX));
+    all.push_back({s ? s->base : v, std::min(bytes, most)});
+  };
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  double most = kAll; // of the first operand, and of a result that lies there
+  if (looksUp(n))
+    most = double(n.result()->type.localBytes());
+  else if (scatters(n))
+    most = double(n.operand(2)->type.localBytes());
+  else if (n.op->structural == Structural::Insert) // the rest stays where it is
+    most = 0;
+  for (unsigned i = 0; i < n.numOperands(); ++i)
+    if (n.operand(i))
+      add(n.operand(i), i ? kAll : most);
+  if (n.op->structural == Structural::Insert)
+    most = double(n.operand(1)->type.localBytes());
+  for (auto &r : n.results) {
+    add(r.get(), most);
+    for (auto &use : r->uses) // what is assigned is written to its global
+      if (assigns(*use.node) && use.index == 1)
+        all.back().base = storageOf(use.node->operand(0))->base;
+  }
+  return all;
+}
+
 NodeCost zcc::costOf(const Node &n, int ranks) {
   NodeCost c;
   if (movesBetweenRanks(n)) {
@@ -187,19 +337,9 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
   addArithmetic(c, n);
   if (runsKernel(n))
     if (const Function *k = n.parent()->module->function(n.attrs.s("kernel")))
-      for (auto &member : k->nodes)
-        addArithmetic(c, *member);
-  for (Value *v : n.operands()) {
-    if (!v)
-      continue;
-    // A broadcast is read from what it looks into.
-    auto s = storageOf(v);
-    c[Rate::Bytes] += double(std::min(v->type.localBytes(), s ? s->base->type.localBytes() : INT64_MAX));
-  }
-  for (auto &r : n.results)
-    c[Rate::Bytes] += double(r->type.localBytes());
-  if (n.op->structural == Structural::Insert) // the rest stays where it is
-    c[Rate::Bytes] = 2 * double(n.operand(1)->type.localBytes());
+      addKernel(c, n, *k);
+  for (auto &[value, bytes] : touchedBy(n))
+    c[Rate::Bytes] += bytes;
   constexpr double kLeastShared = 32768; // bytes that threads share, as the runtime's threadsFor
   c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared;
   return computeSpace(n) == Space::Host ? onHost(c) : c;

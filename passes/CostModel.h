@@ -18,7 +18,10 @@ inline constexpr size_t kRates = 0
 llvm::StringRef rateKey(Rate r);                                ///< in a profile
 inline constexpr size_t kProductRates = size_t(Rate::LowLarge); ///< of f32; so many of 16-bit floats follow
 /// The least extent of a large product, and of a narrow one: below, libraries do worse.
-inline constexpr int64_t kLargeProduct = 256, kNarrowProduct = 32;
+inline constexpr int64_t kLargeProduct = 128, kNarrowProduct = 32;
+inline constexpr size_t kConvolutions = 3; ///< kinds: forward, gradients of the input and of the weight
+/// What a step touches before caches forget, whatever the machine: how much of it they keep shows in the rate.
+inline constexpr double kNearBytes = 16 << 20;
 
 /// A number for each rate.
 struct PerRate {
@@ -39,9 +42,17 @@ struct Machine : PerRate {
 struct NodeCost : PerRate {
   double flops() const;
   double computeSeconds(const Machine &m) const; ///< of arithmetic alone
+  double memorySeconds(const Machine &m) const;
   double seconds(const Machine &m) const;
 };
 NodeCost costOf(const Node &n, int ranks);
+
+/// What a node reads or writes of a value's memory.
+struct Touched {
+  const Value *base;
+  double bytes;
+};
+std::vector<Touched> touchedBy(const Node &n);
 
 /// What works beside the others.
 enum class EngineKind { Compute, Host, Collectives, ToHost, FromHost, Disk };

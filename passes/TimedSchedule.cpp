@@ -8,9 +8,34 @@ using namespace zcc;
 // ---- what is to be done
 
 namespace {
+/// Which of the bytes that the compute engine touches caches may hold: they hold what was touched shortly before, in this step or
+/// at the end of the one before, and take what is written, up to some size.
+class Caches {
+public:
+  explicit Caches(TimedSchedule &s) : schedule_(s) {}
+  /// By a span, the last one of the last function.
+  void touch(const Node &n);
+  /// The step begins again.
+  void repeat();
+
+private:
+  struct First {
+    std::vector<Span> *spans;
+    size_t span;
+    const Value *memory;
+    double bytes, at; ///< what had come before
+  };
+  static void keep(NodeCost &work, double bytes);
+
+  TimedSchedule &schedule_;
+  double touched_ = 0;                         ///< bytes that came into caches
+  llvm::DenseMap<const Value *, double> last_; ///< of memory: what had come when it was touched
+  std::vector<First> firsts_;
+};
+
 class Lister {
 public:
-  Lister(TimedFunction &f, int ranks) : spans(f.spans), ranks(ranks) {}
+  Lister(TimedFunction &f, Caches &caches, int ranks) : spans(f.spans), caches(caches), ranks(ranks) {}
   void add(const Node &n);
 
 private:
@@ -19,10 +44,46 @@ private:
   void move(const Node &n);
 
   std::vector<Span> &spans;
+  Caches &caches;
   int ranks;
   llvm::DenseMap<const Value *, int> started; ///< futures, and the spans in which they are made
 };
 } // namespace
+
+void Caches::keep(NodeCost &work, double bytes) {
+  bytes = std::min(bytes, work[Rate::Bytes]);
+  work[Rate::Bytes] -= bytes;
+  work[Rate::NearBytes] += bytes;
+}
+
+void Caches::touch(const Node &n) {
+  std::vector<Span> &spans = schedule_.functions.back().spans;
+  NodeCost &work = spans.back().work;
+  const double begin = touched_;
+  const std::vector<Touched> all = touchedBy(n);
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto [memory, bytes] = all[i];
+    auto [before, isFirst] = last_.try_emplace(memory, 0);
+    const bool isResult = i + n.results.size() >= all.size();
+    if (isFirst)
+      firsts_.push_back({&spans, spans.size() - 1, memory, bytes, touched_});
+    const bool isNear =
+        isFirst ? isResult && bytes <= kNearBytes / 2 : before->second > begin || touched_ - before->second + bytes <= kNearBytes;
+    if (isNear)
+      keep(work, bytes);
+    if (isFirst && isNear)
+      firsts_.pop_back();
+    if (isFirst || !isNear) // what is there puts nothing out
+      touched_ += bytes;
+    before->second = touched_;
+  }
+}
+
+void Caches::repeat() {
+  for (const First &f : firsts_)
+    if (touched_ - last_.lookup(f.memory) + f.at + f.bytes <= kNearBytes)
+      keep((*f.spans)[f.span].work, f.bytes);
+}
 
 int Lister::run(const Node &n, EngineKind e, const NodeCost &work, unsigned part) {
   Span s;
@@ -71,26 +132,31 @@ void Lister::add(const Node &n) {
   } else {
     NodeCost work = costOf(n, ranks);
     bool isAny = llvm::any_of(work.all, [](double amount) { return amount != 0; });
-    if (isAny && computeSpace(n) == Space::Host)
+    if (isAny && computeSpace(n) == Space::Host) {
       move(n);
-    else if (isAny)
+    } else if (isAny) {
       run(n, EngineKind::Compute, work);
+      caches.touch(n);
+    }
   }
 }
 
 TimedSchedule zcc::scheduleOf(const Module &m, const Options &o) {
   TimedSchedule s;
   bool trains = m.function("micro");
+  Caches caches(s);
+  s.functions.reserve(m.functions.size()); // whose spans are remembered
   for (auto &f : m.functions) {
     if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
       continue;
     TimedFunction &timed = s.functions.emplace_back();
     timed.function = f.get();
     timed.times = f->name == "micro" ? double(o.gradAccum) / batchesPerCall(m) : 1;
-    Lister list(timed, m.ranks);
+    Lister list(timed, caches, m.ranks);
     for (auto &n : f->nodes)
       list.add(*n);
   }
+  caches.repeat();
   return s;
 }
 
@@ -169,9 +235,7 @@ StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
       addSent(step, span, f.times);
       if (transfers(*span.node) || (span.engine == EngineKind::Host && !machine.hostComputes))
         continue;
-      double &kind = c[Rate::Link] > 0                                                                          ? communication
-                     : c.computeSeconds(machine) > (c[Rate::Bytes] + c[Rate::HostBytes]) / machine[Rate::Bytes] ? compute
-                                                                                                                : memory;
+      double &kind = c[Rate::Link] > 0 ? communication : c.computeSeconds(machine) > c.memorySeconds(machine) ? compute : memory;
       kind += f.times * seconds;
     }
     step.seconds += f.times * f.seconds;

@@ -162,7 +162,7 @@ llvm::Error Compilation::checkOutput() {
   if (isCuda) {
     target = cudaTarget(gpu, tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu, options.threads, std::move(*profile));
   } else {
-    target = cpuTarget(isa, options.threads, std::move(*profile));
+    target = cpuTarget(isa, options.threads, std::move(*profile), options.ranks);
   }
   return llvm::Error::success();
 }

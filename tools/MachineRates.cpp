@@ -1,49 +1,15 @@
 // Times kernels of the runtime on shapes that stand for a class, as a step calls them: on data that no cache holds, one call
-// after the other, and what a call takes in the middle of them.
+// after the other, and what a call takes in the middle of them. All are measured in turn, several times, so that a disturbance
+// spoils a few samples of many.
 #include "tools/MachineRates.h"
 #include "runtime/cpu/Call.h"
-#include "runtime/cpu/VecMath.h"
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
+#include "tools/LoopRates.h"
+#include "tools/Timing.h"
+#include <cmath>
 #include <cstring>
-#include <memory>
-#include <new>
-#include <unistd.h>
 
 using namespace zcc;
-using zccrt::cpu::forEach;
 using Shape = std::vector<int64_t>;
-using Clock = std::chrono::steady_clock;
-
-static double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// The median of at least three runs, and as many as `seconds` allow.
-template <class F> static double typicalSeconds(double seconds, F run) {
-  constexpr size_t kLeastRuns = 3;
-  std::vector<double> times;
-  const auto begin = Clock::now();
-  while (times.size() < kLeastRuns || secondsSince(begin) < seconds) {
-    const auto start = Clock::now();
-    run();
-    times.push_back(secondsSince(start));
-  }
-  std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
-  return std::max(times[times.size() / 2], 1e-9);
-}
-
-static std::unique_ptr<char, void (*)(void *)> allocate(int64_t bytes) {
-  char *p = static_cast<char *>(std::aligned_alloc(64, size_t(bytes + 63) / 64 * 64));
-  if (!p)
-    throw std::bad_alloc();
-  return {p, std::free};
-}
-
-/// Bytes of a buffer that no cache holds.
-static int64_t beyondCaches() {
-  constexpr int64_t kMiB = 1 << 20;
-  return std::clamp<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), 32 * kMiB, 256 * kMiB);
-}
 
 // ---- kernels of the library
 
@@ -51,12 +17,14 @@ namespace {
 /// One call over memory of its own, filled with small numbers.
 class KernelRun {
 public:
-  KernelRun(const char *kernel, int32_t elem, double flops) : flops(flops), elem(elem) {
+  KernelRun(Rate rate, const char *kernel, int32_t elem, double flops) : rate(rate), flops(flops), elem(elem) {
     for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
       if (!strcmp(zccrt_cpu_kernels[i].name, kernel))
         def = &zccrt_cpu_kernels[i];
   }
-  double flops;
+  Rate rate; ///< that it stands for
+  double flops, filterBytes = 0, imageBytes = 0;
+  std::vector<double> seconds; ///< as measured
 
   KernelRun &add(const Shape &dims) { return add(dims, elem); }
   KernelRun &add(const Shape &dims, int32_t type) {
@@ -70,6 +38,13 @@ public:
     }
     t.offset = reserve(n * zccrt::cpu::elemBytes(type));
     tensors.push_back(t);
+    return *this;
+  }
+  /// A matrix that lies with its columns one after the other.
+  KernelRun &addTransposed(int64_t rows, int64_t columns) {
+    add({rows, columns});
+    tensors.back().strides[0] = 1;
+    tensors.back().strides[1] = rows;
     return *this;
   }
   KernelRun &absent() {
@@ -86,34 +61,9 @@ public:
     return *this;
   }
 
-  double typicalSeconds(int threads, double seconds) {
-    zccrt_call c{};
-    void *cache = nullptr;
-    static const double scale = 0.125;
-    std::vector<zccrt_attr> attrs{{"scale", 1, nullptr, &scale, nullptr}}; // of attention; others do not look
-    for (auto &[name, values] : lists)
-      attrs.push_back({name, int32_t(values.size()), values.data(), nullptr, nullptr});
-    c.name = c.node = "calibration";
-    c.t = tensors.data();
-    c.nin = operands;
-    c.nout = int(tensors.size()) - operands;
-    c.attrs = attrs.data();
-    c.nattrs = int32_t(attrs.size());
-    c.threads = threads;
-    c.cache = &cache;
-    c.scratch_bytes = def->workspace ? def->workspace(&c) : 0;
-    c.scratch = reserve(c.scratch_bytes);
-    std::vector<std::unique_ptr<char, void (*)(void *)>> arenas; // in turn
-    for (int64_t bytes = 0; arenas.empty() || (bytes < beyondCaches() && arenas.size() < kMostArenas); bytes += used)
-      fill(arenas.emplace_back(allocate(used)).get());
-    def->run(nullptr, &c);
-    def->run(arenas[0].get(), &c);
-    size_t next = 0;
-    return ::typicalSeconds(seconds, [&] { def->run(arenas[next++ % arenas.size()].get(), &c); });
-  }
+  void measure(int threads, double limit);
 
 private:
-  static constexpr size_t kMostArenas = 16;
   int64_t reserve(int64_t bytes) {
     int64_t at = used;
     used += (bytes + 127) / 64 * 64;
@@ -140,145 +90,180 @@ private:
 };
 } // namespace
 
-static KernelRun product(int32_t elem, int64_t m, int64_t n, int64_t k) {
-  KernelRun r("matmul", elem, 2.0 * double(m) * double(n) * double(k));
-  r.add({m, k}).add({k, n}).results().add({m, n});
-  return r;
+void KernelRun::measure(int threads, double limit) {
+  constexpr int64_t kMostArenas = 16;
+  static const double scale = 0.125;
+  zccrt_call c{};
+  void *cache = nullptr;
+  std::vector<zccrt_attr> attrs{{"scale", 1, nullptr, &scale, nullptr}}; // of attention; others do not look
+  for (auto &[name, values] : lists)
+    attrs.push_back({name, int32_t(values.size()), values.data(), nullptr, nullptr});
+  c.name = c.node = "calibration";
+  c.t = tensors.data();
+  c.nin = operands;
+  c.nout = int(tensors.size()) - operands;
+  c.attrs = attrs.data();
+  c.nattrs = int32_t(attrs.size());
+  c.threads = threads;
+  c.cache = &cache;
+  const int64_t kept = used;
+  c.scratch_bytes = def->workspace ? def->workspace(&c) : 0;
+  c.scratch = reserve(c.scratch_bytes);
+  const int64_t arenas = std::clamp((beyondCaches() + used - 1) / used, int64_t(1), kMostArenas); // in turn
+  Buffer memory(arenas * used);
+  fill(memory.data());
+  for (int64_t i = 1; i < arenas; ++i)
+    memcpy(memory.data() + i * used, memory.data(), size_t(used));
+  def->run(nullptr, &c);
+  def->run(memory.data(), &c);
+  int64_t next = 0;
+  seconds.push_back(typicalSeconds(limit, [&] { def->run(memory.data() + next++ % arenas * used, &c); }));
+  used = kept;
 }
 
-static std::vector<KernelRun> attention(int32_t elem) {
+/// Of the class as the cost model has it for f32, or for 16-bit floats.
+static Rate rateOf(Rate r, int32_t elem) { return elem == ZCCRT_F32 ? r : Rate(size_t(r) + kProductRates); }
+
+static void addProducts(std::vector<KernelRun> &runs, int32_t elem) {
+  enum Form { Plain, Gradient }; // of a weight: the first factor is transposed
+  struct {
+    Rate rate;
+    int64_t m, n, k;
+    Form form = Plain;
+  } const products[] = {
+      {Rate::Large, 1024, 1024, 1024},        {Rate::Large, 512, 3072, 768}, {Rate::Large, 768, 1024, 1024, Gradient},
+      {Rate::Narrow, 1024, 64, 768},          {Rate::Narrow, 1024, 768, 64}, {Rate::Narrow, 64, 512, 512},
+      {Rate::Narrow, 512, 512, 64, Gradient}, {Rate::Thin, 8, 1024, 1024},   {Rate::Thin, 2048, 10, 512},
+      {Rate::Thin, 1024, 1024, 8, Gradient}};
+  for (auto &p : products) {
+    KernelRun &r = runs.emplace_back(rateOf(p.rate, elem), "matmul", elem, 2.0 * double(p.m) * double(p.n) * double(p.k));
+    p.form == Plain ? r.add({p.m, p.k}) : r.addTransposed(p.m, p.k);
+    r.add({p.k, p.n}).results().add({p.m, p.n});
+  }
+}
+
+static void addAttention(std::vector<KernelRun> &runs, int32_t elem) {
   constexpr int64_t kBatch = 2, kHeads = 12, kLength = 256, kWidth = 64;
+  constexpr double kBehind = 0.375; // of the scores, behind the last of their block of 64 rows
   const Shape q{kBatch, kHeads, kLength, kWidth}, sums{kBatch, kHeads, kLength, 1};
-  const double product = 2.0 * kBatch * kHeads * kLength * kLength * kWidth;
-  std::vector<KernelRun> runs;
-  KernelRun &forward = runs.emplace_back("attention", elem, 2 * product);
-  forward.add(q).add(q).add(q).absent().results().add(q).add(sums, ZCCRT_F32).ints("causal", {1});
-  KernelRun &backward = runs.emplace_back("attention_grad", elem, 5 * product);
-  backward.add(q).add(q).add(q).add(q).absent().add(q).add(sums, ZCCRT_F32);
-  backward.results().add(q).add(q).add(q).ints("causal", {1});
-  return runs;
+  const Rate rate = rateOf(Rate::Attention, elem);
+  for (int64_t causal : {0, 1}) {
+    const double product = 2.0 * kBatch * kHeads * kLength * kLength * kWidth * (causal ? 1 - kBehind : 1);
+    KernelRun &forward = runs.emplace_back(rate, "attention", elem, 2 * product);
+    forward.add(q).add(q).add(q).absent().results().add(q).add(sums, ZCCRT_F32).ints("causal", {causal});
+    KernelRun &backward = runs.emplace_back(rate, "attention_grad", elem, 5 * product);
+    backward.add(q).add(q).add(q).add(q).absent().add(q).add(sums, ZCCRT_F32);
+    backward.results().add(q).add(q).add(q).ints("causal", {causal});
+  }
 }
 
-/// Those of a residual network: of one pixel that widen and narrow, and of nine.
-static std::vector<KernelRun> convolution(int32_t elem) {
+/// Those of a residual network: of nine pixels and of one, with much to see and with many filters, and by every other pixel.
+static void addConvolutions(std::vector<KernelRun> &runs, int32_t elem) {
   constexpr int64_t kBatch = 4;
-  struct Form {
-    int64_t from, to, side, window;
-  };
-  std::vector<KernelRun> runs;
-  for (auto [from, to, side, window] : {Form{64, 256, 56, 1}, {512, 128, 28, 1}, {64, 64, 56, 3}, {256, 256, 14, 3}}) {
-    const Shape x{kBatch, from, side, side}, w{to, from, window, window}, y{kBatch, to, side, side};
-    auto add = [&](const char *kernel, const Shape &a, const Shape &b, const Shape &result) {
-      KernelRun &r = runs.emplace_back(kernel, elem, 2.0 * double(window * window * kBatch * from * to * side * side));
-      r.add(a).add(b).results().add(result).ints("strides", {1, 1});
+  struct {
+    int64_t from, to, side, window, stride;
+  } const forms[] = {{64, 64, 56, 3, 1},  {256, 256, 14, 3, 1},  {512, 512, 7, 3, 1}, {512, 512, 4, 3, 1},
+                     {64, 256, 56, 1, 1}, {1024, 256, 14, 1, 1}, {256, 512, 28, 1, 2}};
+  for (auto [from, to, side, window, stride] : forms) {
+    const int64_t out = (side - 1) / stride + 1;
+    const Shape x{kBatch, from, side, side}, w{to, from, window, window}, y{kBatch, to, out, out};
+    const double bytes = double(zccrt::cpu::elemBytes(elem));
+    auto add = [&](Rate rate, const char *kernel, const Shape &a, const Shape &b, const Shape &result) {
+      const double filters = double(window * window * from * to), places = double(kBatch * out * out);
+      KernelRun &r = runs.emplace_back(rateOf(rate, elem), kernel, elem, 2.0 * filters * places);
+      r.filterBytes = bytes * filters;
+      r.imageBytes = bytes * double(kBatch * (from * side * side + to * out * out));
+      r.add(a).add(b).results().add(result).ints("strides", {stride, stride});
       r.ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
     };
-    add("conv", x, w, y);
-    add("conv_grad_input", y, w, x);
-    add("conv_grad_weight", x, y, w);
-  }
-  return runs;
-}
-
-/// What stands for each class of products, of f32 or of 16-bit floats.
-static std::vector<KernelRun> runsOf(Rate r) {
-  const bool isLow = size_t(r) >= kProductRates;
-  const int32_t elem = isLow ? ZCCRT_BF16 : ZCCRT_F32;
-  switch (isLow ? Rate(size_t(r) - kProductRates) : r) {
-  case Rate::Large:
-    return {product(elem, 1024, 1024, 1024), product(elem, 512, 3072, 768)};
-  case Rate::Narrow:
-    return {product(elem, 1024, 64, 768), product(elem, 1024, 768, 64), product(elem, 64, 1024, 768)};
-  case Rate::Thin:
-    return {product(elem, 8, 1024, 1024), product(elem, 2048, 10, 512)};
-  case Rate::Attention:
-    return attention(elem);
-  default:
-    return convolution(elem);
+    add(Rate::Convolution, "conv", x, w, y);
+    add(Rate::ConvolutionInput, "conv_grad_input", y, w, x);
+    add(Rate::ConvolutionWeight, "conv_grad_weight", x, y, w);
   }
 }
 
-static double productRate(Rate r, int threads, double seconds) {
-  std::vector<KernelRun> runs = runsOf(r);
-  double flops = 0, total = 0;
-  for (KernelRun &run : runs) {
-    flops += run.flops;
-    total += run.typicalSeconds(threads, seconds / double(runs.size()));
+// ---- what the times say
+
+/// Seconds for one of each kind of work, none below 0, that the times are made of, with the least squares of relative errors.
+static std::array<double, 3> partsOf(llvm::ArrayRef<std::array<double, 3>> work, llvm::ArrayRef<double> seconds) {
+  constexpr int kRounds = 2000; // of one unknown after the other
+  std::array<double, 3> parts{};
+  for (int round = 0; round < kRounds; ++round)
+    for (size_t j = 0; j < parts.size(); ++j) {
+      double up = 0, down = 0;
+      for (size_t i = 0; i < work.size(); ++i) {
+        const double scaled = work[i][j] / seconds[i];
+        double others = 0;
+        for (size_t k = 0; k < parts.size(); ++k)
+          others += k == j ? 0 : parts[k] * work[i][k] / seconds[i];
+        up += scaled * (1 - others);
+        down += scaled * scaled;
+      }
+      parts[j] = std::max(0.0, up / down);
+    }
+  return parts;
+}
+
+static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun> runs) {
+  constexpr double kFastest = 1e15; // what takes no time
+  for (size_t low : {0, 1})
+    for (size_t kind = 0; kind < kConvolutions; ++kind) {
+      const Rate rate = Rate(size_t(Rate::Convolution) + low * kProductRates + kind);
+      const size_t filters = size_t(Rate::Filters) + low * 2 * kConvolutions + kind;
+      std::vector<std::array<double, 3>> work;
+      std::vector<double> seconds;
+      for (const KernelRun &r : runs)
+        if (r.rate == rate) {
+          work.push_back({r.flops, r.filterBytes, r.imageBytes});
+          seconds.push_back(median(r.seconds));
+        }
+      const auto parts = partsOf(work, seconds);
+      const Rate each[] = {rate, Rate(filters), Rate(filters + kConvolutions)};
+      for (size_t i = 0; i < parts.size(); ++i)
+        rates[each[i]] = 1 / std::max(parts[i], 1 / kFastest);
+    }
+}
+
+/// The mean of what single runs of a class reach, in the time they take for an operation: no run counts for more than another.
+static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun> runs) {
+  std::map<Rate, std::pair<double, int>> each; // seconds for one operation, summed
+  for (const KernelRun &r : runs) {
+    each[r.rate].first += median(r.seconds) / r.flops;
+    each[r.rate].second += 1;
   }
-  return flops / total;
+  for (auto &[rate, sum] : each)
+    rates[rate] = sum.second / sum.first;
 }
-
-// ---- loops
-
-ZCC_CLONES static void addRows(float *y, const float *a, const float *b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    y[i] = a[i] + b[i];
-}
-
-ZCC_CLONES static void exponentials(float *x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    x[i] = vexp(-x[i]);
-}
-
-/// Reads two streams and writes one.
-static double memoryRate(int threads, double seconds) {
-  const int64_t n = beyondCaches() / int64_t(sizeof(float));
-  auto y = allocate(n * 4), a = allocate(n * 4), b = allocate(n * 4);
-  auto floats = [](auto &p) { return reinterpret_cast<float *>(p.get()); };
-  auto each = [&](auto f) {
-    forEach(threads, threads, [&](int64_t t) {
-      const zccrt::cpu::Share s(n, t, threads);
-      f(s.begin, s.end - s.begin);
-    });
-  };
-  each([&](int64_t at, int64_t count) { // each thread touches its own first
-    for (auto *p : {floats(y), floats(a), floats(b)})
-      std::fill_n(p + at, count, 0.5f);
-  });
-  auto run = [&] { each([&](int64_t at, int64_t m) { addRows(floats(y) + at, floats(a) + at, floats(b) + at, m); }); };
-  return double(3 * n) * sizeof(float) / typicalSeconds(seconds, run);
-}
-
-static double transcendentalRate(int threads, double seconds) {
-  constexpr int64_t kElements = 4096, kRounds = 256;
-  std::vector<std::vector<float>> x(threads, std::vector<float>(kElements, 0.5f));
-  auto run = [&] {
-    forEach(threads, threads, [&](int64_t t) {
-      for (int64_t i = 0; i < kRounds; ++i)
-        exponentials(x[t].data(), kElements);
-    });
-  };
-  return double(threads * kElements * kRounds) / typicalSeconds(seconds, run);
-}
-
-static double teamRate(int threads, double seconds) {
-  constexpr int kTeams = 100;
-  std::vector<int64_t> sink(threads * 8);
-  auto run = [&] {
-    for (int i = 0; i < kTeams; ++i)
-      forEach(threads, threads, [&](int64_t t) { ++sink[t * 8]; });
-  };
-  return kTeams / typicalSeconds(seconds, run);
-}
-
-// ---- all
 
 Profile::Rates zcc::measureRates(int threads, double seconds) {
-  const double share = seconds / double(2 * kProductRates + 3);
-  Profile::Rates r;
-  for (size_t i = 0; i < 2 * kProductRates; ++i)
-    r[Rate(i)] = productRate(Rate(i), threads, share);
-  r[Rate::Transcendentals] = transcendentalRate(threads, share);
-  r[Rate::Bytes] = memoryRate(threads, share);
-  if (threads > 1)
-    r[Rate::Teams] = teamRate(threads, share);
-  return r;
+  const int rounds = std::clamp(int(seconds / 5), 1, 3);
+  std::vector<KernelRun> runs;
+  for (int32_t elem : {ZCCRT_F32, ZCCRT_BF16}) {
+    addProducts(runs, elem);
+    addAttention(runs, elem);
+    addConvolutions(runs, elem);
+  }
+  std::map<Rate, std::vector<double>> loops;
+  const double share = seconds / double(rounds * int(runs.size() + loopRates().size()));
+  for (int round = 0; round < rounds; ++round) {
+    for (KernelRun &r : runs)
+      r.measure(threads, share);
+    for (const LoopRate &l : loopRates())
+      if (threads > 1 || l.rate != Rate::Teams)
+        loops[l.rate].push_back(l.measure(threads, share));
+  }
+  Profile::Rates rates;
+  addProductRates(rates, runs);
+  addConvolutionRates(rates, runs);
+  for (auto &[rate, measured] : loops)
+    rates[rate] = median(measured);
+  return rates;
 }
 
 double zcc::measureCopy(double seconds) {
   const int64_t bytes = beyondCaches();
-  auto to = allocate(bytes), from = allocate(bytes);
-  memset(from.get(), 1, size_t(bytes));
-  memset(to.get(), 2, size_t(bytes));
-  return double(bytes) / typicalSeconds(seconds, [&] { memcpy(to.get(), from.get(), size_t(bytes)); });
+  Buffer to(bytes), from(bytes);
+  memset(from.data(), 1, size_t(bytes));
+  memset(to.data(), 2, size_t(bytes));
+  return double(bytes) / typicalSeconds(seconds, [&] { memcpy(to.data(), from.data(), size_t(bytes)); });
 }

@@ -69,8 +69,7 @@ const CudaTarget::Model &CudaTarget::model() const {
 Machine CudaTarget::machine() const {
   const Model &published = model();
   Machine m(published.f32, published.bytes, published.link);
-  for (Rate r : {Rate::LowLarge, Rate::LowNarrow, Rate::LowThin, Rate::LowAttention, Rate::LowConvolution})
-    m[r] = published.low;
+  std::fill_n(m.all.begin() + kProductRates, kProductRates, published.low);
   m[Rate::HostCopy] = 25e9; // PCIe 4.0 x16, less what its packets take
   m[Rate::Disk] = 3e9;
   m.collectivesCompute = false;

@@ -198,17 +198,23 @@ static Values gradAttention(Builder &b, Node &n, ArrayRef<Value *> dy) {
   return {g->result(0), g->result(1), g->result(2), dMask};
 }
 
-/// Two per score and column of the matrices that each product goes over.
-static double flopsOf(const Value *q, const Value *k, double columns) {
-  return 2.0 * double(q->type.count() / q->type.dims[3]) * double(k->type.dims[2]) * columns;
+/// Two per score and column of the matrices that each product goes over. Of causal ones kernels leave out what lies behind the
+/// last of a block of rows.
+static double flopsOf(const Node &n, const Value *q, const Value *k, double columns) {
+  constexpr double kBlock = 64;
+  const double rows = double(q->type.dims[2]), keys = double(k->type.dims[2]);
+  double scores = keys;
+  if (n.attrs.i("causal"))
+    scores -= std::clamp((rows - std::min(rows, kBlock)) / 2, 0.0, keys / 2);
+  return 2.0 * double(q->type.count() / q->type.dims[3]) * scores * columns;
 }
 static double flopsAttention(const Node &n) {
   double d = double(n.operand(0)->type.dims[3]), dv = double(n.operand(2)->type.dims[3]);
-  return flopsOf(n.operand(0), n.operand(1), d + dv);
+  return flopsOf(n, n.operand(0), n.operand(1), d + dv);
 }
 static double flopsAttentionGrad(const Node &n) {
   double d = double(n.operand(1)->type.dims[3]), dv = double(n.operand(3)->type.dims[3]);
-  return flopsOf(n.operand(1), n.operand(2), 3 * d + 2 * dv);
+  return flopsOf(n, n.operand(1), n.operand(2), 3 * d + 2 * dv);
 }
 
 constexpr OpDef zcc::ops::attention = defineOp({

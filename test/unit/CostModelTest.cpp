@@ -93,6 +93,57 @@ TEST(CostModel, WhatComputesInHostMemoryHasAnEngineAndRatesOfItsOwn) {
   }
 }
 
+/// What @eval's compute takes of each rate.
+static std::vector<NodeCost> workOf(const Module &m) {
+  std::vector<NodeCost> all;
+  TimedSchedule s = scheduleOf(m, Options());
+  for (const Span &span : s.functions[0].spans)
+    all.push_back(span.work);
+  return all;
+}
+
+TEST(CostModel, WhatWasTouchedShortlyBeforeIsNear) {
+  auto m = stepOf("    %a = exp %w : f32[64x64]\n    %b = exp %a : f32[64x64]\n"
+                  "    %c = broadcast %b {dims = [2048, 64, 64]} : f32[2048x64x64]\n    %d = exp %c : f32[2048x64x64]\n"
+                  "    %e = exp %d : f32[2048x64x64]\n    %f = exp %b : f32[64x64]\n");
+  std::vector<NodeCost> work = workOf(*m);
+  ASSERT_EQ(work.size(), 5u);
+  constexpr double kSmall = 64 * 64 * 4, kLarge = 2048 * kSmall; // more than caches are thought to keep
+  EXPECT_EQ(work[0][Rate::Bytes], kSmall);                       // a parameter, last touched in another step
+  EXPECT_EQ(work[0][Rate::NearBytes], kSmall);                   // what is written
+  EXPECT_EQ(work[1][Rate::Bytes], 0);
+  EXPECT_EQ(work[1][Rate::NearBytes], 2 * kSmall);
+  EXPECT_EQ(work[2][Rate::Bytes], kLarge);
+  EXPECT_EQ(work[2][Rate::NearBytes], kSmall);
+  EXPECT_EQ(work[3][Rate::Bytes], 2 * kLarge);
+  EXPECT_EQ(work[4][Rate::Bytes], kSmall) << "long forgotten";
+}
+
+TEST(CostModel, OnlyWhatIndicesNameIsTouched) {
+  auto m = stepOf("    %i = constant {dims = [2], elem = \"i64\", value = [3]} : i64[2]\n    %g = gather %w, %i : f32[2x64]\n"
+                  "    %s = scatter_add %w, %i, %g : f32[64x64]\n");
+  constexpr double kIndices = 16, kRows = 2 * 64 * 4;
+  std::vector<NodeCost> work = workOf(*m);
+  auto bytes = [&](const NodeCost &c) { return c[Rate::Bytes] + c[Rate::NearBytes]; };
+  ASSERT_GE(work.size(), 2u);
+  EXPECT_EQ(bytes(work[work.size() - 2]), kIndices + 2 * kRows);
+  EXPECT_EQ(bytes(work.back()), kIndices + 3 * kRows);
+}
+
+TEST(CostModel, AKernelReadsAgainWhatALaterPassNeeds) {
+  auto m = parse("module @m {\n  param %w : f32[64x64] = zero {trained}\n"
+                 "  kernel @k(%x : f32[64x64]) -> (f32[64x64]) {\n    %m = reduce_max %x {axes = [1]} : f32[64x1]\n"
+                 "    %b = broadcast %m {dims = [64, 64]} : f32[64x64]\n    %d = sub %x, %b : f32[64x64]\n"
+                 "    return %d\n  }\n  func @eval() -> () {\n    %y = fused @k %w : f32[64x64]\n    return\n  }\n}\n",
+                 "test.zir");
+  ASSERT_TRUE(bool(m)) << llvm::toString(m.takeError());
+  NodeCost c = workOf(**m)[0];
+  constexpr double kBytes = 64 * 64 * 4;
+  EXPECT_EQ(c[Rate::Bytes], 0) << "a step so small finds all where the last one left it";
+  EXPECT_EQ(c[Rate::NearBytes], 3 * kBytes); // read twice, and the result
+  EXPECT_EQ(c[Rate::Rows], 64);
+}
+
 TEST(TimedSchedule, IsTimedForAnyMachine) {
   auto m = stepOf("    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n" + std::string(kProduct) +
                   "    %d = wait %f : f32[64x64]\n    %z = matmul %d, %w : f32[64x64]\n");

@@ -63,6 +63,32 @@ TEST(Profile, RatesBetweenAndBeyondNumbersOfThreads) {
   EXPECT_EQ(at(3, Rate::Narrow), 1) << "what was not measured stays";
 }
 
+TEST(Profile, RanksOfAMachineShareItsMemory) {
+  Profile p = parsed(R"({"version": 1, "threads": {"1": {"f32_large_flops": 100, "memory_bytes": 20},
+                                                   "4": {"f32_large_flops": 400, "memory_bytes": 40}}})");
+  auto at = [&](int threads, int ranks, Rate r) {
+    Machine m(1, 1, 1);
+    p.apply(m, threads, ranks);
+    return m[r];
+  };
+  EXPECT_EQ(at(1, 1, Rate::Bytes), 20);
+  EXPECT_EQ(at(1, 4, Rate::Bytes), 10);
+  EXPECT_EQ(at(2, 2, Rate::Bytes), 20);
+  EXPECT_EQ(at(4, 4, Rate::Bytes), 40) << "ranks of other machines";
+  EXPECT_EQ(at(1, 4, Rate::Large), 100);
+}
+
+TEST(Profile, OlderOnesLackRates) {
+  Profile p =
+      parsed(R"({"version": 1, "threads": {"1": {"f32_large_flops": 100, "f32_convolution_flops": 80, "memory_bytes": 20}}})");
+  Machine m(1, 1, 1);
+  p.apply(m, 1);
+  EXPECT_EQ(m[Rate::Operations], 100);
+  EXPECT_EQ(m[Rate::ConvolutionWeight], 80);
+  EXPECT_EQ(m[Rate::NearBytes], 20);
+  EXPECT_EQ(m[Rate::LowConvolutionWeight], 1);
+}
+
 TEST(Profile, TheTargetAnswersByIt) {
   EXPECT_EQ(cpuTarget("avx2", 1)->ratesFrom(), "shipped defaults");
   Profile p = parsed(R"({"version": 1, "threads": {"1": {"f32_thin_flops": 5}}})");
