@@ -114,7 +114,8 @@ void CudaLoops::rows() {
   if (isLong)
     finishKernel("unsigned(" + count + ")", num(kBlock));
   else
-    finishKernel("blocksFor(" + count + ", " + num(kRowsOfBlock) + ")", "dim3(" + num(kWarp) + ", " + num(kRowsOfBlock) + ")");
+    finishKernel("unsigned((" + count + " + " + num(kRowsOfBlock - 1) + ") / " + num(kRowsOfBlock) + ")",
+                 "dim3(" + num(kWarp) + ", " + num(kRowsOfBlock) + ")");
 }
 
 /// A thread has every 32nd or 256th element of its row, the same ones in each pass.
