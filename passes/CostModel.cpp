@@ -124,8 +124,8 @@ static void addArithmetic(Arithmetic &to, const Scalar &s) {
       to.exponentials += llvm::StringSwitch<double>(s.text)
                              .Cases("sqrt", "rsqrt", 0.4)
                              .Case("sigmoid", 1.3)
-                             .Case("tanh", 2)
-                             .Case("erf", 3)
+                             .Case("tanh", 1.4)
+                             .Case("erf", 2)
                              .Cases("sin", "cos", "tan", 5.5)
                              .Case("pow", 7)
                              .Default(1);

@@ -30,17 +30,7 @@ matmul::primitive_desc makePrimitive(const BlockForm &f) {
   OneThread alone;
   memory::desc a = describe(f.m, f.k, f.a, dnnlType(f.elem)), b = describe(f.k, f.n, f.b, dnnlType(f.elem));
   memory::desc y = describe(f.m, f.n, {false, f.ldy}, memory::data_type::f32);
-  primitive_attr attr = userScratchpad();
-  if (f.adds) {
-    post_ops sum;
-    sum.append_sum(1.0f);
-    attr.set_post_ops(sum);
-  }
-#if DNNL_VERSION_MAJOR >= 3
-  return {engine(), a, b, y, attr};
-#else
-  return {matmul::desc(a, b, y), attr, engine()};
-#endif
+  return makeProduct(a, b, y, f.adds);
 }
 
 } // namespace

@@ -38,6 +38,20 @@ primitive_attr userScratchpad() {
   return a;
 }
 
+matmul::primitive_desc makeProduct(const memory::desc &a, const memory::desc &b, const memory::desc &y, bool adds) {
+  primitive_attr attr = userScratchpad();
+  if (adds) {
+    post_ops sum;
+    sum.append_sum(1.0f);
+    attr.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), a, b, y, attr};
+#else
+  return {matmul::desc(a, b, y), attr, engine()};
+#endif
+}
+
 Primitive::Primitive(const dnnl::primitive &p, const memory::desc &scratchpad) : primitive_(p) {
   add(DNNL_ARG_SCRATCHPAD, scratchpad);
 }

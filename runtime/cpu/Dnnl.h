@@ -1,5 +1,5 @@
 // oneDNN primitives that run without allocating: scratchpads are the caller's, memory objects are made once. The two API versions
-// (2: descriptors, 3: none) meet only in makeX functions of their users.
+// (2: descriptors, 3: none) meet only in makeX functions.
 #pragma once
 
 #include "runtime/Elem.h"
@@ -16,6 +16,10 @@ dnnl::memory::data_type dnnlType(int32_t elem);
 
 /// Attributes with the scratchpad given by the user.
 dnnl::primitive_attr userScratchpad();
+
+/// y = a b, or y + a b.
+dnnl::matmul::primitive_desc makeProduct(const dnnl::memory::desc &a, const dnnl::memory::desc &b, const dnnl::memory::desc &y,
+                                         bool adds);
 
 /// A primitive and its arguments.
 class Primitive {

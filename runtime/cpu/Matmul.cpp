@@ -68,17 +68,7 @@ matmul::primitive_desc makePrimitive(const Plan &p, int64_t batches) {
   memory::desc a = describe(batches, p.m, p.k, p.a, stepOf(p.aAt), type);
   memory::desc b = describe(batches, p.k, p.n, p.b, stepOf(p.bAt), type);
   memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), dnnlType(p.yT.elem));
-  primitive_attr attr = userScratchpad();
-  if (p.adds) {
-    post_ops sum;
-    sum.append_sum(1.0f);
-    attr.set_post_ops(sum);
-  }
-#if DNNL_VERSION_MAJOR >= 3
-  return {engine(), a, b, y, attr};
-#else
-  return {matmul::desc(a, b, y), attr, engine()};
-#endif
+  return makeProduct(a, b, y, p.adds);
 }
 
 enum class For { Workspace, Run };
