@@ -21,8 +21,8 @@ public:
     int64_t offset; ///< in the file
     uint64_t hash;
   };
-  /// Appends bytes of an arena, a few zeros before them; they may be written over when this returns and nothing of them is in the
-  /// buffer, else they are in it. Throws a Failure that names the file.
+  /// Appends bytes of an arena, behind fewer zeros than a page has; the arena's may change when this returns. Throws a Failure
+  /// that names the file.
   Place append(const Arena &from, int64_t offset, int64_t bytes);
   int64_t bytes() const { return written + filled; }
   /// Returns when all of it is on the disk.
