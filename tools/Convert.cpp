@@ -4,8 +4,8 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
-#include "runtime/checkpoint/DataFile.h"
 #include "runtime/checkpoint/Folder.h"
+#include "runtime/checkpoint/RankFiles.h"
 #include "runtime/checkpoint/Recipe.h"
 #include "runtime/checkpoint/SavedTensors.h"
 #include "runtime/weights/GivenWeights.h"
@@ -170,25 +170,14 @@ private:
 static SavedFile writeData(const zccrt_program &p, const Arena &arena, const std::string &folder) {
   constexpr size_t kPage = 4096, kBuffer = 8 << 20; // bytes
   std::unique_ptr<char, void (*)(void *)> buffer(static_cast<char *>(std::aligned_alloc(kPage, kBuffer)), std::free);
-  SavedFile written{"rank-0.data", "rank-0.json", 0, 0};
-  DataFile file(folder + "/" + written.data, {buffer.get(), kBuffer});
-  std::vector<SavedRun> index;
+  RankFiles files(folder, /*rank=*/0, {buffer.get(), kBuffer});
   for (HeldRun &h : heldRuns(p, /*rank=*/0)) {
-    SavedRun r = std::move(h.saved);
     if (p.globals[h.global].saved_flags & ZCCRT_SAVED_IF_THERE)
       continue;
-    r.rank = -1; // of all ranks
-    const auto [at, hash] = file.append(arena, h.offset, r.run.count * elemBytes(r.elem));
-    r.offset = at;
-    r.hash = hash;
-    index.push_back(std::move(r));
+    h.saved.rank = -1; // of all ranks
+    files.append(arena, h);
   }
-  written.bytes = file.bytes();
-  file.finish();
-  const std::string text = toJson(index);
-  written.indexHash = hashBytes(text.data(), text.size());
-  writeDurably(folder + "/" + written.index, text);
-  return written;
+  return files.finish();
 }
 
 static void writeCheckpoint(const Origin &origin, const std::string &program, const std::string &folder,

@@ -1,12 +1,10 @@
 // The thread that saves, and how a step waits for it.
 #include "runtime/checkpoint/Saver.h"
-#include "runtime/Elem.h"
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
-#include "runtime/Hash.h"
 #include "runtime/Trace.h"
-#include "runtime/checkpoint/DataFile.h"
 #include "runtime/checkpoint/Folder.h"
+#include "runtime/checkpoint/RankFiles.h"
 #include <climits>
 #include <cstdlib>
 
@@ -94,26 +92,15 @@ void Saver::work() {
 void Saver::save(const std::string &folder) {
   TraceScope span(Lane::Checkpoints, "save");
   makeFolder(folder);
-  written = {format("rank-%d.data", rank), format("rank-%d.json", rank), 0, 0};
-  DataFile file(folder + "/" + written.data, {buffer.get(), std::max<size_t>(program.save_bytes, kPage)});
-  std::vector<SavedRun> index;
-  for (size_t i = 0; i < runs.size(); ++i) {
+  RankFiles files(folder, rank, {buffer.get(), std::max<size_t>(program.save_bytes, kPage)});
+  for (const HeldRun &h : runs) {
     if (stopping)
       fail("the run has ended");
-    const HeldRun &h = runs[i];
     noteRead(order[h.global]);
-    SavedRun r = h.saved;
-    const auto [at, hash] = file.append(arenas[h.space], h.offset, r.run.count * elemBytes(r.elem));
-    r.offset = at;
-    r.hash = hash;
-    index.push_back(std::move(r));
+    files.append(arenas[h.space], h);
   }
   noteRead(kAll);
-  written.bytes = file.bytes();
-  file.finish();
-  std::string text = toJson(index);
-  written.indexHash = hashBytes(text.data(), text.size());
-  writeDurably(folder + "/" + written.index, text);
+  written = files.finish();
 }
 
 // ---- what the program calls

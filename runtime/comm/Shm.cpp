@@ -21,7 +21,9 @@ namespace zccrt {
 // node the ranks waited for need the core.
 constexpr int kSpins = 2000, kYields = 20;
 constexpr long kSleepNanoseconds = 200'000'000;
-constexpr long kPatienceNanoseconds = 1'000'000'000; ///< that a rank which failed has with rank 0
+// So often a rank that failed looks whether rank 0 has ended, for a second.
+constexpr long kLookNanoseconds = 5'000'000;
+constexpr int kLooks = 200;
 constexpr int64_t kLine = 64;
 
 struct ShmComm::Control {
@@ -65,8 +67,8 @@ void ShmComm::abort() {
   int32_t none = 0;
   control->failed.compare_exchange_strong(none, rank + 1);
   const int first = control->pids[0].load();
-  const timespec pause = {0, kPatienceNanoseconds / 200};
-  for (int i = 0; rank != 0 && i < 200 && !hasEnded(first); ++i)
+  const timespec pause = {0, kLookNanoseconds};
+  for (int i = 0; rank != 0 && i < kLooks && !hasEnded(first); ++i)
     nanosleep(&pause, nullptr);
 }
 

@@ -211,24 +211,12 @@ template <typename T> struct AttentionGrad {
 
 } // namespace
 
-int64_t attentionGradHalfWorkspace(const zccrt_call *c) {
-  try {
-    return Plan(c).part.bytes() * c->threads;
-  } catch (const dnnl::error &e) {
-    failDnnl(c, e);
-  }
-}
+int64_t attentionGradHalfWorkspace(const zccrt_call *c) { return planBytes<Plan>(c); }
 
 void attentionGradHalf(char *arena, const zccrt_call *c) {
-  try {
-    Plan &plan = keptPlan<Plan>(c);
-    if (!arena)
-      return;
-    withHalf(operand(c, 1).elem,
-             [&](auto *type) { AttentionGrad<std::remove_pointer_t<decltype(type)>>(arena, c, plan).run(c->threads); });
-  } catch (const dnnl::error &e) {
-    failDnnl(c, e);
-  }
+  planAndRun<Plan>(arena, c, [&](Plan &plan, auto *type) {
+    AttentionGrad<std::remove_pointer_t<decltype(type)>>(arena, c, plan).run(c->threads);
+  });
 }
 
 } // namespace zccrt::cpu

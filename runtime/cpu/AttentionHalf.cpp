@@ -129,31 +129,18 @@ template <typename T> struct Attention {
 
 } // namespace
 
-int64_t attentionHalfWorkspace(const zccrt_call *c) {
-  try {
-    return Plan(c).part.bytes() * c->threads;
-  } catch (const dnnl::error &e) {
-    failDnnl(c, e);
-  }
-}
+int64_t attentionHalfWorkspace(const zccrt_call *c) { return planBytes<Plan>(c); }
 
 void attentionHalf(char *arena, const zccrt_call *c) {
-  try {
-    Plan &plan = keptPlan<Plan>(c);
-    if (!arena)
-      return;
-    withHalf(operand(c, 0).elem, [&](auto *type) {
-      Attention<std::remove_pointer_t<decltype(type)>> a(arena, c, plan);
-      const int64_t perHead = (a.n.s + plan.blocks.rows - 1) / plan.blocks.rows, jobs = a.n.batch * a.n.heads * perHead;
+  planAndRun<Plan>(arena, c, [&](Plan &plan, auto *type) {
+    Attention<std::remove_pointer_t<decltype(type)>> a(arena, c, plan);
+    const int64_t perHead = (a.n.s + plan.blocks.rows - 1) / plan.blocks.rows, jobs = a.n.batch * a.n.heads * perHead;
 #pragma omp parallel for schedule(dynamic) num_threads(c->threads)
-      for (int64_t job = 0; job < jobs; ++job) {
-        int64_t head = job / perHead;
-        a.block(head / a.n.heads, head % a.n.heads, job % perHead * plan.blocks.rows);
-      }
-    });
-  } catch (const dnnl::error &e) {
-    failDnnl(c, e);
-  }
+    for (int64_t job = 0; job < jobs; ++job) {
+      int64_t head = job / perHead;
+      a.block(head / a.n.heads, head % a.n.heads, job % perHead * plan.blocks.rows);
+    }
+  });
 }
 
 } // namespace zccrt::cpu

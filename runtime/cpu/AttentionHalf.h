@@ -73,23 +73,26 @@ inline BlockFactor factorOf(const zccrt_tensor &t, bool transposed) {
   return {transposed, t.dims[2] == 1 ? t.dims[3] : t.strides[2]};
 }
 
-/// A plan of either operator, kept in the call's cache.
-template <typename Plan> Plan &keptPlan(const zccrt_call *c) {
-  if (!*c->cache) {
-    keepFreedMemory();
-    auto *made = new Plan(c);
-    made->prepare(c);
-    *c->cache = made;
-  }
-  return *static_cast<Plan *>(*c->cache);
+/// Scratch that a plan of either operator needs.
+template <typename Plan> int64_t planBytes(const zccrt_call *c) {
+  return orFail(c, [&] { return Plan(c).part.bytes() * c->threads; });
 }
 
-/// Calls f with a null pointer to the 16-bit type of an element.
-template <typename F> void withHalf(int32_t elem, F f) {
-  if (elem == ZCCRT_BF16)
-    f((Bf16 *)nullptr);
-  else
-    f((F16 *)nullptr);
+/// Calls f with the plan, which is kept in the call's cache, and a null pointer to the 16-bit type; only plans without an arena.
+template <typename Plan, typename F> void planAndRun(char *arena, const zccrt_call *c, F f) {
+  orFail(c, [&] {
+    if (!*c->cache) {
+      keepFreedMemory();
+      auto *made = new Plan(c);
+      made->prepare(c);
+      *c->cache = made;
+    }
+    Plan &plan = *static_cast<Plan *>(*c->cache);
+    if (arena && result(c, 0).elem == ZCCRT_BF16)
+      f(plan, (Bf16 *)nullptr);
+    else if (arena)
+      f(plan, (F16 *)nullptr);
+  });
 }
 
 } // namespace zccrt::cpu

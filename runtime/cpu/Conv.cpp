@@ -231,13 +231,11 @@ bool viaLoops(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
 int64_t workspace(ConvKind kind, const zccrt_call *c) {
   if (viaLoops(c))
     return 0;
-  try {
+  return orFail(c, [&] {
     Plan p;
     makePlan(p, kind, c, For::Workspace);
     return p.bytes;
-  } catch (const error &e) {
-    failDnnl(c, e);
-  }
+  });
 }
 
 void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
@@ -247,7 +245,7 @@ void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
       runLoops(kind, arena, c);
     return;
   }
-  try {
+  orFail(c, [&] {
     if (!*c->cache) {
       auto p = std::make_unique<Plan>();
       makePlan(*p, kind, c, For::Run);
@@ -256,9 +254,7 @@ void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
     }
     if (arena)
       run(*static_cast<Plan *>(*c->cache), arena, c);
-  } catch (const error &e) {
-    failDnnl(c, e);
-  }
+  });
 }
 
 } // namespace

@@ -59,4 +59,13 @@ void keepFreedMemory();
 /// Ends the program with the library's error and the call's node.
 [[noreturn]] void failDnnl(const zccrt_call *c, const dnnl::error &e);
 
+/// f(), or the end of the program where the library throws.
+template <typename F> auto orFail(const zccrt_call *c, F f) {
+  try {
+    return f();
+  } catch (const dnnl::error &e) {
+    failDnnl(c, e);
+  }
+}
+
 } // namespace zccrt::cpu

@@ -226,18 +226,16 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
 } // namespace
 
 static int64_t planWorkspace(const zccrt_call *c) {
-  try {
+  return orFail(c, [&] {
     Plan p;
     makePlan(p, c, For::Workspace);
     return p.bytes;
-  } catch (const error &e) {
-    failDnnl(c, e);
-  }
+  });
 }
 
 static void planAndRun(char *arena, const zccrt_call *c) {
   useThreads(c);
-  try {
+  orFail(c, [&] {
     if (!*c->cache) {
       auto *p = new Plan;
       keepFreedMemory();
@@ -247,9 +245,7 @@ static void planAndRun(char *arena, const zccrt_call *c) {
     }
     if (arena)
       run(*static_cast<Plan *>(*c->cache), arena, c);
-  } catch (const error &e) {
-    failDnnl(c, e);
-  }
+  });
 }
 
 int64_t matmulWorkspace(const zccrt_call *c) {
