@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Predicted step times beside measured ones, on this machine's profile (`zcc --calibrate` writes it); prints a table.
 
-    predict.py --peers DIR [--python PYTHON] [--zcc build/bin/zcc] [--profile FILE] [--models ..] [--dtypes fp32,bf16] [--ranks 1,2]
+    predict.py [--python PYTHON] [--zcc build/bin/zcc] [--profile FILE] [--models ..] [--dtypes fp32,bf16] [--ranks 1,2]
                [--steps 8] [--flags "..."]
 
-DIR holds the workloads, as for steps.py. Programs of several ranks partition parameters (--zero=3). Measured is the median of the steps
+PYTHON has what workloads.py needs. Programs of several ranks partition parameters (--zero=3). Measured is the median of the steps
 behind the first two. Exits with 1 where one is off by more than --within (0.15 of the measured time).
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
@@ -14,36 +14,35 @@ import steps as bench
 MODELS = "mlp,gpt2-mini,gpt2-124m,llama-60m,bert-mini,vit-tiny,resnet18,resnet50"
 
 
-def measure(a, model, ranks, flags, data, tmp):
+def measure(a, name, model, ranks, flags, data, tmp):
     """Predicted and measured seconds a step."""
     program = os.path.join(tmp, "program")
-    command = [a.zcc, f"{a.peers}/onnx/{model}.{a.kind}.onnx", "--optimizer=adamw", *flags]
+    command = [a.zcc, model, "--optimizer=adamw", *flags]
     plan = json.loads(subprocess.run([*command, "--plan=json"], check=True, capture_output=True, text=True).stdout)
     subprocess.run([*command, "-o", program], check=True, capture_output=True)
-    count = a.steps * 6 if model == "mlp" else a.steps
     launch = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
-    times = bench.zcc_run(program, data, count, ["--quiet"], launch)[0]
+    times = bench.zcc_run(program, data, bench.counted(name, a.steps), ["--quiet"], launch)[0]
     return plan["predicted_step_s"], statistics.median(times)
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--peers", required=True); p.add_argument("--python", default=sys.executable)
+    p.add_argument("--python", default=sys.executable)
     p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--profile"); p.add_argument("--models", default=MODELS)
     p.add_argument("--dtypes", default="fp32,bf16"); p.add_argument("--ranks", default="1,2"); p.add_argument("--steps", type=int, default=8)
-    p.add_argument("--kind", default="ts"); p.add_argument("--flags", default=""); p.add_argument("--within", type=float, default=0.15)
+    p.add_argument("--flags", default=""); p.add_argument("--within", type=float, default=0.15)
     a = p.parse_args()
-    a.zcc, a.peers = os.path.abspath(a.zcc), os.path.abspath(a.peers)
+    a.zcc = os.path.abspath(a.zcc)
     worst = 0.0
     print("| model | dtype | ranks | predicted s | measured s | predicted / measured |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as tmp:
         for model in a.models.split(","):
-            data = bench.flatten(a, model, tmp)
+            onnx, data = bench.exported(a.python, model, tmp)
             for dtype in a.dtypes.split(","):
                 for ranks in map(int, a.ranks.split(",")):
                     flags = [f"--dtype={dtype}", f"--ranks={ranks}", *(["--zero=3"] if ranks > 1 else []), *shlex.split(a.flags)]
                     flags += [f"--profile={a.profile}"] if a.profile else []
-                    predicted, measured = measure(a, model, ranks, flags, data, tmp)
+                    predicted, measured = measure(a, model, onnx, ranks, flags, data, tmp)
                     worst = max(worst, abs(predicted / measured - 1))
                     print(f"| {model} | {dtype} | {ranks} | {predicted:.4f} | {measured:.4f} | {predicted / measured:.2f} |", flush=True)
     sys.exit(worst > a.within)

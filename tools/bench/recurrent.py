@@ -6,42 +6,12 @@
 Run by a Python that has PyTorch and onnx. `scan` is a kind, too: the LSTM written as ONNX' Scan, which no peer runs. bf16 is autocast there.
 Prints a line a program: the median over the rounds of each round's median step, in seconds, and that over zcc's.
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile, time, warnings
+import argparse, json, os, statistics, subprocess, sys, tempfile
 import numpy as np
+import steps as bench
+import workloads
 
 SIZES = dict(steps=35, batch=20, hidden=650, layers=2, vocab=10000)
-ADAMW = ["--optimizer=adamw", "--lr=3e-4", "--weight-decay=0.01"]
-
-
-def data():
-    t = np.random.default_rng(1).integers(0, SIZES["vocab"], (4, SIZES["steps"] + 1, SIZES["batch"]))
-    return t[:, :-1].copy(), t[:, 1:].copy()
-
-
-def model(kind):
-    import torch
-
-    class LM(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            h = SIZES["hidden"]
-            self.emb = torch.nn.Embedding(SIZES["vocab"], h)
-            self.rnn = getattr(torch.nn, kind)(h, h, SIZES["layers"])
-            self.head = torch.nn.Linear(h, SIZES["vocab"])
-
-        def forward(self, x, y):
-            out, _ = self.rnn(self.emb(x))
-            return torch.nn.functional.cross_entropy(self.head(out).flatten(0, 1).float(), y.flatten())
-
-    torch.manual_seed(0)
-    return LM()
-
-
-def export(kind, path):
-    import torch
-    args = tuple(torch.from_numpy(a[0]) for a in data())
-    torch.onnx.export(model(kind), args, path, dynamo=False, input_names=["in0", "in1"], output_names=["loss"],
-                      training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
 
 
 def cell(layer, last):
@@ -80,37 +50,13 @@ def export_scan(path):
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)]), path)
 
 
-def peer(kind, mode, dtype, threads, steps):
-    """Prints the median step of a peer; its own process."""
-    import torch
-    torch.set_num_threads(threads)
-    m = model(kind)
-    net = m if mode == "eager" else torch.compile(m)
-    opt = torch.optim.AdamW(m.parameters(), lr=3e-4, weight_decay=0.01)
-    x, y = (torch.from_numpy(a) for a in data())
-    times = []
-    for i in range(steps):
-        start = time.time()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == "bf16"):
-            loss = net(x[i % 4], y[i % 4])
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        loss.item()
-        times.append(time.time() - start)
-    print(statistics.median(times[2:]))
-
-
 def compiled(a, kind, tmp):
-    path, prog = os.path.join(tmp, kind + ".onnx"), os.path.join(tmp, kind)
-    export_scan(path) if kind == "scan" else export(kind, path)
-    subprocess.run([a.zcc, path, f"--dtype={a.dtype}", f"--threads={a.threads}", *ADAMW, "-o", prog], check=True)
-
-    def run():
-        log = os.path.join(tmp, "log.jsonl")
-        subprocess.run([prog, f"--data={tmp}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={log}"], check=True)
-        return statistics.median([json.loads(l)["time_s"] for l in open(log)][2:])
-    return run
+    """A function that runs the program and returns the median of its steps."""
+    name, data, prog = "lstm" if kind == "scan" else kind.lower(), os.path.join(tmp, "data.npz"), os.path.join(tmp, kind)
+    export_scan(prog + ".onnx") if kind == "scan" else workloads.export(name, prog + ".onnx", 1)
+    workloads.save_data(name, data)
+    subprocess.run([a.zcc, prog + ".onnx", f"--dtype={a.dtype}", f"--threads={a.threads}", *bench.ADAMW, "-o", prog], check=True)
+    return lambda: statistics.median(bench.zcc_run(prog, data, a.steps, ["--quiet"])[0])
 
 
 def main():
@@ -122,22 +68,16 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--steps", type=int, default=12)
-    p.add_argument("--peer", help=argparse.SUPPRESS)
     a = p.parse_args()
-    warnings.simplefilter("ignore")
-    if a.peer:
-        return peer(a.kinds, a.peer, a.dtype, a.threads, a.steps)
+    a.zcc = os.path.abspath(a.zcc)
     with tempfile.TemporaryDirectory() as tmp:
-        x, y = data()
-        np.savez(os.path.join(tmp, "data.npz"), in0=x.reshape(-1, SIZES["batch"]), in1=y.reshape(-1, SIZES["batch"]))
         for kind in a.kinds.split(","):
             modes = [] if kind == "scan" else a.modes.split(",")
-            of = lambda mode: [sys.executable, __file__, f"--kinds={kind}", f"--dtype={a.dtype}", f"--threads={a.threads}", f"--steps={a.steps}", f"--peer={mode}"]
             run, times = compiled(a, kind, tmp), {m: [] for m in ["zcc", *modes]}
             for _ in range(a.rounds):
                 times["zcc"].append(run())
                 for m in modes:
-                    times[m].append(float(subprocess.run(of(m), check=True, capture_output=True, text=True).stdout))
+                    times[m].append(bench.pytorch(sys.executable, kind.lower(), m, a.dtype, a.steps, "--threads", str(a.threads))["median"])
             medians = {m: statistics.median(t) for m, t in times.items()}
             for m, t in medians.items():
                 print(f"{kind} {a.dtype} {m}: {t:.4f} s, {t / medians['zcc']:.2f}", flush=True)

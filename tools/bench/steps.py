@@ -1,37 +1,43 @@
 #!/usr/bin/env python3
-"""Step time, compile time and memory of zcc beside PyTorch eager, in turn on the same machine; prints a table.
+"""Step time, compile time and memory of zcc beside PyTorch, in turn on the same machine, and how far from the machine's bound; prints a table.
 
-    steps.py --peers DIR [--python PYTHON] [--zcc build/bin/zcc] [--models mlp,gpt2-mini,..] [--steps 8] [--rounds 2] [--kind ts]
+    steps.py [--python PYTHON] [--zcc build/bin/zcc] [--models mlp,gpt2-mini,..] [--dtypes fp32,bf16] [--modes eager,compile,max-autotune]
+             [--steps 8] [--rounds 2] [--threads N] [--flags ".."] [--no-bound]
 
-DIR holds the workloads: export.py (writes onnx/NAME.KIND.onnx), models.py (writes data/NAME.npz) and peer.py (one JSON line
-per configuration); PYTHON has torch, transformers, timm and numpy. Both sides take the same batches, AdamW with
-lr 3e-4 and weight decay 0.01, fp32, all cores. Ratios below 1 are in zcc's favour.
+PYTHON has what workloads.py needs, where the models, the data and PyTorch's side are. Both sides take the same weights and batches. The ratio is the
+median over the rounds of the best mode's time over zcc's: above 1 is in zcc's favour. The share is the bound of bounds.py over zcc's time.
+PyTorch's memory is the least of the modes', while the counted steps run.
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile, time
+import argparse, json, os, shlex, statistics, subprocess, sys, tempfile, time
 
-MODELS = "mlp,gpt2-mini,gpt2-124m,llama-60m,bert-mini,vit-tiny,resnet18"
-WARM = 2  # steps not counted, as peer.py
-
-
-def flatten(a, name, tmp):
-    """data/NAME.npz has batches as a leading axis; zcc takes samples."""
-    out = os.path.join(tmp, name + ".npz")
-    code = ("import numpy as np, sys; z = np.load(sys.argv[1]); "
-            "np.savez(sys.argv[2], **{k: v.reshape(-1, *v.shape[2:]) for k, v in z.items()})")
-    subprocess.run([a.python, "-c", code, f"{a.peers}/data/{name}.npz", out], check=True)
-    return out
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = "mlp,gpt2-mini,gpt2-124m,llama-60m,bert-mini,vit-tiny,resnet18,resnet50,mobilenet_v3_large,convnext_tiny,t5-small,lstm"
+ADAMW = ["--optimizer=adamw", "--lr=3e-4", "--weight-decay=0.01"]
+WARM = 2  # steps not counted, as in workloads.py
 
 
-def zcc_compile(a, name, tmp):
-    onnx, prog = f"{a.peers}/onnx/{name}.{a.kind}.onnx", os.path.join(tmp, name)
-    if not os.path.exists(onnx):
-        subprocess.run([a.python, "export.py", name], cwd=a.peers, env=dict(os.environ, KINDS=a.kind), check=True)
-    flags = ["--optimizer=adamw", "--lr=3e-4", "--weight-decay=0.01"] + a.flags.split()
-    t = time.time()
-    subprocess.run([a.zcc, onnx, "-o", prog] + flags, check=True)
-    took = time.time() - t
-    plan = json.loads(subprocess.run([a.zcc, onnx, "--plan=json"] + flags, check=True, capture_output=True, text=True).stdout)
-    return prog, took, plan
+def workload(python, name, *args):
+    done = subprocess.run([python, os.path.join(HERE, "workloads.py"), name, *args], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"workloads.py {name} {' '.join(args)} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def exported(python, name, tmp, ranks=1):
+    """Paths of the model with its loss (for a rank's part of the batch) and of its data."""
+    paths = os.path.join(tmp, f"{name}.{ranks}.onnx"), os.path.join(tmp, name + ".npz")
+    workload(python, name, "--onnx", paths[0], "--data", paths[1], "--ranks", str(ranks))
+    return paths
+
+
+def pytorch(python, name, mode, dtype, steps, *args):
+    """What workloads.py measures of a mode."""
+    out = workload(python, name, "--mode", mode, "--dtype", dtype, "--steps", str(steps), *args)
+    return json.loads(next(l for l in out.splitlines() if l.startswith("{")))
+
+
+def counted(name, steps):
+    return steps * 6 if name == "mlp" else steps
 
 
 def zcc_run(prog, data, steps, flags=(), launch=()):
@@ -45,39 +51,55 @@ def zcc_run(prog, data, steps, flags=(), launch=()):
     return [r["time_s"] for r in rows[WARM:]], [r["loss"] for r in rows], usage.ru_maxrss / 1024
 
 
-def peer_run(a, name, steps, mode):
-    out = subprocess.run([a.python, "peer.py", "--model", name, "--mode", mode, "--steps", str(steps)], cwd=a.peers,
-                         capture_output=True, text=True)
-    lines = [l for l in out.stdout.splitlines() if l.startswith("{")]
-    return json.loads(lines[-1]) if lines else None
+def planned(plan):
+    """MiB that the plan promises, the libraries' included."""
+    return (sum(s.get("arena_bytes", 0) for s in plan["spaces"].values()) + plan["library_bytes"]) / 2**20
+
+
+def row(a, name, dtype, tmp):
+    (onnx, data), prog = exported(a.python, name, tmp), os.path.join(tmp, name)
+    flags = [*ADAMW, f"--dtype={dtype}", f"--threads={a.threads}", *shlex.split(a.flags)]
+    start = time.time()
+    subprocess.run([a.zcc, onnx, "-o", prog, *flags], check=True, capture_output=True)
+    took = time.time() - start
+    plan = json.loads(subprocess.run([a.zcc, onnx, "--plan=json", *flags], check=True, capture_output=True, text=True).stdout)
+    steps, mine, theirs, rss, diff = counted(name, a.steps), [], {m: [] for m in a.modes}, 0, 0.0
+    for _ in range(a.rounds):
+        times, losses, mib = zcc_run(prog, data, steps)
+        mine.append(statistics.median(times)); rss = max(rss, mib)
+        for mode in a.modes:
+            r = pytorch(a.python, name, mode, dtype, steps, "--threads", str(a.threads))
+            theirs[mode].append(r)
+            diff = max([diff] + [abs(x - y) / abs(y) for x, y in zip(losses, r["losses"])])
+    seconds = [f"{min(r['median'] for r in theirs[m]):.4f}" for m in a.modes]
+    ratio = statistics.median(min(theirs[m][i]["median"] for m in a.modes) / mine[i] for i in range(a.rounds)) if a.modes else 0
+    their_rss = min((max(r["mib"] for r in theirs[m]) for m in a.modes), default=0)
+    share = ""
+    if a.bound:
+        out = subprocess.run([a.python, os.path.join(HERE, "bounds.py"), onnx, data, "--zcc", a.zcc, "--flags", shlex.join(flags),
+                              "--threads", str(a.threads), "--share"], check=True, capture_output=True, text=True).stdout
+        share = f"{float(out):.2f}"
+    cells = [name, dtype, f"{min(mine):.4f}", *seconds, f"{ratio:.2f}", share, f"{rss:.0f}", f"{planned(plan):.0f}", f"{their_rss:.0f}",
+             f"{rss / their_rss:.2f}" if their_rss else "", f"{took:.1f}", f"{diff:.1e}"]
+    print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--peers", required=True); p.add_argument("--python", default=sys.executable)
-    p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--models", default=MODELS)
+    p.add_argument("--python", default=sys.executable); p.add_argument("--zcc", default="build/bin/zcc")
+    p.add_argument("--models", default=MODELS); p.add_argument("--dtypes", default="fp32"); p.add_argument("--modes", default="eager,compile")
     p.add_argument("--steps", type=int, default=8); p.add_argument("--rounds", type=int, default=2)
-    p.add_argument("--kind", default="ts"); p.add_argument("--mode", default="eager"); p.add_argument("--flags", default="")
+    p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0))); p.add_argument("--flags", default="")
+    p.add_argument("--no-bound", dest="bound", action="store_false")
     a = p.parse_args()
-    a.zcc, a.peers = os.path.abspath(a.zcc), os.path.abspath(a.peers)
-    print(f"| model | zcc s | PyTorch {a.mode} s | ratio | zcc MiB | PyTorch MiB | plan + library MiB | compile s | largest loss difference |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    a.zcc, a.modes = os.path.abspath(a.zcc), [m for m in a.modes.split(",") if m]
+    heads = ["model", "type", "zcc s", *[f"{m} s" for m in a.modes], "best / zcc", "share of bound", "zcc MiB", "plan + library MiB", "PyTorch MiB",
+             "zcc / PyTorch MiB", "compile s", "largest loss difference"]
+    print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
     with tempfile.TemporaryDirectory() as tmp:
         for name in a.models.split(","):
-            prog, took, plan = zcc_compile(a, name, tmp)
-            mine, theirs, rss, their_rss, diff = [], [], 0, 0, 0.0
-            steps = a.steps * 6 if name == "mlp" else a.steps
-            for _ in range(a.rounds):
-                r = peer_run(a, name, steps, a.mode)
-                if r is None or "med_s" not in r:
-                    sys.exit(f"steps.py: peer.py gave no result for {name}")
-                theirs.append(r["med_s"]); their_rss = max(their_rss, r["rss_peak"])
-                t, losses, m = zcc_run(prog, flatten(a, name, tmp), steps)
-                mine.append(statistics.median(t)); rss = max(rss, m)
-                diff = max([diff] + [abs(x - y) / abs(y) for x, y in zip(losses, r["losses"])])
-            ratio = statistics.median(m / t for m, t in zip(mine, theirs))
-            planned = (sum(s.get("arena_bytes", 0) for s in plan["spaces"].values()) + plan["library_bytes"]) / 2**20
-            print(f"| {name} | {min(mine):.4f} | {min(theirs):.4f} | {ratio:.2f} | {rss:.0f} | {their_rss:.0f} | {planned:.0f} | {took:.1f} | {diff:.1e} |", flush=True)
+            for dtype in a.dtypes.split(","):
+                row(a, name, dtype, tmp)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """zcc beside DeepSpeed on the same work, states and parameters on one disk, in turn in one run.
 
-    deepspeed.py MODEL.onnx DATA.npz --peer "python peer.py --model M --mode ds3 --offload nvme" --nvme-path DIR
+    deepspeed-nvme.py MODEL.onnx DATA.npz --peer "python peer.py --model M --mode ds3 --offload nvme" --nvme-path DIR
                  [--zcc build/bin/zcc] [--dtype bf16] [--accum 1,4] [--rounds 3] [--steps 4] [--flags "..."]
 
 `--peer` is a command that trains the model with DeepSpeed and prints, last, one line of JSON with `min_s`, `med_s` (seconds a step),
@@ -31,7 +31,7 @@ def theirs(a, accum):
     out = subprocess.run(command, capture_output=True, text=True)
     rows = [line for line in out.stdout.splitlines() if line.startswith("{")]
     if not rows or "med_s" not in (row := json.loads(rows[-1])):
-        sys.exit(f"deepspeed.py: {shlex.join(command)} gave no result:\n{out.stdout[-1000:]}{out.stderr[-2000:]}")
+        sys.exit(f"deepspeed-nvme.py: {shlex.join(command)} gave no result:\n{out.stdout[-1000:]}{out.stderr[-2000:]}")
     return row["med_s"], row["rss_peak"], row["losses"][0]
 
 
