@@ -283,12 +283,22 @@ void convGradInputRun(char *arena, const zccrt_call *c) {
   prepareAndRun(ConvKind::GradInput, arena, c);
 }
 
+static ConvShape gradWeightShape(const zccrt_call *c) { return {c, operand(c, 0), result(c, 0), operand(c, 1)}; }
+static bool isDepthwiseGrad(const zccrt_call *c) { return !viaLoops(c) && isDepthwise(gradWeightShape(c)); }
+
 int64_t convGradWeightWorkspace(const zccrt_call *c) {
+  if (isDepthwiseGrad(c))
+    return depthwiseWorkspace(gradWeightShape(c), c->threads);
   if (isWide(c))
     return wideWorkspace(c, convGradWeightWorkspace);
   return workspace(ConvKind::GradWeight, c);
 }
 void convGradWeightRun(char *arena, const zccrt_call *c) {
+  if (isDepthwiseGrad(c)) {
+    if (arena)
+      depthwiseGradWeight(arena, c, gradWeightShape(c));
+    return;
+  }
   if (isWide(c))
     return wideRun(arena, c, convGradWeightRun, convGradWeightWorkspace);
   prepareAndRun(ConvKind::GradWeight, arena, c);

@@ -33,4 +33,10 @@ enum class ConvKind { Forward, GradInput, GradWeight };
 /// Plain loops for elements that oneDNN has no convolution for (f64). `bias` may be null.
 void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y, int threads);
 
+/// Whether each filter sees a channel of its own.
+bool isDepthwise(const ConvShape &s);
+/// The weights' gradient of such a one, of any float but f64; the call is conv_grad_weight's. The workspace is in bytes.
+int64_t depthwiseWorkspace(const ConvShape &s, int threads);
+void depthwiseGradWeight(char *arena, const zccrt_call *c, const ConvShape &s);
+
 } // namespace zccrt::cpu

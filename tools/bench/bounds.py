@@ -24,8 +24,9 @@ def read_values(zir):
     """Every value that the module's text defines, by name."""
     values = {}
     for line in zir.splitlines():
-        if m := re.match(r"\s*(?:param|state|const|input)\w* (%\S+) : (\w+\[[\dx]*\])", line):
-            values[m[1]] = Value("global", [], "", [read_type(m[2])])
+        if re.match(r"\s*(param|state|func)\b", line):
+            for name, t in re.findall(r"(%\S+) : (\w+\[[\dx]*\])", line):
+                values[name] = Value("global", [], "", [read_type(t)])
         elif m := re.match(r"\s+((?:%\S+, )*%\S+) = (\w+) ?([^{]*)(\{.*\})? : (.*)$", line):
             operands = [o.strip() for o in m[3].split(",") if o.strip()]
             for name in m[1].split(", "):
@@ -80,7 +81,7 @@ def conv_seconds(values, v):
     lo, hi = (ints(v, k, [0] * axes) for k in ("pads_lo", "pads_hi"))
     if lo != hi:
         return None
-    rest = [ints(v, "strides", [1] * axes), lo, ints(v, "dilations", [1] * axes), False, [0] * axes, one(v, "groups", 1)]
+    rest = [ints(v, "strides", [1] * axes), lo, ints(v, "dilations", [1] * axes), False, [0] * axes, one(v, "group", 1)]
     times = []
     for form in [torch.contiguous_format] + ([torch.channels_last] if axes == 2 else []):
         x, w = x.contiguous(memory_format=form), w.contiguous(memory_format=form)
