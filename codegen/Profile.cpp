@@ -65,7 +65,8 @@ static constexpr std::pair<Rate, Rate> kSubstitutes[] = {{Rate::ConvolutionInput
                                                          {Rate::LowConvolutionInput, Rate::LowConvolution},
                                                          {Rate::LowConvolutionWeight, Rate::LowConvolution},
                                                          {Rate::Operations, Rate::Large},
-                                                         {Rate::NearBytes, Rate::Bytes}};
+                                                         {Rate::NearBytes, Rate::Bytes},
+                                                         {Rate::ShortLink, Rate::Link}};
 
 /// A rank's part of what the threads of all ranks get that were measured together.
 static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> measured, int threads, int ranks) {
@@ -79,8 +80,10 @@ static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>>
 void Profile::apply(Machine &m, int threads, int ranks) const {
   std::array<bool, kRates> isKnown{};
   for (const RateRow &row : kRows) {
-    if (auto i = whole.find(row.rate); i != whole.end())
+    if (auto i = whole.find(row.rate); i != whole.end()) {
       m[row.rate] = i->second;
+      isKnown[size_t(row.rate)] = true;
+    }
     std::vector<std::pair<int, double>> measured;
     for (auto &[n, rates] : byThreads)
       if (auto i = rates.find(row.rate); i != rates.end())

@@ -17,7 +17,7 @@ Machine::Machine(double flops, double bytes, double link) {
   std::fill_n(all.begin(), 2 * kProductRates, flops);
   (*this)[Rate::Operations] = flops;
   (*this)[Rate::Bytes] = (*this)[Rate::NearBytes] = bytes;
-  (*this)[Rate::Link] = link;
+  (*this)[Rate::Link] = (*this)[Rate::ShortLink] = link;
 }
 
 double NodeCost::flops() const {
@@ -26,6 +26,8 @@ double NodeCost::flops() const {
     sum += all[i];
   return sum;
 }
+
+double NodeCost::sentBytes() const { return (*this)[Rate::Link] + (*this)[Rate::ShortLink]; }
 
 static double secondsOf(const NodeCost &c, const Machine &m, Rate r) { return c[r] / m[r]; }
 
@@ -61,9 +63,9 @@ static double workSeconds(const NodeCost &c, const Machine &m) {
 
 double NodeCost::seconds(const Machine &m) const {
   double most = workSeconds(*this, m);
-  for (Rate r : {Rate::Link, Rate::HostCopy, Rate::Disk})
+  for (Rate r : {Rate::Link, Rate::ShortLink, Rate::HostCopy, Rate::Disk})
     most = std::max(most, secondsOf(*this, m, r));
-  return most + secondsOf(*this, m, Rate::Teams);
+  return most + secondsOf(*this, m, Rate::Teams) + secondsOf(*this, m, Rate::Collectives);
 }
 
 // ---- nodes
@@ -322,7 +324,9 @@ std::vector<Touched> zcc::touchedBy(const Node &n) {
 NodeCost zcc::costOf(const Node &n, int ranks) {
   NodeCost c;
   if (movesBetweenRanks(n)) {
-    c[Rate::Link] = sentBy(n, ranks);
+    const double bytes = sentBy(n, ranks);
+    c[bytes > kShortLink ? Rate::Link : Rate::ShortLink] = bytes;
+    c[Rate::Collectives] = bytes > 0;
     return c;
   }
   if (transfers(n)) {

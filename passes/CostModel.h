@@ -23,6 +23,9 @@ inline constexpr size_t kConvolutions = 3; ///< kinds: forward, gradients of the
 /// What a step touches before caches forget, whatever the machine: how much of it they keep shows in the rate.
 inline constexpr double kNearBytes = 16 << 20;
 
+/// What a rank sends in a collective that buffers in caches keep up with, bytes.
+inline constexpr double kShortLink = 4 << 20;
+
 /// A number for each rate.
 struct PerRate {
   std::array<double, kRates> all{};
@@ -41,6 +44,7 @@ struct Machine : PerRate {
 /// One node, once.
 struct NodeCost : PerRate {
   double flops() const;
+  double sentBytes() const;                      ///< by a rank to others
   double computeSeconds(const Machine &m) const; ///< of arithmetic alone
   double memorySeconds(const Machine &m) const;
   double seconds(const Machine &m) const;

@@ -189,8 +189,8 @@ static void addSent(StepCost &step, const Span &s, double times) {
   if (transfers(n))
     step.sent[(spaceName(n.operand(s.part)->type.space) + " to " + spaceName(n.result(s.part)->type.space)).str()] +=
         times * movedBytes(n, s.part);
-  else if (s.work[Rate::Link] > 0)
-    step.sent[performed(n)->name] += times * s.work[Rate::Link];
+  else if (s.work.sentBytes() > 0)
+    step.sent[performed(n)->name] += times * s.work.sentBytes();
 }
 
 double StepCost::diskWrites() const {
@@ -235,7 +235,7 @@ StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
       addSent(step, span, f.times);
       if (transfers(*span.node) || (span.engine == EngineKind::Host && !machine.hostComputes))
         continue;
-      double &kind = c[Rate::Link] > 0 ? communication : c.computeSeconds(machine) > c.memorySeconds(machine) ? compute : memory;
+      double &kind = c.sentBytes() > 0 ? communication : c.computeSeconds(machine) > c.memorySeconds(machine) ? compute : memory;
       kind += f.times * seconds;
     }
     step.seconds += f.times * f.seconds;

@@ -4,6 +4,7 @@
 #include "runtime/Fail.h"
 #include "runtime/OutFile.h"
 #include "tools/DiskRates.h"
+#include "tools/LinkRates.h"
 #include "tools/MachineRates.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -47,7 +48,8 @@ static Profile measure(const ToolOptions &tool, int threads) {
   const bool hasDisk = !tool.calibrate->empty();
   Profile p;
   p.cpu = cpuName();
-  if (hasDisk) // first: a folder that cannot be used is known at once
+  p.whole = measureLinks(seconds / 40); // while there are no threads: it forks
+  if (hasDisk)                          // first: a folder that cannot be used is known at once
     p.whole[Rate::Disk] = diskRate(*tool.calibrate, seconds / 4);
   std::set<int> counts{1, threads};
   for (int n : counts) {

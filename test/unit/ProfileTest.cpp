@@ -63,6 +63,15 @@ TEST(Profile, RatesBetweenAndBeyondNumbersOfThreads) {
   EXPECT_EQ(at(3, Rate::Narrow), 1) << "what was not measured stays";
 }
 
+TEST(Profile, ShortCollectivesGoAtTheRateOfLongOnesWhereNothingElseIsKnown) {
+  Machine m(1, 1, 1);
+  parsed(R"({"version": 1, "rates": {"link_bytes": 8}})").apply(m, 1);
+  EXPECT_EQ(m[Rate::ShortLink], 8);
+  parsed(R"({"version": 1, "rates": {"link_bytes": 8, "short_link_bytes": 20, "collectives": 5}})").apply(m, 1);
+  EXPECT_EQ(m[Rate::ShortLink], 20);
+  EXPECT_EQ(m[Rate::Collectives], 5);
+}
+
 TEST(Profile, RanksOfAMachineShareItsMemory) {
   Profile p = parsed(R"({"version": 1, "threads": {"1": {"f32_large_flops": 100, "memory_bytes": 20},
                                                    "4": {"f32_large_flops": 400, "memory_bytes": 40}}})");
