@@ -56,6 +56,19 @@ Way wayOf(const Plan &p, int32_t elem) {
   return slowPacking ? Way::Primitive : Way::Sgemm;
 }
 
+/// The tensor's own batch axes, aligned with the result's, then its matrix. An axis that repeats one matrix is broadcast.
+memory::desc describeAxes(const zccrt_tensor &t, const Matrix &x, int64_t rows, int64_t cols, int batchAxes) {
+  memory::dims dims(batchAxes, 1), strides(batchAxes, 1);
+  for (int i = 0; i + 2 < t.ndim; ++i)
+    if (t.dims[i] != 1 && t.strides[i] != 0) {
+      dims[batchAxes - (t.ndim - 2) + i] = t.dims[i];
+      strides[batchAxes - (t.ndim - 2) + i] = t.strides[i];
+    }
+  dims.insert(dims.end(), {rows, cols});
+  strides.insert(strides.end(), {x.transposed ? 1 : x.ld, x.transposed ? x.ld : 1});
+  return {dims, dnnlType(t.elem), strides};
+}
+
 memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix &x, int64_t step, memory::data_type type) {
   memory::dims strides = x.transposed ? memory::dims{1, x.ld} : memory::dims{x.ld, 1};
   if (batches == 1)
@@ -63,15 +76,33 @@ memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix 
   return {{batches, rows, cols}, type, {step, strides[0], strides[1]}};
 }
 
-matmul::primitive_desc makePrimitive(const Plan &p, int64_t batches) {
+/// Whether batches lie at equal distances in all three tensors.
+bool isRegular(const Plan &p) { return stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0; }
+
+matmul::primitive_desc makePrimitive(const Plan &p) {
+  if (!isRegular(p)) {
+    int axes = p.yT.ndim - 2;
+    return makeProduct(describeAxes(p.aT, p.a, p.m, p.k, axes), describeAxes(p.bT, p.b, p.k, p.n, axes),
+                       describeAxes(p.yT, p.y, p.m, p.n, axes), p.adds);
+  }
   auto type = dnnlType(p.aT.elem);
-  memory::desc a = describe(batches, p.m, p.k, p.a, stepOf(p.aAt), type);
-  memory::desc b = describe(batches, p.k, p.n, p.b, stepOf(p.bAt), type);
-  memory::desc y = describe(batches, p.m, p.n, p.y, stepOf(p.yAt), dnnlType(p.yT.elem));
+  memory::desc a = describe(p.batches, p.m, p.k, p.a, stepOf(p.aAt), type);
+  memory::desc b = describe(p.batches, p.k, p.n, p.b, stepOf(p.bAt), type);
+  memory::desc y = describe(p.batches, p.m, p.n, p.y, stepOf(p.yAt), dnnlType(p.yT.elem));
   return makeProduct(a, b, y, p.adds);
 }
 
 enum class For { Workspace, Run };
+
+/// Whether a batch axis of the result repeats one matrix of both factors.
+bool repeatTogether(const zccrt_tensor &a, const zccrt_tensor &b) {
+  for (int i = 3; i <= std::min(a.ndim, b.ndim); ++i) {
+    auto repeats = [&](const zccrt_tensor &t) { return t.dims[t.ndim - i] == 1 || t.strides[t.ndim - i] == 0; };
+    if (repeats(a) && repeats(b) && std::max(a.dims[a.ndim - i], b.dims[b.ndim - i]) > 1)
+      return true;
+  }
+  return false;
+}
 
 void planOperands(Plan &p, const zccrt_call *c) {
   p.adds = isSum(c);
@@ -92,6 +123,8 @@ void planOperands(Plan &p, const zccrt_call *c) {
   p.a = matrixOf(p.aT);
   p.b = matrixOf(p.bT);
   p.y = matrixOf(p.yT);
+  if (repeatTogether(p.aT, p.bT)) // no library repeats the result
+    p.b = {false, std::max<int64_t>(1, p.n), true};
   if (p.y.transposed) // columns of a result: computed in scratch
     p.y = {false, std::max<int64_t>(1, p.n), true};
   pack(p.aT, p.a, p.aScratch);
@@ -121,8 +154,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   p.parallelBatches = p.batches > 1 && (balanced || p.m * p.n * p.k < (int64_t(1) << 21));
   if (p.way != Way::Primitive || !p.m || !p.n || !p.k || !p.batches)
     return;
-  bool regular = stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0;
-  auto pd = makePrimitive(p, regular ? p.batches : 1);
+  auto pd = makePrimitive(p);
   p.libraryScratch = p.bytes;
   p.bytes += aligned(int64_t(pd.scratchpad_desc().get_size()));
   if (purpose == For::Workspace)
@@ -131,13 +163,6 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   p.primitive.add(DNNL_ARG_SRC, pd.src_desc());
   p.primitive.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
   p.primitive.add(DNNL_ARG_DST, pd.dst_desc());
-  if (!regular)
-    p.parallelBatches = false;
-  else {
-    p.aAt.resize(1);
-    p.bAt.resize(1);
-    p.yAt.resize(1);
-  }
 }
 
 void sgemm(const Plan &p, const float *a, const float *b, float *y) {
@@ -185,13 +210,10 @@ void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threa
 }
 
 void runPrimitive(Plan &p, char *a, char *b, char *y, void *scratch) {
-  const int64_t bytes = elemBytes(p.aT.elem);
-  for (size_t i = 0; i < p.aAt.size(); ++i) {
-    p.primitive.bind(0, a + p.aAt[i] * bytes);
-    p.primitive.bind(1, b + p.bAt[i] * bytes);
-    p.primitive.bind(2, y + p.yAt[i] * elemBytes(p.yT.elem));
-    p.primitive.run(scratch);
-  }
+  p.primitive.bind(0, a);
+  p.primitive.bind(1, b);
+  p.primitive.bind(2, y);
+  p.primitive.run(scratch);
 }
 
 void run(Plan &p, char *arena, const zccrt_call *c) {

@@ -135,6 +135,9 @@ TEST(Matmul, NativeBf16) {
   check<Bf16>({{2, 3, 20, 30}, {2, 1, 30, 20}, {}, {}, {}}, 2);
   check<Bf16>({{3, 20, 30}, {3, 30, 40}, {1, 2, 0}, {2, 1, 0}, {2, 1, 0}}, 2);
   check<Bf16>({{1, 70}, {70, 40}, {}, {}, {}}, 2);
+  for (const Dims &aOrder : {Dims{0, 2, 1, 3}, Dims{0, 2, 3, 1}}) // heads of an attention
+    check<Bf16>({{2, 3, 20, 30}, {2, 3, 30, 20}, aOrder, {0, 2, 1, 3}, {0, 2, 1, 3}}, 2);
+  check<Bf16>({{2, 3, 20, 30}, {3, 30, 20}, {0, 2, 1, 3}, {1, 0, 2}, {}}, 2);
 }
 
 TEST(Matmul, NarrowRowsInBlocks) { // where f32 copies of a and y would take more than 8 MiB; the last block is shorter
@@ -157,6 +160,26 @@ TEST(Matmul, BroadcastRow) { // a row seen 20 times: stride 0 along the rows
     for (int64_t i = 0; i < 20; ++i)
       EXPECT_NEAR(c.el<float>(y, {i, j}), s, 1e-5);
   }
+}
+
+TEST(Matmul, RepeatedMatrices) { // 2 times 3 of them, all the same in both factors along the second axis
+  if (!AsIfNative::possible())
+    GTEST_SKIP() << "oneDNN has no bf16 here";
+  AsIfNative native;
+  Call c("matmul");
+  int a = c.add<Bf16>({2, 3, 4, 5}, {20, 0, 5, 1}, 40), b = c.add<Bf16>({2, 3, 5, 6}, {30, 0, 6, 1}, 60);
+  c.results();
+  int y = c.add<Bf16>({2, 3, 4, 6}, {96, 24, 6, 1}, 192);
+  Rng r;
+  for (int t : {a, b})
+    forIndex(c.dims(t), [&](const Dims &at) { c.el<Bf16>(t, at) = Bf16(float(r.unit())); });
+  c.run();
+  forIndex({2, 3, 4, 6}, [&](const Dims &i) {
+    double s = 0;
+    for (int64_t k = 0; k < 5; ++k)
+      s += double(c.el<Bf16>(a, {i[0], 0, i[2], k})) * double(c.el<Bf16>(b, {i[0], 0, k, i[3]}));
+    EXPECT_NEAR(double(c.el<Bf16>(y, i)), s, 0.02);
+  });
 }
 
 } // namespace
