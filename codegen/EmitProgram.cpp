@@ -568,7 +568,9 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
   out.kernels = printer->kernelSources();
   out.gpu = info.target->gpu().str();
   if (!info.target->deviceSymbol().empty())
-    out.machine = out.gpu.empty() ? EmittedProgram::Machine::EmulatedGpu : EmittedProgram::Machine::Gpu;
+    out.machine = info.target->checksKernels() ? EmittedProgram::Machine::CheckedGpu
+                  : out.gpu.empty()            ? EmittedProgram::Machine::EmulatedGpu
+                                               : EmittedProgram::Machine::Gpu;
   if (onHost)
     out.hostKernels = onHost->kernelSources();
   uint64_t hash = zccrt::hashBytes(text.data(), text.size()) + 3 * zccrt::hashBytes(out.literals.data(), out.literals.size());

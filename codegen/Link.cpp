@@ -206,7 +206,9 @@ static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, RunsO
   std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program")};
   for (const Part &p : parts)
     args.push_back(work.file(p.name + ".o"));
-  if (machine == RunsOn::EmulatedGpu)
+  if (machine == RunsOn::CheckedGpu) // instead of those of the emulation's own archive
+    args.insert(args.end(), {"-Wl,--whole-archive", ZCC_CHECKED_LIB, "-Wl,--no-whole-archive"});
+  if (machine == RunsOn::EmulatedGpu || machine == RunsOn::CheckedGpu)
     args.push_back(ZCC_EMULATED_LIB);
   if (machine == RunsOn::Gpu)
     args.push_back(ZCC_CUDA_LIB);
@@ -237,6 +239,8 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
     add(program.kernels, {program.gpu}, /*isCuda=*/true);
   else if (program.machine == RunsOn::EmulatedGpu)
     add(program.kernels, {"-O2", "-fopenmp"}); // its threads are no loops to vectorise
+  else if (program.machine == RunsOn::CheckedGpu)
+    add(program.kernels, {"-O2", "-fopenmp", "-fsanitize=thread", "-fsanitize=bounds"}); // Watch.cpp has what they call
   else
     add(program.kernels, {"-O3", "-fopenmp"});
   add(program.hostKernels, {"-O3", "-fopenmp"});

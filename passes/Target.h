@@ -38,6 +38,9 @@ public:
   /// The GPU that nvcc makes its kernels for ("sm_90"); "": the host's compiler makes them.
   virtual llvm::StringRef gpu() const { return ""; }
 
+  /// Whether the emulation of a device looks at every access of its kernels.
+  virtual bool checksKernels() const { return false; }
+
   /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
   virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;
   /// Whether the library kernel of a node reads operand `i`, which is not dense, with these strides. Without a target the common

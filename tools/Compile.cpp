@@ -149,6 +149,8 @@ llvm::Error Compilation::checkOutput() {
     if (isExe && !tool.emulate)
       if (auto e = checkToolkit())
         return e;
+    if (isExe && tool.checkKernels && !hasCheckedKernels())
+      return error("--check-kernels: this zcc was built with a sanitizer, whose place it would take");
   } else {
     march = tool.march;
   }
@@ -160,7 +162,8 @@ llvm::Error Compilation::checkOutput() {
   if (!profile)
     return profile.takeError();
   if (isCuda) {
-    target = cudaTarget(gpu, tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu, options.threads, std::move(*profile));
+    CudaDevice device = tool.checkKernels ? CudaDevice::Checked : tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu;
+    target = cudaTarget(gpu, device, options.threads, std::move(*profile));
   } else {
     target = cpuTarget(isa, options.threads, std::move(*profile), options.ranks);
   }

@@ -144,6 +144,8 @@ llvm::Error zcc::readToolOptions(Request &r) {
 #include "passes/options/Options.def"
   if (r.tool.emulate && r.tool.target != "cuda")
     return error("--emulate stands for a GPU: give --target=cuda, too");
+  if (r.tool.checkKernels && !r.tool.emulate)
+    return error("--check-kernels looks at emulated kernels: give --target=cuda --emulate, too");
   return llvm::Error::success();
 }
 

@@ -24,12 +24,13 @@ public:
   llvm::StringRef deviceSymbol() const override {
     return device_ == CudaDevice::Gpu ? "zccrt_cuda_device" : "zccrt_emulated_device";
   }
+  bool checksKernels() const override { return device_ == CudaDevice::Checked; }
   llvm::StringRef gpu() const override { return device_ == CudaDevice::Gpu ? arch_ : llvm::StringRef(); }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
   std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override {
-    return std::make_unique<CudaPrinter>(m, spaces, *this);
+    return std::make_unique<CudaPrinter>(m, spaces, *this, device_);
   }
 
 private:

@@ -7,7 +7,8 @@
 
 namespace zcc {
 
-enum class CudaDevice { Gpu, Emulated };
+/// Checked: an emulated one that looks at every access of kernels.
+enum class CudaDevice { Gpu, Emulated, Checked };
 
 /// `arch`: "sm_90". `threads`: of the host, of each rank. Its rates are the profile's; what that has not, or without one, is what
 /// the vendor publishes.

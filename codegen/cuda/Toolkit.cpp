@@ -88,6 +88,8 @@ llvm::Error zcc::checkToolkit() {
   return llvm::Error::success();
 }
 
+bool zcc::hasCheckedKernels() { return *ZCC_CHECKED_LIB; }
+
 /// Code for later GPUs goes with that for this one. Nothing is contracted to fused operations, so that a sum has the same bits in
 /// whichever kernel it is.
 std::vector<std::string> zcc::nvccFor(StringRef gpu) {

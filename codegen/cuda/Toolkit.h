@@ -15,6 +15,8 @@ llvm::Expected<std::string> gpuOf(llvm::StringRef march);
 
 /// An error that says what is missing to compile and link programs for GPUs, and how to get it.
 llvm::Error checkToolkit();
+/// Whether there are library kernels that tell of their accesses (--check-kernels).
+bool hasCheckedKernels();
 
 /// The compiler and its flags, for an object; cudaLibraries: what the linker needs besides. After checkToolkit().
 std::vector<std::string> nvccFor(llvm::StringRef gpu);

@@ -4,19 +4,27 @@
     bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--seed 0] [--nvme-path DIR] [--flags "..."]
 
 For each number of ranks: stages 0-3 as they are, then SAMPLES random settings of stage, bucket sizes, thresholds, prefetch, overlap,
-recomputation, and places of states and parameters; a quarter of them leave all of this to a budget between the least that zcc names and
-what the program needs without. Once without clipping and once with it; a micro-batch a step, then two of them (where stages 0 and 1 are
-one group of equals, 2 and 3 the other). Prints a line a group; exits with 1 when a group has more than one result.
+recomputation, and places of states, parameters and activations; a quarter of them leave all of this to a budget between the least that
+zcc names and what the program needs without. Once without clipping and once with it; a micro-batch a step, then two of them (where stages
+0 and 1 are one group of equals, 2 and 3 the other). Prints a line a group; exits with 1 when a group has more than one result.
+With --flags "--target=cuda --emulate ..." the places are an emulated GPU's.
 """
 import argparse, hashlib, json, os, random, re, shlex, subprocess, sys, tempfile
 
 
-def places(rng, ranks, stage):
-    flags = [f"--offload-optimizer={rng.choice(['none', 'cpu', 'nvme'])}", f"--sub-group-size={rng.randrange(1, 200000)}", "--separate-host"]
-    if flags[0] != "--offload-optimizer=none":
-        flags.append(f"--offload-update={rng.choice(['auto', 'device', 'cpu'])}")
+def is_gpu(a):
+    return "--target=cuda" in shlex.split(a.flags)
+
+
+def places(a, rng, ranks, stage):
+    somewhere = lambda what: f"--offload-{what}={rng.choice(['none', 'cpu', 'nvme'])}"
+    flags = [somewhere("optimizer"), f"--sub-group-size={rng.randrange(1, 200000)}", somewhere("activations")]
+    if not is_gpu(a):
+        flags.append("--separate-host")
+        if flags[0] != "--offload-optimizer=none":
+            flags.append(f"--offload-update={rng.choice(['auto', 'device', 'cpu'])}")
     if ranks == 1 or stage == 3:
-        flags.append(f"--offload-param={rng.choice(['none', 'cpu', 'nvme'])}")
+        flags.append(somewhere("param"))
     return flags
 
 
@@ -43,7 +51,7 @@ def settings(a, rng, samples, stages, ranks, accum, fixed):
             flags = [f"--zero={stage}", *order]
             yield [*flags, *budget(a, rng, ranks, [*fixed, *flags])]
             continue
-        yield [f"--zero={stage}", *order, *places(rng, ranks, stage), f"--reduce-bucket-size={size(0, 500000000)}",
+        yield [f"--zero={stage}", *order, *places(a, rng, ranks, stage), f"--reduce-bucket-size={size(0, 500000000)}",
                f"--allgather-bucket-size={size(0, 500000000)}", f"--param-persistence-threshold={size(0, 1000000000)}",
                f"--max-reuse-distance={size(0, 1000000000)}", f"--max-live-parameters={size(1000000000)}",
                f"--prefetch={rng.choice(['on', 'off'])}", f"--overlap={rng.choice(['on', 'off'])}",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles ONNX's own backend node tests with zcc, runs them, and compares; prints what passed and why the rest did not.
 
-    node-tests.py [--zcc build/bin/zcc] [--from DIR] [--only REGEX] [--failed-in OLD.json] [--jobs 2] [--json OUT]
+    node-tests.py [--zcc build/bin/zcc] [--from DIR] [--only REGEX] [--failed-in OLD.json] [--jobs 2] [--json OUT] [--flags "..."]
 
 Needs numpy, ml_dtypes and onnx. The tests are those of the installed onnx package, or, with --from, of a folder of
 test_*/model.onnx with test_data_set_*/ (Debian: libonnx-testdata, /usr/share/libonnx-testdata/data/node).
@@ -10,7 +10,7 @@ feeds what decides a shape or an axis as a graph input, that input is made an in
 enough; the table says how often). Tests of operators that draw random numbers compare types and shapes.
 16-bit results may be off by one unit in the last place of the largest element: references round at every step, zcc once.
 """
-import argparse, collections, concurrent.futures, glob, json, os, re, subprocess, sys, tempfile, warnings
+import argparse, collections, concurrent.futures, glob, json, os, re, shlex, subprocess, sys, tempfile, warnings
 import numpy as np, onnx, ml_dtypes
 from onnx import helper, numpy_helper, TensorProto as T
 
@@ -190,7 +190,7 @@ def one(a, case):
                     continue
                 tried = raw
                 open(path, "wb").write(raw)
-                good, what = call([a.zcc, path, "--loss=none", "--threads=1", "-o", prog])
+                good, what = call([a.zcc, path, "--loss=none", "--threads=1", *shlex.split(a.flags), "-o", prog])
                 if good or not any(w in what for w in ("not constant", "given at run time", "depends on data")):
                     break
                 level += 1
@@ -228,8 +228,8 @@ def group(reason):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--from", dest="folder"); p.add_argument("--only", default="")
-    p.add_argument("--failed-in", default=""); p.add_argument("--jobs", type=int, default=2);
-    p.add_argument("--json", default="")
+    p.add_argument("--failed-in", default=""); p.add_argument("--jobs", type=int, default=2)
+    p.add_argument("--json", default=""); p.add_argument("--flags", default="", help="for zcc besides: \"--target=cuda --emulate\"")
     a = p.parse_args()
     cases = [c for c in (in_folder(a.folder) if a.folder else installed()) if re.search(a.only, c.name)]
     if a.failed_in:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <type_traits>
 
 struct uint3 {
@@ -29,14 +30,46 @@ inline constinit thread_local dim3 blockDim{}, gridDim{};
 
 namespace zccrt::emulate {
 
-/// Runs `body(args)` for every thread of the grid.
-void runGrid(const char *kernel, dim3 grid, dim3 block, void (*body)(const void *args), const void *args);
+/// Of a launch, what a watcher wants to know when its grid runs.
+struct Watched;
+
+/// Looks at what the threads of grids do. There is one in programs whose kernels are compiled to tell of their accesses
+/// (Watch.cpp).
+class Watcher {
+public:
+  /// Memory of the device; the page on either side of it is nobody's.
+  virtual void addMemory(const char *begin, int64_t bytes) = 0;
+  virtual std::shared_ptr<const Watched> launch(int stream, const char *kernel) = 0;
+  /// Calls `blocks`, which runs the blocks one after the other on this thread.
+  virtual void run(const Watched &w, const std::function<void()> &blocks) = 0;
+};
+extern Watcher *watcher; ///< nullptr: nobody looks
+
+/// A launch: `body(args)` for every thread of the grid.
+struct Grid {
+  const char *kernel;
+  dim3 blocks, threads; ///< of the grid, of a block
+  void (*body)(const void *args);
+  const void *args;
+};
+void runGrid(const Grid &g, const Watched *watched);
 /// Gives a stream a function.
 void queue(int stream, std::function<void()> f);
 
 template <class Body> void launch(int stream, const char *kernel, dim3 grid, dim3 block, Body body) {
-  queue(stream, [=] { runGrid(kernel, grid, block, [](const void *b) { (*static_cast<const Body *>(b))(); }, &body); });
+  queue(stream, [=, watched = watcher ? watcher->launch(stream, kernel) : nullptr] {
+    runGrid({kernel, grid, block, [](const void *b) { (*static_cast<const Body *>(b))(); }, &body}, watched.get());
+  });
 }
+
+/// Where the thread is that runs on this thread of the host. A block's rounds are its barriers, a warp's those that all of its
+/// lanes have met at since the block began.
+struct Position {
+  int64_t block;
+  int thread;
+  unsigned round, warpRound;
+};
+Position position();
 
 void syncBlock();
 /// Lane `from` of the warp's value, of those that each lane of the mask gives; all lanes of the mask meet here.

@@ -117,6 +117,8 @@ public:
     char *start = static_cast<char *>(memory) + page;
     if (mprotect(start, room, PROT_READ | PROT_WRITE) != 0)
       failErrno("cannot get %lld bytes of emulated device memory", static_cast<long long>(bytes));
+    if (watcher)
+      watcher->addMemory(start, bytes);
     return start;
   }
 

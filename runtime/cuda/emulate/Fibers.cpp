@@ -92,16 +92,22 @@ struct Fiber {
 
 struct Warp {
   Meeting meeting;
+  unsigned round = 0; ///< meetings of all of its lanes
   uint64_t values[2][kLanes];
 };
 
 /// What runs blocks on one thread of the host.
 class Runner {
 public:
-  void run(const char *kernel, dim3 block, void (*body)(const void *), const void *args);
+  void run(const Grid &g, int64_t number);
 
   void syncBlock() { meet(all, threads); }
-  void syncLanes(unsigned mask) { meet(warps[current->thread / kLanes].meeting, std::popcount(mask & lanesOf(current->thread))); }
+  void syncLanes(unsigned mask) {
+    Warp &w = warps[current->thread / kLanes];
+    unsigned lanes = lanesOf(current->thread);
+    if (meet(w.meeting, std::popcount(mask & lanes)) && (mask & lanes) == lanes)
+      ++w.round;
+  }
   uint64_t exchange(unsigned mask, uint64_t value, int from) {
     Warp &w = warps[current->thread / kLanes];
     uint64_t *slots = w.values[current->parity++ & 1]; // nobody is two exchanges ahead
@@ -110,13 +116,12 @@ public:
     return slots[from];
   }
   int lane() const { return current->thread % kLanes; }
+  Position position() const { return {block, current->thread, all.round, warps[current->thread / kLanes].round}; }
 
 private:
-  const char *kernel = "";
-  dim3 shape;
+  Grid grid = {};
+  int64_t block = 0;
   int threads = 0, next = 0, ended = 0;
-  void (*body)(const void *) = nullptr;
-  const void *args = nullptr;
   Meeting all;
   std::vector<Warp> warps;
   std::vector<std::unique_ptr<Fiber>> fibers;
@@ -126,13 +131,14 @@ private:
   static void entry();
   void work();
   void resume(Fiber &f);
-  void meet(Meeting &m, int expected);
+  bool meet(Meeting &m, int expected);
   Fiber &fiber(size_t i);
   unsigned lanesOf(int thread) const {
     int left = threads - thread / kLanes * kLanes;
     return left >= kLanes ? ~0u : (1u << left) - 1;
   }
   void setThread(int thread) {
+    const dim3 &shape = grid.threads;
     threadIdx = {unsigned(thread) % shape.x, unsigned(thread) / shape.x % shape.y, unsigned(thread) / shape.x / shape.y};
   }
 };
@@ -151,11 +157,11 @@ void Runner::work() {
       f.at = nullptr;
       f.isRunning = true;
       setThread(f.thread);
-      body(args);
+      grid.body(grid.args);
       f.isRunning = false;
       ++ended;
       if (all.arrived)
-        endJob(std::string("kernel '") + kernel + "': a thread ends while others of its block wait at a barrier");
+        endJob(std::string("kernel '") + grid.kernel + "': a thread ends while others of its block wait at a barrier");
     }
     switchTo(f.context, scheduler);
   }
@@ -182,25 +188,25 @@ void Runner::resume(Fiber &f) {
   switchTo(scheduler, f.context);
 }
 
-void Runner::meet(Meeting &m, int expected) {
+/// Whether the calling thread is the one that comes last.
+bool Runner::meet(Meeting &m, int expected) {
   if (++m.arrived == expected) {
     m.arrived = 0;
     ++m.round;
-    return;
+    return true;
   }
   Fiber &f = *current;
   f.at = &m;
   f.round = m.round;
   switchTo(f.context, scheduler);
+  return false;
 }
 
-void Runner::run(const char *name, dim3 block, void (*function)(const void *), const void *arguments) {
-  kernel = name;
-  shape = block;
-  threads = int(block.x * block.y * block.z);
+void Runner::run(const Grid &g, int64_t number) {
+  grid = g;
+  block = number;
+  threads = int(g.threads.x * g.threads.y * g.threads.z);
   next = ended = 0;
-  body = function;
-  args = arguments;
   all = {};
   warps.assign((threads + kLanes - 1) / kLanes, {});
   while (ended < threads) {
@@ -220,23 +226,34 @@ void Runner::run(const char *name, dim3 block, void (*function)(const void *), c
       isStuck = false;
     }
     if (isStuck && ended < threads)
-      endJob(std::string("kernel '") + kernel + "': threads of a block wait at different barriers");
+      endJob(std::string("kernel '") + grid.kernel + "': threads of a block wait at different barriers");
   }
 }
 
 } // namespace
 
-void runGrid(const char *kernel, dim3 grid, dim3 block, void (*body)(const void *), const void *args) {
-  const int64_t blocks = int64_t(grid.x) * grid.y * grid.z;
-#pragma omp parallel for schedule(dynamic, 4) if (blocks > 8)
-  for (int64_t b = 0; b < blocks; ++b) {
-    blockDim = block;
-    gridDim = grid;
-    blockIdx = {unsigned(b % grid.x), unsigned(b / grid.x % grid.y), unsigned(b / grid.x / grid.y)};
-    runner.run(kernel, block, body, args);
-  }
+Watcher *watcher = nullptr;
+
+static void runBlock(const Grid &g, int64_t b) {
+  blockDim = g.threads;
+  gridDim = g.blocks;
+  blockIdx = {unsigned(b % g.blocks.x), unsigned(b / g.blocks.x % g.blocks.y), unsigned(b / g.blocks.x / g.blocks.y)};
+  runner.run(g, b);
 }
 
+void runGrid(const Grid &g, const Watched *watched) {
+  const int64_t blocks = int64_t(g.blocks.x) * g.blocks.y * g.blocks.z;
+  if (watched)
+    return watcher->run(*watched, [&] {
+      for (int64_t b = 0; b < blocks; ++b)
+        runBlock(g, b);
+    });
+#pragma omp parallel for schedule(dynamic, 4) if (blocks > 8)
+  for (int64_t b = 0; b < blocks; ++b)
+    runBlock(g, b);
+}
+
+Position position() { return runner.position(); }
 void syncBlock() { runner.syncBlock(); }
 void syncLanes(unsigned mask) { runner.syncLanes(mask); }
 uint64_t exchange(unsigned mask, uint64_t value, int from) { return runner.exchange(mask, value, from); }
