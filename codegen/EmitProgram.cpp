@@ -436,6 +436,7 @@ std::string ProgramEmitter::record() const {
   field("arena_bytes",
         formatv("{{{0}, {1}, {2}}", arenaBytes(m, Space::Device), arenaBytes(m, Space::Host), arenaBytes(m, Space::Nvme)).str());
   number("library_bytes", info.libraryBytes);
+  number("device_library_bytes", m.attrs.i(kDeviceLibraryBytes));
   table("globals", "nglobals", "nglobals");
   table("written", "nwritten", std::to_string(written.size()));
   number("save_bytes", saveBytes(m));

@@ -160,6 +160,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   if (auto e = findPeak(p, m))
     return e;
   p.libraryBytes = target.libraryBytes(m);
+  p.deviceLibraryBytes = m.attrs.i(kDeviceLibraryBytes);
   p.saveBytes = saveBytes(m);
   p.needs = needsOf(m, o, &target);
   Machine machine = target.machine();

@@ -38,10 +38,11 @@ struct Plan {
   std::vector<LiveItem> live;           ///< at the peak, the largest first
   std::map<Space, SpacePlan> elsewhere; ///< spaces that are used, besides the device's
   std::vector<LiveItem> residents;      ///< model state on the device, the largest first
-  int64_t libraryBytes = 0;
-  int64_t saveBytes = 0;  ///< of the buffer through which --save writes
-  Needs needs;            ///< beside the budgets
-  TimedSchedule schedule; ///< of the module, which has to outlive the plan
+  int64_t libraryBytes = 0;             ///< of the host, besides the arenas
+  int64_t deviceLibraryBytes = 0;       ///< of a device's arena, its end
+  int64_t saveBytes = 0;                ///< of the buffer through which --save writes
+  Needs needs;                          ///< beside the budgets
+  TimedSchedule schedule;               ///< of the module, which has to outlive the plan
   StepCost step;
   PerRate rates;                            ///< by which both are timed
   std::string ratesFrom;                    ///< Target::ratesFrom()

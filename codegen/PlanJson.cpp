@@ -82,11 +82,9 @@ std::string zcc::toJson(const Plan &p, JsonDetail detail) {
   llvm::json::Object traffic;
   for (auto &[name, bytes] : p.step.sent)
     traffic[name] = int64_t(bytes);
-  llvm::json::Object device{{"arena_bytes", p.arenaBytes},
-                            {"model_state_bytes", p.modelStateBytes},
-                            {"persisting_bytes", p.persistingBytes},
-                            {"gathered_bytes", p.gatheredBytes},
-                            {"peak_at", p.peakAt}};
+  llvm::json::Object device{{"arena_bytes", p.arenaBytes},           {"model_state_bytes", p.modelStateBytes},
+                            {"persisting_bytes", p.persistingBytes}, {"gathered_bytes", p.gatheredBytes},
+                            {"library_bytes", p.deviceLibraryBytes}, {"peak_at", p.peakAt}};
   llvm::json::Object spaces{{"device", std::move(device)}};
   for (auto &[space, s] : p.elsewhere)
     spaces[spaceName(space)] =

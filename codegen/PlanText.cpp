@@ -43,8 +43,9 @@ llvm::Error zcc::checkBudget(const Plan &p, const Options &o) {
   if (over.memory)
     shortages.push_back(shortage("a rank needs", p.needs.memory, "memory", o.memoryBudget) +
                         formatv(" ({0} model state, {1} values most at {2}, {3} libraries, {4} for checkpoints)",
-                                sizeText(p.modelStateBytes), sizeText(p.peakBytes), p.peakAt, sizeText(p.libraryBytes),
-                                sizeText(p.saveBytes))
+                                sizeText(p.modelStateBytes), sizeText(p.peakBytes), p.peakAt,
+                                sizeText(p.deviceLibraryBytes ? p.deviceLibraryBytes : p.libraryBytes),
+                                sizeText(p.deviceLibraryBytes ? 0 : p.saveBytes))
                             .str());
   if (over.host)
     shortages.push_back(shortage("a rank needs of host memory", p.needs.host, "host-memory", o.hostBudget));
@@ -153,7 +154,9 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
       rest += p.live[i].bytes;
     os << formatv("      {0,-12} in {1} more\n", sizeText(rest), p.live.size() - kMost);
   }
-  int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.inputBytes + p.peakBytes;
+  if (p.deviceLibraryBytes)
+    os << formatv("    libraries     {0}, workspace of products and what collectives receive\n", sizeText(p.deviceLibraryBytes));
+  int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.inputBytes + p.peakBytes + p.deviceLibraryBytes;
   if (p.gatheredBytes)
     os << formatv("    of the values, gathered parameters alive at once: {0}\n", sizeText(p.gatheredBytes));
   if (p.arenaBytes > total)

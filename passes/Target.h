@@ -51,6 +51,9 @@ public:
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 
+  /// Bytes of a device's memory that libraries take: workspaces of products, what collectives receive.
+  virtual int64_t deviceLibraryBytes(const Module &m) const { return 0; }
+
   /// What runs what computes in host memory: this, or the CPU that the device hangs on.
   virtual const Target &host() const { return *this; }
   const Target &of(Space s) const { return s == Space::Host ? host() : *this; }

@@ -1,11 +1,21 @@
 // The process's device, and what an emitted schedule asks of it directly.
 #include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/Fail.h"
 #include "runtime/zccrt.h"
+#include <utility>
 
 namespace zccrt {
 
 Device::~Device() = default;
+
+char *Device::take(int64_t bytes) {
+  bytes = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+  if (bytes > lentBytes)
+    fail("internal: libraries need more of the device's memory than was planned");
+  lentBytes -= bytes;
+  return std::exchange(lent, lent + bytes);
+}
 
 static std::unique_ptr<Device> current;
 

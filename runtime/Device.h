@@ -33,7 +33,20 @@ public:
   virtual void open(int rankOnNode) = 0;
 
   /// Memory of the device, zeroed; freed with the device.
-  virtual char *allocate(int64_t bytes) = 0;
+  char *allocate(int64_t bytes) {
+    reservedBytes += bytes;
+    return map(bytes);
+  }
+  /// All of it so far.
+  int64_t reserved() const { return reservedBytes; }
+  /// Gives libraries the end of the arena.
+  void lend(char *begin, int64_t bytes) {
+    lent = begin;
+    lentBytes = bytes;
+  }
+  /// Part of that, for as long as the device is open. Throws a Failure where the plan has too little.
+  char *take(int64_t bytes);
+
   /// Lets the device copy to and from memory of the host at full speed, until that is unpinned.
   virtual void pin(char *memory, int64_t bytes) = 0;
   virtual void unpin(char *memory) = 0;
@@ -61,6 +74,13 @@ public:
     for (int s = 0; s < kStreams; ++s)
       synchronize(static_cast<Stream>(s));
   }
+
+private:
+  int64_t reservedBytes = 0;
+  char *lent = nullptr; ///< what is left of it
+  int64_t lentBytes = 0;
+
+  virtual char *map(int64_t bytes) = 0;
 };
 
 /// The device of this process, or nullptr: the host computes.

@@ -1,5 +1,6 @@
 // Writes the JSON lines of the log and passes what people should see to the progress display.
 #include "runtime/Log.h"
+#include "runtime/Device.h"
 #include "runtime/Fail.h"
 #include "runtime/Interrupt.h"
 #include "runtime/OutFile.h"
@@ -87,7 +88,8 @@ bool Log::write(const StepReport &r) {
     line.add(", \"skipped\": %s", *r.skipped ? "true" : "false");
   line.add(", \"time_s\": %.6f", r.seconds);
   addNumber("samples_per_s", r.seconds > 0 ? r.samples / r.seconds : 0);
-  line.add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}", static_cast<long long>(program.arena_bytes[0]),
+  line.add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
+           static_cast<long long>(device() ? device()->reserved() : program.arena_bytes[0]),
            static_cast<long long>(program.arena_bytes[1]), static_cast<long long>(program.arena_bytes[2]));
   if (program.ranks > 1)
     line.add(", \"sent_bytes\": {\"all_reduce\": %lld, \"all_gather\": %lld, "

@@ -83,8 +83,8 @@ void Session::start(uint64_t command, const GivenWeights &given) {
     openData();
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory(p.arena_bytes[kDevice] + p.arena_bytes[kHost] + p.library_bytes + inflated + (o.save.empty() ? 0 : p.save_bytes) +
-                    Trace::bytes(p, o),
+    checkMemory((p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes + inflated +
+                    (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o),
                 launch.ranksOnNode);
     openOutputs();
     for (const auto &[option, file] : {std::pair("trace", &o.trace), std::pair("report", &o.report)})

@@ -151,6 +151,8 @@ static std::unique_ptr<Arena> hostArena(int64_t bytes) {
 
 Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(deviceArena(p.arena_bytes[kDevice])) {
   Device *d = zccrt::device();
+  if (d)
+    d->lend(device->base() + p.arena_bytes[kDevice] - p.device_library_bytes, p.device_library_bytes);
   if (p.arena_bytes[kHost])
     host = hostArena(p.arena_bytes[kHost]);
   nvme = openDisk(p, o, {whole(d ? nullptr : device.get(), p.arena_bytes[kDevice]), whole(host.get(), p.arena_bytes[kHost])});

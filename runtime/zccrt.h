@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 12 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 13 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -260,9 +260,10 @@ typedef struct {
   uint64_t hash;            /* of program and configuration: equal on all ranks */
   const char *isa;          /* space-separated cpuid names the code needs: "avx2 fma avx512f" */
   int32_t ranks, threads, grad_accum, zero;
-  int32_t batches_per_call; /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
-  int64_t arena_bytes[3];   /* device, host, nvme */
-  int64_t library_bytes;
+  int32_t batches_per_call;     /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
+  int64_t arena_bytes[3];       /* device, host, nvme */
+  int64_t library_bytes;        /* of the host, besides the arenas */
+  int64_t device_library_bytes; /* of a device: the end of its arena, which libraries use */
   const zccrt_global *globals;
   int32_t nglobals;
   const int32_t *written; /* indices of the saved globals that a step writes, in the order of its first writes */

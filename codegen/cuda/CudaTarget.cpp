@@ -5,6 +5,7 @@
 #include "codegen/cuda/CudaPrinter.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/nvme/Nvme.h"
 #include "runtime/zccrt.h"
 
@@ -29,6 +30,7 @@ public:
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
+  int64_t deviceLibraryBytes(const Module &m) const override;
   std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override {
     return std::make_unique<CudaPrinter>(m, spaces, *this, device_);
   }
@@ -90,6 +92,16 @@ int64_t CudaTarget::workspaceBytes(const Node &n) const {
   if (n.op->isFused())
     return KernelEmitter::scratchBytes(n);
   return n.op->kernel ? workspaces_.bytes(n) : 0;
+}
+
+int64_t CudaTarget::deviceLibraryBytes(const Module &m) const {
+  bool multiplies = false, communicates = false;
+  for (auto &f : m.functions)
+    for (auto &n : f->nodes) {
+      multiplies |= n->op->library == Library::Product || n->op->library == Library::Convolution;
+      communicates |= performed(*n)->collective != Collective::None;
+    }
+  return (multiplies ? zccrt::kProductWorkspace : 0) + (communicates ? m.ranks * zccrt::kDeviceMessage : 0);
 }
 
 /// Of the host: the process, MPI, what copies go through.

@@ -10,7 +10,13 @@ Needs zcc::needsOf(const Module &m, const Options &o, const Target *target) {
   Needs n;
   n.host = arenaBytes(m, Space::Host);
   n.disk = arenaBytes(m, Space::Nvme);
-  n.memory = arenaBytes(m, Space::Device) + saveBytes(m) + (target ? target->libraryBytes(m) : 0) + (o.hostBudget ? 0 : n.host);
+  n.memory = arenaBytes(m, Space::Device);
+  int64_t besides = saveBytes(m) + (target ? target->libraryBytes(m) : 0);
+  if (target && !target->deviceSymbol().empty()) { // whose memory is not the host's
+    n.host += besides;
+    return n;
+  }
+  n.memory += besides + (o.hostBudget ? 0 : n.host);
   return n;
 }
 

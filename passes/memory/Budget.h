@@ -7,9 +7,10 @@ namespace zcc {
 
 /// Bytes of a planned module.
 struct Needs {
-  int64_t memory =
-      0; ///< the device's arena, the buffer of checkpoints, libraries, and the host's arena where that has no budget of its own
-  int64_t host = 0, disk = 0;
+  int64_t memory = 0; ///< the device's arena; where the host computes, the buffer of checkpoints, libraries, and the host's arena
+                      ///< unless that has a budget of its own
+  int64_t host = 0;   ///< the host's arena; beside a device that buffer and libraries, too
+  int64_t disk = 0;
 };
 Needs needsOf(const Module &m, const Options &o, const Target *target);
 /// What of a budget is exceeded by how much; all 0 where everything fits.

@@ -45,6 +45,8 @@ private:
 int64_t arenaBytes(const Module &m, Space s);
 int64_t persistentBytes(const Module &m, Space s);
 std::string arenaBytesAttr(Space s);
+/// The module attribute with the bytes at the end of the device's arena that libraries use.
+constexpr char kDeviceLibraryBytes[] = "device_library_bytes";
 std::string persistentBytesAttr(Space s);
 
 struct Liveness {

@@ -15,6 +15,7 @@
 #include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/OccupiedMemory.h"
+#include "runtime/DeviceMemory.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <array>
@@ -273,6 +274,17 @@ static int64_t placeArguments(Module &m, int64_t at, const Extents &extents) {
   return at;
 }
 
+/// What libraries use of a device lies behind all else.
+static void addDeviceLibraries(Module &m, const PassContext &ctx) {
+  int64_t bytes = ctx.target ? ctx.target->deviceLibraryBytes(m) : 0;
+  m.attrs.erase(kDeviceLibraryBytes);
+  if (!bytes)
+    return;
+  m.attrs.set(kDeviceLibraryBytes, bytes);
+  m.attrs.set(arenaBytesAttr(Space::Device),
+              int64_t(llvm::alignTo(arenaBytes(m, Space::Device), zccrt::kDeviceAlignment)) + bytes);
+}
+
 llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
   std::unique_ptr<Module> before = m.has(Property::Planned) ? m.clone() : nullptr; // the same plan again changes nothing
   unshareBodies(m);                                                                // a body lies at one place
@@ -326,5 +338,6 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
       m.attrs.set(persistentBytesAttr(Space(s)), at[s]);
       m.attrs.set(arenaBytesAttr(Space(s)), at[s] + end[s]);
     }
+  addDeviceLibraries(m, ctx);
   return !before || !areEqual(*before, m);
 }

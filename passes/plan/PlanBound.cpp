@@ -40,7 +40,9 @@ llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, 
   for (auto &g : copy->globals)
     if (g->hasStorage() && g->role != GlobalValue::Const && !g->type.isScalar())
       (g->role == GlobalValue::State || g->trained ? changing : fixed) += g->type.localBytes();
-  int64_t room = o.memoryBudget - ctx.target->libraryBytes(*copy) - largestOperator(*copy);
+  const Target &t = *ctx.target;
+  int64_t besides = t.deviceSymbol().empty() ? t.libraryBytes(*copy) : t.deviceLibraryBytes(*copy);
+  int64_t room = o.memoryBudget - besides - largestOperator(*copy);
   b.bytesAway = std::clamp<int64_t>(changing + fixed - room, 0, changing + fixed);
   int64_t onDisk = o.separateHost ? o.hostBudget ? std::max<int64_t>(b.bytesAway - o.hostBudget, 0) : 0 : b.bytesAway;
   int64_t moved = onDisk + std::max<int64_t>(onDisk - fixed, 0);

@@ -157,7 +157,7 @@ void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n
 std::string startCollectives(Comm &comm, const CollectiveOptions &o) {
   Device *d = device();
   queue = std::make_unique<Queue>(comm, std::max(o.slots, 1), o.mostParts, o.ownThread && comm.ranks > 1 && o.slots > 0 && !d);
-  if (!d)
+  if (!d || !o.slots) // the program has none
     return "";
   std::string whyNot;
   std::unique_ptr<Transport> by;

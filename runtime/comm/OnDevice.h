@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/Fail.h"
 #include "runtime/comm/Messages.h"
 #include <vector>
@@ -11,7 +12,7 @@ namespace zccrt {
 class DeviceCollectives {
 public:
   DeviceCollectives(Device &d, std::unique_ptr<Transport> by, const Comm &comm, int slots)
-      : on(d), comm(comm.rank, comm.ranks, std::move(by), kMessageBytes), marks(slots) {}
+      : on(d), comm(comm.rank, comm.ranks, std::move(by), kDeviceMessage), marks(slots) {}
 
   /// Runs `communicate`, which queues, behind what the device has been given so far.
   template <typename F> void start(int slot, F communicate) {
@@ -26,9 +27,6 @@ public:
   }
 
 private:
-  // Of the device's memory besides the arena, for each rank; a link between GPUs moves as much in some 20 us.
-  static constexpr int64_t kMessageBytes = 4 << 20;
-
   class Queueing : public MessageComm {
   public:
     using MessageComm::MessageComm;

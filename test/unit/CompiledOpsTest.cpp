@@ -25,8 +25,13 @@ namespace {
 
 constexpr int kThreads = 2;
 
-/// What programs compute on.
+/// What programs compute on. Of the emulated GPU each access of a kernel is looked at, too.
 enum class On { Cpu, EmulatedGpu };
+#ifdef ZCC_SANITIZED
+constexpr CudaDevice kEmulation = CudaDevice::Emulated;
+#else
+constexpr CudaDevice kEmulation = CudaDevice::Checked;
+#endif
 
 /// What a run is given and must return.
 struct Batch {
@@ -250,7 +255,7 @@ void Batch::finish() {
 // ---- running
 
 static std::unique_ptr<Target> targetOf(On on, llvm::StringRef isa) {
-  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", CudaDevice::Emulated, kThreads);
+  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", kEmulation, kThreads);
 }
 
 /// Compiles as `zcc --loss=none` does; nothing on failure.

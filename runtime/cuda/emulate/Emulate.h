@@ -45,22 +45,10 @@ public:
 };
 extern Watcher *watcher; ///< nullptr: nobody looks
 
-/// A launch: `body(args)` for every thread of the grid.
-struct Grid {
-  const char *kernel;
-  dim3 blocks, threads; ///< of the grid, of a block
-  void (*body)(const void *args);
-  const void *args;
-};
-void runGrid(const Grid &g, const Watched *watched);
 /// Gives a stream a function.
 void queue(int stream, std::function<void()> f);
-
-template <class Body> void launch(int stream, const char *kernel, dim3 grid, dim3 block, Body body) {
-  queue(stream, [=, watched = watcher ? watcher->launch(stream, kernel) : nullptr] {
-    runGrid({kernel, grid, block, [](const void *b) { (*static_cast<const Body *>(b))(); }, &body}, watched.get());
-  });
-}
+/// Gives it a grid, whose every thread calls `thread`.
+void launch(int stream, const char *kernel, dim3 blocks, dim3 threads, std::function<void()> thread);
 
 /// Where the thread is that runs on this thread of the host. A block's rounds are its barriers, a warp's those that all of its
 /// lanes have met at since the block began.

@@ -1,5 +1,7 @@
 // What stands for cuBLASLt under emulation: the CPU's products on the emulated memory, after the library's rules have been
 // checked.
+#include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/Parallel.h"
 #include "runtime/cuda/Cuda.h"
@@ -95,7 +97,10 @@ void run(const Product &p) {
 
 } // namespace
 
-void startProducts() {}
+void startProducts() {
+  static char *const workspace = device()->take(kProductWorkspace); // as the library does
+  (void)workspace;
+}
 
 void multiply(const Product &p) {
   check(p);

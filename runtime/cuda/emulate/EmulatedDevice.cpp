@@ -1,5 +1,6 @@
 // A device without a GPU: its memory is a mapping of its own, each stream a thread with a queue. With ZCC_EMULATE_DELAY=US in the
 // environment every piece of work waits up to so many microseconds before it runs, by chance: what is ordered by no event shows.
+// With ZCC_EMULATE_GPUS=N the ranks of this machine share N devices; otherwise each has one.
 #include "runtime/Device.h"
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
@@ -7,6 +8,7 @@
 #include "runtime/cuda/emulate/Emulate.h"
 #include "runtime/cuda/emulate/EmulatedTransport.h"
 #include "runtime/zccrt.h"
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -101,14 +103,14 @@ public:
 
   std::string name() const override { return "an emulated GPU"; }
 
-  void open(int) override {
-    const char *delay = getenv("ZCC_EMULATE_DELAY");
+  void open(int rankOnNode) override {
+    const char *gpus = getenv("ZCC_EMULATE_GPUS"), *delay = getenv("ZCC_EMULATE_DELAY");
+    number = gpus && atoi(gpus) > 0 ? rankOnNode % atoi(gpus) : rankOnNode;
     for (int s = 0; s < kStreams; ++s)
       streams.push_back(std::make_unique<StreamThread>(s + 1, delay ? atoi(delay) : 0));
   }
 
-  char *allocate(int64_t bytes) override {
-    // Pages on both sides that nothing may touch.
+  char *map(int64_t bytes) override { // with pages on both sides that nothing may touch
     int64_t page = sysconf(_SC_PAGESIZE), room = (std::max<int64_t>(bytes, 1) + page - 1) / page * page;
     void *memory = mmap(nullptr, room + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
@@ -140,7 +142,15 @@ public:
       zccrt_fail(f.node, "index %lld is outside of an axis of %lld", f.index, f.axis);
   }
 
-  std::unique_ptr<Transport> transport(Comm &, std::string &) override { return emulatedTransport(*this); }
+  std::unique_ptr<Transport> transport(Comm &comm, std::string &whyNot) override {
+    std::vector<int> numbers(comm.ranks);
+    comm.exchange(&number, sizeof number, numbers.data());
+    std::sort(numbers.begin(), numbers.end());
+    if (std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end())
+      return emulatedTransport(*this);
+    whyNot = "ranks share a GPU, between which NCCL has no messages";
+    return nullptr;
+  }
 
   Mark mark(Stream s) override { return {s, streams[s]->last()}; }
   void wait(Stream s, Mark m) override {
@@ -150,6 +160,7 @@ public:
   void synchronize(Mark m) override { streams[m.stream]->wait(m.number); }
 
 private:
+  int number = 0; ///< of the device, on this machine
   std::vector<std::unique_ptr<StreamThread>> streams;
   std::vector<std::pair<void *, int64_t>> mappings;
 };

@@ -12,7 +12,7 @@ class EmulatedTransport : public Transport {
 public:
   explicit EmulatedTransport(Device &on) : on(on), mpi(mpiTransport()) {}
 
-  char *allocate(int64_t bytes) override { return on.allocate(bytes); }
+  char *allocate(int64_t bytes) override { return on.take(bytes); }
   void send(const char *data, int64_t bytes, int to) override { sends.push_back({const_cast<char *>(data), bytes, to}); }
   void receive(char *data, int64_t bytes, int from) override { receives.push_back({data, bytes, from}); }
   void finish() override {

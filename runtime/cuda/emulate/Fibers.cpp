@@ -69,6 +69,13 @@ void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
 
 // ---- a block
 
+/// A launch.
+struct Grid {
+  const char *kernel = "";
+  dim3 blocks, threads; ///< of the grid, of a block
+  std::function<void()> thread;
+};
+
 constexpr size_t kStackBytes = 128 << 10;
 constexpr int kLanes = 32;
 
@@ -119,7 +126,7 @@ public:
   Position position() const { return {block, current->thread, all.round, warps[current->thread / kLanes].round}; }
 
 private:
-  Grid grid = {};
+  const Grid *grid = nullptr;
   int64_t block = 0;
   int threads = 0, next = 0, ended = 0;
   Meeting all;
@@ -138,7 +145,7 @@ private:
     return left >= kLanes ? ~0u : (1u << left) - 1;
   }
   void setThread(int thread) {
-    const dim3 &shape = grid.threads;
+    const dim3 &shape = grid->threads;
     threadIdx = {unsigned(thread) % shape.x, unsigned(thread) / shape.x % shape.y, unsigned(thread) / shape.x / shape.y};
   }
 };
@@ -157,11 +164,11 @@ void Runner::work() {
       f.at = nullptr;
       f.isRunning = true;
       setThread(f.thread);
-      grid.body(grid.args);
+      grid->thread();
       f.isRunning = false;
       ++ended;
       if (all.arrived)
-        endJob(std::string("kernel '") + grid.kernel + "': a thread ends while others of its block wait at a barrier");
+        endJob(std::string("kernel '") + grid->kernel + "': a thread ends while others of its block wait at a barrier");
     }
     switchTo(f.context, scheduler);
   }
@@ -203,7 +210,7 @@ bool Runner::meet(Meeting &m, int expected) {
 }
 
 void Runner::run(const Grid &g, int64_t number) {
-  grid = g;
+  grid = &g;
   block = number;
   threads = int(g.threads.x * g.threads.y * g.threads.z);
   next = ended = 0;
@@ -226,7 +233,7 @@ void Runner::run(const Grid &g, int64_t number) {
       isStuck = false;
     }
     if (isStuck && ended < threads)
-      endJob(std::string("kernel '") + grid.kernel + "': threads of a block wait at different barriers");
+      endJob(std::string("kernel '") + grid->kernel + "': threads of a block wait at different barriers");
   }
 }
 
@@ -241,7 +248,7 @@ static void runBlock(const Grid &g, int64_t b) {
   runner.run(g, b);
 }
 
-void runGrid(const Grid &g, const Watched *watched) {
+static void runGrid(const Grid &g, const Watched *watched) {
   const int64_t blocks = int64_t(g.blocks.x) * g.blocks.y * g.blocks.z;
   if (watched)
     return watcher->run(*watched, [&] {
@@ -251,6 +258,11 @@ void runGrid(const Grid &g, const Watched *watched) {
 #pragma omp parallel for schedule(dynamic, 4) if (blocks > 8)
   for (int64_t b = 0; b < blocks; ++b)
     runBlock(g, b);
+}
+
+void launch(int stream, const char *kernel, dim3 blocks, dim3 threads, std::function<void()> thread) {
+  auto watched = watcher ? watcher->launch(stream, kernel) : nullptr;
+  queue(stream, [g = Grid{kernel, blocks, threads, std::move(thread)}, watched] { runGrid(g, watched.get()); });
 }
 
 Position position() { return runner.position(); }

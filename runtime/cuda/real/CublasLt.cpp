@@ -1,6 +1,7 @@
 // Products by cuBLASLt, which is loaded when the first one is queued. Its matrices are stored column by column: what is y = a b
 // row by row is y^T = b^T a^T there. The algorithm is chosen once for a kind of product.
 #include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/Fail.h"
 #include "runtime/cuda/Product.h"
 #include "runtime/cuda/real/Launch.h"
@@ -30,7 +31,6 @@ struct Library {
 #undef ZCC_MEMBER
   cublasLtHandle_t handle = nullptr;
   void *workspace = nullptr;
-  static constexpr size_t kWorkspaceBytes = 32 << 20; // what cuBLAS takes for itself on an H100
 
   Library();
 };
@@ -44,8 +44,7 @@ Library::Library() {
 #undef ZCC_LOAD
   if (cublasLtCreate(&handle) != CUBLAS_STATUS_SUCCESS)
     fail("cuBLASLt does not start");
-  if (cudaMalloc(&workspace, kWorkspaceBytes) != cudaSuccess)
-    fail("the GPU has no room for cuBLASLt's workspace of 32 MiB");
+  workspace = device()->take(kProductWorkspace);
 }
 
 Library &library() {
@@ -114,7 +113,7 @@ Prepared::Prepared(const Product &p) {
   auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
     expect(l.cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof value), p, "a preference");
   };
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(Library::kWorkspaceBytes));
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(kProductWorkspace));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignmentOf(p.b.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignmentOf(p.a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignmentOf(p.y));
@@ -149,8 +148,8 @@ void multiply(const Product &p) {
   float oneF = 1, addF = p.isAdded;
   bool isDouble = p.elem == ZCCRT_F64;
   expect(l.cublasLtMatmul(l.handle, r.desc, isDouble ? (void *)&one : &oneF, p.b.data, r.first, p.a.data, r.second,
-                          isDouble ? (void *)&add : &addF, p.y, r.result, p.y, r.result, &r.algo, l.workspace,
-                          Library::kWorkspaceBytes, streamOf(Device::Compute)),
+                          isDouble ? (void *)&add : &addF, p.y, r.result, p.y, r.result, &r.algo, l.workspace, kProductWorkspace,
+                          streamOf(Device::Compute)),
          p, "a product");
 }
 

@@ -83,7 +83,7 @@ void CudaDevice::use() const {
 
 // ---- memory
 
-char *CudaDevice::allocate(int64_t bytes) {
+char *CudaDevice::map(int64_t bytes) {
   use();
   char *m = nullptr;
   size_t free = 0, total = 0;

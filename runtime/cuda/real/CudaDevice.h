@@ -21,7 +21,6 @@ public:
   std::string name() const override { return properties.name; }
   void open(int rankOnNode) override;
 
-  char *allocate(int64_t bytes) override;
   void pin(char *memory, int64_t bytes) override;
   void unpin(char *memory) override;
 
@@ -53,6 +52,7 @@ private:
   std::mutex mutex;
   std::vector<char *> memory;
 
+  char *map(int64_t bytes) override;
   /// Makes it the calling thread's: CUDA has a device for each.
   void use() const;
   cudaEvent_t eventOf(Mark m) const { return events[m.stream][m.number % kEvents]; }

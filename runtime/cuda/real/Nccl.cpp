@@ -51,7 +51,7 @@ public:
     nccl->expect(nccl->ncclCommInitRank(&ranks, comm.ranks, all[0], comm.rank), "connect the ranks");
   }
 
-  char *allocate(int64_t bytes) override { return on.allocate(bytes); }
+  char *allocate(int64_t bytes) override { return on.take(bytes); }
   void send(const char *data, int64_t bytes, int to) override {
     open();
     nccl->expect(nccl->ncclSend(data, size_t(bytes), ncclInt8, to, ranks, on.stream(kStream)), "send");
