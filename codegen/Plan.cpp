@@ -1,5 +1,6 @@
 // Collects the plan from the module and the cost model.
 #include "codegen/Plan.h"
+#include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/SavedStates.h"
@@ -121,6 +122,27 @@ static void addLimits(Plan &p, const Module &m, const Options &o) {
   }
 }
 
+/// Of a function, and of the bodies that it calls.
+static double launchesOf(const Function &f, const Target &target) {
+  double sum = 0;
+  for (auto &n : f.nodes) {
+    sum += double(target.launches(*n));
+    double most = 0; // of a cond, the dearer body
+    if (callsBodies(*n->op))
+      for (const Function *body : bodiesOf(*n))
+        most = std::max(most, launchesOf(*body, target));
+    sum += most * (n->op->isScan() ? double(ScanForm(*n).trips) : 1);
+  }
+  return sum;
+}
+
+static double launchesOf(const TimedSchedule &s, const Target &target) {
+  double sum = 0;
+  for (const TimedFunction &f : s.functions)
+    sum += f.times * launchesOf(*f.function, target);
+  return sum;
+}
+
 llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Target &target) {
   Plan p;
   p.model = m.name;
@@ -167,6 +189,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   p.schedule = scheduleOf(m, o);
   setTimes(p.schedule, machine);
   p.step = costOf(p.schedule, machine);
+  p.launches = launchesOf(p.schedule, target);
   p.rates = machine;
   p.ratesFrom = target.ratesFrom();
   return p;

@@ -44,6 +44,7 @@ struct Plan {
   Needs needs;                          ///< beside the budgets
   TimedSchedule schedule;               ///< of the module, which has to outlive the plan
   StepCost step;
+  double launches = 0;                      ///< pieces of work that a step gives the device; 0: there is none
   PerRate rates;                            ///< by which both are timed
   std::string ratesFrom;                    ///< Target::ratesFrom()
   std::vector<Setting> settings;            ///< what flags and configuration say, and what is derived
@@ -59,11 +60,11 @@ llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &t
 llvm::Error checkBudget(const Plan &p, const Options &o);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
-/// peak_at}}, library_bytes, save_bytes, traffic_bytes_per_rank, flops, predicted_step_s, engine_busy_s, profile, bound_by,
-/// settings [{key, value, reason}]; schedule {rates, functions [{function, times, seconds, spans}]}, a span being {engine, op,
-/// name, node, begin_s, end_s, work} or {waits_for: its number, op, begin_s, end_s}, as struct Span has it, work and rates by the
-/// keys of a profile; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s, memory_bytes,
-/// host_bytes, nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
+/// peak_at}}, library_bytes, save_bytes, traffic_bytes_per_rank, flops, launches (of a device), predicted_step_s, engine_busy_s,
+/// profile, bound_by, settings [{key, value, reason}]; schedule {rates, functions [{function, times, seconds, spans}]}, a span
+/// being {engine, op, name, node, begin_s, end_s, work} or {waits_for: its number, op, begin_s, end_s}, as struct Span has it,
+/// work and rates by the keys of a profile; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s,
+/// memory_bytes, host_bytes, nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
 enum class JsonDetail { All, WithoutSchedule };
 std::string toJson(const Plan &p, JsonDetail detail = JsonDetail::All);
 void print(const Plan &p, llvm::raw_ostream &os);

@@ -111,6 +111,8 @@ std::string zcc::toJson(const Plan &p, JsonDetail detail) {
                        {"profile", p.ratesFrom},
                        {"bound_by", p.step.boundBy},
                        {"settings", std::move(settings)}};
+  if (p.launches)
+    o["launches"] = p.launches;
   if (p.step.diskWrites())
     o["disk_writes_tb_per_day"] = terabytesADay(p);
   if (p.search)

@@ -127,6 +127,13 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
     os << "      " << why << '\n';
 }
 
+/// What bounds the nodes that a device computes, and how often it is given work.
+static void printDevice(const Plan &p, llvm::raw_ostream &os) {
+  for (auto &[name, seconds] : p.step.bound)
+    os << formatv("      {0,-24} {1}\n", "bound by " + name, durationText(seconds));
+  os << formatv("    launches                   {0:f0}\n", p.launches);
+}
+
 void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   os << formatv("{0}: {1} rank{2}, {3} thread{4} each, stage {5}\n", p.model, p.ranks, p.ranks > 1 ? "s" : "", p.threads,
                 p.threads > 1 ? "s" : "", p.zero);
@@ -178,6 +185,8 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
     for (size_t e = 0; e < kEngines; ++e)
       if (double seconds = p.step.busy[e])
         os << formatv("      {0,-24} busy {1}\n", engineName(EngineKind(e)), durationText(seconds));
+  if (p.launches)
+    printDevice(p, os);
   os << formatv("    by the rates of            {0}\n", p.ratesFrom);
   if (p.step.diskWrites())
     os << formatv("    written to disks           {0:f1} TB a day at that speed\n", terabytesADay(p));

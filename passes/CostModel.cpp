@@ -53,6 +53,10 @@ double NodeCost::memorySeconds(const Machine &m) const {
   return secondsOf(*this, m, Rate::Bytes) + secondsOf(*this, m, Rate::NearBytes) + secondsOf(*this, m, Rate::HostBytes);
 }
 
+double NodeCost::startSeconds(const Machine &m) const {
+  return secondsOf(*this, m, Rate::Teams) + secondsOf(*this, m, Rate::Collectives) + secondsOf(*this, m, Rate::Launches);
+}
+
 /// Libraries fetch what they need while they compute; loops begin and end too often for more than half of that, as measured.
 static double workSeconds(const NodeCost &c, const Machine &m) {
   const double library = secondsOf(c, m, Rate(0), Rate::Operations), loops = loopSeconds(c, m), memory = c.memorySeconds(m);
@@ -65,7 +69,7 @@ double NodeCost::seconds(const Machine &m) const {
   double most = workSeconds(*this, m);
   for (Rate r : {Rate::Link, Rate::ShortLink, Rate::HostCopy, Rate::Disk})
     most = std::max(most, secondsOf(*this, m, r));
-  return most + secondsOf(*this, m, Rate::Teams) + secondsOf(*this, m, Rate::Collectives);
+  return most + startSeconds(m);
 }
 
 // ---- nodes
@@ -346,5 +350,6 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
     c[Rate::Bytes] += bytes;
   constexpr double kLeastShared = 32768; // bytes that threads share, as the runtime's threadsFor
   c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared;
+  c[Rate::Launches] = 1;
   return computeSpace(n) == Space::Host ? onHost(c) : c;
 }

@@ -47,6 +47,7 @@ struct NodeCost : PerRate {
   double sentBytes() const;                      ///< by a rank to others
   double computeSeconds(const Machine &m) const; ///< of arithmetic alone
   double memorySeconds(const Machine &m) const;
+  double startSeconds(const Machine &m) const; ///< until threads, or a device, have begun
   double seconds(const Machine &m) const;
 };
 NodeCost costOf(const Node &n, int ranks);

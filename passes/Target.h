@@ -48,6 +48,8 @@ public:
   virtual bool reads(const Node &n, unsigned i, const View &v) const { return isCommonLayout(n, i, v); }
   /// Bytes of workspace that the code of a node needs, be it a library's or generated.
   virtual int64_t workspaceBytes(const Node &n) const = 0;
+  /// How often a device is given work for a node; 0: the host computes.
+  virtual int64_t launches(const Node &n) const { return 0; }
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 

@@ -202,7 +202,7 @@ double StepCost::diskWrites() const {
 }
 
 /// The name of what is busy longest; of the compute engine's work, of what takes most of it.
-static std::string boundBy(const StepCost &step, double compute, double memory, double communication) {
+static std::string boundBy(const StepCost &step) {
   auto longest = std::max_element(step.busy.begin(), step.busy.end()) - step.busy.begin();
   switch (EngineKind(longest)) {
   case EngineKind::Disk:
@@ -217,12 +217,25 @@ static std::string boundBy(const StepCost &step, double compute, double memory, 
   case EngineKind::Compute:
     break;
   }
-  return communication > std::max(compute, memory) ? "communication" : memory > compute ? "memory" : "compute";
+  std::string most = "compute";
+  for (auto &[name, seconds] : step.bound)
+    if (auto i = step.bound.find(most); i == step.bound.end() || seconds > i->second)
+      most = name;
+  return most;
+}
+
+/// What takes most of a node's time.
+static const char *boundOf(const NodeCost &c, const Machine &m) {
+  if (c.sentBytes() > 0)
+    return "communication";
+  const double compute = c.computeSeconds(m), memory = c.memorySeconds(m);
+  return c.startSeconds(m) > std::max(compute, memory) && c[Rate::Launches] / m[Rate::Launches] > 0 ? "launches"
+         : compute > memory                                                                         ? "compute"
+                                                                                                    : "memory";
 }
 
 StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
   StepCost step;
-  double compute = 0, memory = 0, communication = 0;
   for (const TimedFunction &f : s.functions) {
     std::array<double, kEngines> busy{};
     for (const Span &span : f.spans) {
@@ -235,14 +248,13 @@ StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
       addSent(step, span, f.times);
       if (transfers(*span.node) || (span.engine == EngineKind::Host && !machine.hostComputes))
         continue;
-      double &kind = c.sentBytes() > 0 ? communication : c.computeSeconds(machine) > c.memorySeconds(machine) ? compute : memory;
-      kind += f.times * seconds;
+      step.bound[boundOf(c, machine)] += f.times * seconds;
     }
     step.seconds += f.times * f.seconds;
     for (size_t e = 0; e < kEngines; ++e)
       step.busy[e] += f.times * busy[e];
   }
-  step.boundBy = boundBy(step, compute, memory, communication);
+  step.boundBy = boundBy(step);
   return step;
 }
 

@@ -43,8 +43,9 @@ struct StepCost {
   /// Bytes that a rank writes to disks.
   double diskWrites() const;
   std::array<double, kEngines> busy{}; ///< seconds of each engine
-  std::string
-      boundBy; ///< "compute", "memory" or "communication", "disk", "host copies" or "host compute": what takes most of the time
+  std::map<std::string, double> bound; ///< seconds of what computes, by what takes most of each node's: as boundBy has it
+  /// "compute", "memory", "launches" or "communication", "disk", "host copies" or "host compute": what takes most of the time.
+  std::string boundBy;
 };
 /// Of a schedule with the times of that machine.
 StepCost costOf(const TimedSchedule &s, const Machine &machine);

@@ -26,6 +26,8 @@ void openDevice(void *(*make)(void), int rankOnNode) {
   current->open(rankOnNode);
 }
 
+std::unique_ptr<Device> exchangeDevice(std::unique_ptr<Device> d) { return std::exchange(current, std::move(d)); }
+
 void runToEnd(void (*function)(char *arena), const Arena &arena) {
   function(arena.base());
   if (!current)

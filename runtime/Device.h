@@ -88,6 +88,9 @@ Device *device();
 /// Opens it; `make` is the program's.
 void openDevice(void *(*make)(void), int rankOnNode);
 
+/// Makes another one the process's, and returns the one before.
+std::unique_ptr<Device> exchangeDevice(std::unique_ptr<Device> d);
+
 /// A function of the program over the arena; it has run when this returns.
 void runToEnd(void (*function)(char *arena), const Arena &arena);
 

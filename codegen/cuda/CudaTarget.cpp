@@ -3,6 +3,7 @@
 #include "codegen/EmitKernels.h"
 #include "codegen/Workspaces.h"
 #include "codegen/cuda/CudaPrinter.h"
+#include "codegen/cuda/Launches.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
 #include "runtime/DeviceMemory.h"
@@ -29,6 +30,7 @@ public:
   llvm::StringRef gpu() const override { return device_ == CudaDevice::Gpu ? arch_ : llvm::StringRef(); }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   int64_t workspaceBytes(const Node &n) const override;
+  int64_t launches(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
   int64_t deviceLibraryBytes(const Module &m) const override;
   std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override {
@@ -36,10 +38,12 @@ public:
   }
 
 private:
-  /// What a vendor says of a GPU.
+  /// What a vendor says of a GPU, per second.
   struct Model {
     llvm::StringRef arch, name;
-    double f32, low, bytes, link; ///< per second: dense products (tf32 off), those of 16-bit floats, memory, NVLink one way
+    double f32, low; ///< products and sums together: of f32 without tensor cores, dense ones of 16-bit floats with them
+    double bytes;    ///< memory
+    double link;     ///< NVLink or PCIe one way
   };
   const Model &model() const;
 
@@ -57,7 +61,7 @@ std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device,
 }
 
 const CudaTarget::Model &CudaTarget::model() const {
-  // Of the SXM boards, from the data sheets; 16-bit rates are dense ones.
+  // From NVIDIA's data sheets and white papers of each: A100 80GB SXM, H100 SXM; 16-bit rates without sparsity.
   static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 65e12, 320e9, 16e9},
                                       {"sm_80", "an A100", 19.5e12, 312e12, 2039e9, 300e9},
                                       {"sm_86", "an A10", 31.2e12, 125e12, 600e9, 32e9},
@@ -69,10 +73,38 @@ const CudaTarget::Model &CudaTarget::model() const {
   return kModels[std::size(kModels) - 1];
 }
 
+/// What programs are thought to sustain of the published rates: assumptions, until they are measured.
+namespace share {
+constexpr double kProduct = 0.65, kNarrow = 0.3, kThin = 0.1; ///< of cuBLASLt, by the least extent (passes/CostModel.h)
+constexpr double kAttention = 0.015;                          ///< of f32's rate: its kernel is a warp for each row
+constexpr double kLowAttention = 0.2; ///< in tiles, by tensor cores; operations that causal masks leave out are counted
+constexpr double kConvolution = 0.3;  ///< as products, besides what their columns take
+constexpr double kMemory = 0.85, kLink = 0.8;
+constexpr double kLoop = 0.25;            ///< nothing is contracted, which is half of the rate; indices and loads take as much
+constexpr double kExponential = 1.0 / 20; ///< of kLoop: so many operations
+} // namespace share
+constexpr double kLaunchSeconds = 2.5e-6; ///< between the ends of two small kernels on a stream
+
+/// Rates of all products of one width, from the first one on.
+static void setProducts(Machine &m, Rate first, double flops) {
+  auto at = [&](Rate like) -> double & { return m[Rate(size_t(first) + size_t(like))]; };
+  at(Rate::Large) = flops * share::kProduct;
+  at(Rate::Narrow) = flops * share::kNarrow;
+  at(Rate::Thin) = flops * share::kThin;
+  for (size_t kind = 0; kind < kConvolutions; ++kind)
+    m[Rate(size_t(first) + size_t(Rate::Convolution) + kind)] = flops * share::kConvolution;
+}
+
 Machine CudaTarget::machine() const {
   const Model &published = model();
-  Machine m(published.f32, published.bytes, published.link);
-  std::fill_n(m.all.begin() + kProductRates, kProductRates, published.low);
+  Machine m(published.f32, published.bytes * share::kMemory, published.link * share::kLink);
+  setProducts(m, Rate::Large, published.f32);
+  setProducts(m, Rate::LowLarge, published.low);
+  m[Rate::Attention] = published.f32 * share::kAttention;
+  m[Rate::LowAttention] = published.low * share::kLowAttention;
+  m[Rate::Operations] = published.f32 * share::kLoop;
+  m[Rate::Transcendentals] = m[Rate::Operations] * share::kExponential;
+  m[Rate::Launches] = 1 / kLaunchSeconds;
   m[Rate::HostCopy] = 25e9; // PCIe 4.0 x16, less what its packets take
   m[Rate::Disk] = 3e9;
   m.collectivesCompute = false;
@@ -103,6 +135,8 @@ int64_t CudaTarget::deviceLibraryBytes(const Module &m) const {
     }
   return (multiplies ? zccrt::kProductWorkspace : 0) + (communicates ? m.ranks * zccrt::kDeviceMessage : 0);
 }
+
+int64_t CudaTarget::launches(const Node &n) const { return computeSpace(n) == Space::Device ? launchesOf(n, *this) : 0; }
 
 /// Of the host: the process, MPI, what copies go through.
 int64_t CudaTarget::libraryBytes(const Module &m) const {

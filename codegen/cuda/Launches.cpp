@@ -1,0 +1,80 @@
+// Counts what a node gives the device: the function that would queue its work is called with a device that only counts.
+#include "codegen/cuda/Launches.h"
+#include "codegen/CodePrinter.h"
+#include "codegen/KernelCall.h"
+#include "codegen/LoopPlan.h"
+#include "ir/Control.h"
+#include "ir/Op.h"
+#include "ir/View.h"
+#include "passes/memory/Liveness.h"
+#include "runtime/Device.h"
+#include "runtime/comm/Messages.h"
+#include <mutex>
+
+using namespace zcc;
+
+namespace {
+class CountingDevice : public zccrt::Device {
+public:
+  explicit CountingDevice(int64_t &count) : count(count) {}
+
+  std::string name() const override { return "a device that counts"; }
+  void open(int) override {}
+  char *allocate(int64_t) override { return nullptr; }
+  void pin(char *, int64_t) override {}
+  void unpin(char *) override {}
+  void copy(Stream, void *, const void *, int64_t bytes) override { count += bytes > 0; }
+  void fill(Stream, void *, int, int64_t bytes) override { count += bytes > 0; }
+  void call(Stream, std::function<void()>) override { ++count; }
+  void checkFaults() override {}
+  std::unique_ptr<zccrt::Transport> transport(zccrt::Comm &, std::string &) override { return nullptr; }
+  Mark mark(Stream) override { return {}; }
+  void wait(Stream, Mark) override {}
+  void synchronize(Mark) override {}
+
+private:
+  int64_t &count;
+};
+} // namespace
+
+/// Of a library's kernel. No byte of the arena is touched.
+static int64_t launchesOfCall(const Node &n, const Target &target) {
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  auto call = KernelCall::make(*n.parent(), n, target);
+  if (!call) {
+    llvm::consumeError(call.takeError()); // the emitter reports it
+    return 0;
+  }
+  int64_t count = 0;
+  auto before = zccrt::exchangeDevice(std::make_unique<CountingDevice>(count));
+  (*call)->kernel->run(reinterpret_cast<char *>(uintptr_t(1) << 32), &(*call)->call);
+  zccrt::exchangeDevice(std::move(before));
+  return count;
+}
+
+/// A loop's parts of a total are added up by a second kernel.
+static int64_t launchesOfLoops(const Node &n) {
+  const Function *kernel = n.parent()->module->function(n.attrs.s("kernel"));
+  std::vector<Dims> strides;
+  for (Value *v : n.operands())
+    if (auto view = viewOf(v))
+      strides.push_back(view->strides);
+  if (!kernel || strides.size() != n.numOperands())
+    return 0;
+  return planLoops(*kernel, strides, /*threads=*/1).form == LoopPlan::Total ? 2 : 1;
+}
+
+int64_t zcc::launchesOf(const Node &n, const Target &target) {
+  const Function &f = *n.parent();
+  auto isApart = [&](Value *a, Value *b) { return !(placeOf(f, a) == placeOf(f, b)); };
+  if (runsKernel(n))
+    return launchesOfLoops(n);
+  if (n.op->kernel)
+    return launchesOfCall(n, target);
+  if (assigns(n))
+    return isApart(n.operand(0), n.operand(1));
+  if (n.op->structural == Structural::Insert)
+    return 1 + (n.operand(0) && isApart(n.operand(0), n.result()));
+  return 0;
+}
