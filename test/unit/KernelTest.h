@@ -1,6 +1,7 @@
 // Builds calls of CPU kernels over an arena of its own, and compares with loops in double.
 #pragma once
 
+#include "runtime/Device.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/Wide.h"
@@ -60,6 +61,20 @@ struct AsIfNative {
   ~AsIfNative() { zccrt::cpu::nativeInTests.reset(); }
 };
 
+/// While it lives, calls are of the kernels of GPUs, under emulation.
+struct OnEmulatedGpu {
+  static inline bool isAlive = false;
+  OnEmulatedGpu() {
+    isAlive = true;
+    if (!zccrt::device())
+      zccrt::openDevice(zccrt_emulated_device, 0);
+  }
+  ~OnEmulatedGpu() {
+    isAlive = false;
+    zccrt::exchangeDevice(nullptr);
+  }
+};
+
 template <typename T> struct ElemOf;
 template <> struct ElemOf<float> {
   static constexpr int32_t value = ZCCRT_F32;
@@ -113,9 +128,11 @@ struct Rng {
 class Call {
 public:
   explicit Call(const char *kernel, int threads = 2) : threads_(threads) {
-    for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
-      if (!strcmp(zccrt_cpu_kernels[i].name, kernel))
-        def_ = &zccrt_cpu_kernels[i];
+    const bool isOnGpu = OnEmulatedGpu::isAlive;
+    const zccrt_kernel_def *all = isOnGpu ? zccrt_cuda_kernels : zccrt_cpu_kernels;
+    for (int i = 0; i < (isOnGpu ? zccrt_cuda_kernel_count : zccrt_cpu_kernel_count); ++i)
+      if (!strcmp(all[i].name, kernel))
+        def_ = &all[i];
     EXPECT_TRUE(def_) << kernel;
   }
 
@@ -195,6 +212,8 @@ public:
       memset(arena() + call_.scratch, 0xff, size_t(call_.scratch_bytes));
     def_->run(nullptr, &call_);
     def_->run(arena(), &call_);
+    if (OnEmulatedGpu::isAlive)
+      zccrt::device()->synchronize();
   }
   int64_t scratchBytes() const { return call_.scratch_bytes; }
   bool noScribble = false; ///< for timing

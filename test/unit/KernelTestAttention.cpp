@@ -273,6 +273,22 @@ TEST(Attention, OtherElements) {
   check<F16>({2, 4, 2, 40, 50, 16, 12, false, Mask::FloatHeads, true});
 }
 
+// Of 16-bit floats in tiles, of others a warp for each row: tiles that are not full, wide heads, none at all.
+TEST(Attention, OnGpus) {
+  OnEmulatedGpu gpu;
+  check({2, 4, 2, 40, 50, 16, 12, true, Mask::Float, true});
+  check<Bf16>({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true});
+  check<Bf16>({1, 2, 2, 1, 7, 8, 8});
+  check<Bf16>({1, 1, 1, 197, 197, 64, 64});
+  check<Bf16>({2, 2, 2, 70, 33, 20, 12});
+  check<Bf16>({1, 2, 2, 100, 160, 16, 16, true, Mask::None, true});
+  check<Bf16>({1, 2, 2, 160, 70, 16, 16, true});  // the first rows attend nothing
+  check<Bf16>({1, 4, 2, 70, 70, 80, 96, true});   // wider tiles of fewer rows
+  check<Bf16>({1, 1, 1, 20, 20, 136, 130, true}); // too wide for tiles
+  for (Mask m : {Mask::Float, Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
+    check<F16>({2, 4, 2, 40, 40, 16, 16, m == Mask::Bool, m});
+}
+
 TEST(Attention, NativeBf16) {
   if (!AsIfNative::possible())
     GTEST_SKIP() << "oneDNN has no bf16 here";

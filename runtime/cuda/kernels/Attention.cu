@@ -1,9 +1,10 @@
-// softmax(scale q k^T + mask) v and its gradient without the [S, T] matrix of scores: a warp for each row of the result. It goes
-// through what the row meets in steps of 32, a lane for the score of each, and each lane has columns of the row of the result.
+// softmax(scale q k^T + mask) v and its gradient, of what tensor cores do not take, without the [S, T] matrix of scores: a warp
+// for each row of the result. It goes through what the row meets in steps of 32, a lane for the score of each, and each lane has
+// columns of the row of the result.
 //   p = exp(scale q k^T + mask - lse)   dv = p^T dy   dp = dy v^T
 //   ds = p (dp - sum(dy y))             dq = scale ds k   dk = scale ds^T q
 // Rows of keys go through all queries of their group in order, so nothing is added by two.
-#include "runtime/cuda/Each.h"
+#include "runtime/cuda/Heads.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Warp.h"
 
@@ -14,64 +15,6 @@ namespace {
 constexpr int kWarps = 4;   ///< of a block
 constexpr int kColumns = 8; ///< of a lane; wider rows are made in several pieces
 constexpr int64_t kWidth = kColumns * kWarp;
-
-/// A [batch, heads, rows, width] operand or result whose last axis is contiguous.
-struct Rows {
-  char *data = nullptr;
-  int64_t batch, head, row;
-
-  Rows() = default;
-  Rows(char *arena, const zccrt_tensor &t) : data(arena + t.offset), batch(t.strides[0]), head(t.strides[1]), row(t.strides[2]) {}
-  template <typename T> __device__ T *at(int64_t b, int64_t h, int64_t r) const {
-    return reinterpret_cast<T *>(data) + b * batch + h * head + r * row;
-  }
-};
-
-/// q[B,H,S,D], k[B,Hk,T,D], v[B,Hk,T,Dv], mask broadcast to [B,H,S,T].
-struct Heads {
-  int64_t batch, heads, group, s, t, d, dv;
-  double scale;
-  bool causal;
-  Rows q, k, v;
-  const char *mask = nullptr;
-  int32_t maskElem = 0;
-  int64_t maskStrides[4] = {};
-
-  /// Operand `first` is q; k, v and the mask follow.
-  Heads(char *arena, const zccrt_call *c, int first)
-      : q(arena, operand(c, first)), k(arena, operand(c, first + 1)), v(arena, operand(c, first + 2)) {
-    const zccrt_tensor &qs = operand(c, first), &ks = operand(c, first + 1), &vs = operand(c, first + 2);
-    batch = qs.dims[0];
-    heads = qs.dims[1];
-    group = heads / ks.dims[1];
-    s = qs.dims[2];
-    t = ks.dims[2];
-    d = qs.dims[3];
-    dv = vs.dims[3];
-    scale = attrFloat(c, "scale", 1.0);
-    causal = attrInt(c, "causal", 0);
-    if (!hasOperand(c, first + 3))
-      return;
-    const zccrt_tensor &m = operand(c, first + 3);
-    mask = arena + m.offset;
-    maskElem = m.elem;
-    for (int a = 0; a < m.ndim; ++a)
-      maskStrides[a + 4 - m.ndim] = m.dims[a] == 1 ? 0 : m.strides[a];
-  }
-  /// Keys that a query may attend: [0, this).
-  __device__ int64_t keysOf(int64_t row) const {
-    int64_t n = row + 1 + t - s;
-    return !causal || n > t ? t : n < 0 ? 0 : n;
-  }
-  template <typename T, typename S> __device__ S masked(S score, int64_t b, int64_t h, int64_t row, int64_t key) const {
-    if (!mask)
-      return score;
-    int64_t o = b * maskStrides[0] + h * maskStrides[1] + row * maskStrides[2] + key * maskStrides[3];
-    if (maskElem == ZCCRT_BOOL || maskElem == ZCCRT_U8)
-      return mask[o] ? score : S(-__builtin_inff());
-    return score + S(reinterpret_cast<const T *>(mask)[o]);
-  }
-};
 
 template <typename T, typename S> __device__ S dot(const T *a, const T *b, int64_t n) {
   S sum = 0;
@@ -211,6 +154,9 @@ template <typename T> static void attend(char *arena, const zccrt_call *c) {
   const Heads n(arena, c, 0);
   const Rows y(arena, result(c, 0));
   S *lse = at<S>(arena, result(c, 1));
+  if constexpr (sizeof(T) == 2)
+    if (takesTiles(n))
+      return attendByTiles(n, operand(c, 0).elem, y, lse);
   if (n.batch * n.heads * n.s > 0)
     ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.dv), dim3(kWarp, kWarps), n, y, lse);
 }
@@ -221,6 +167,9 @@ template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
   const Rows dy(arena, operand(c, 0)), y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)),
       dv(arena, result(c, 2));
   const S *lse = at<S>(arena, operand(c, 6));
+  if constexpr (sizeof(T) == 2)
+    if (takesTiles(n))
+      return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse);
   if (n.batch * n.heads * n.s > 0)
     ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kWarps), n, dy, y, dq, lse);
   int64_t keys = n.batch * (n.heads / n.group) * n.t;
