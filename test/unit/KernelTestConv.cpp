@@ -132,6 +132,17 @@ TEST(Conv, OtherRanks) {
   check({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, true});
 }
 
+TEST(Conv, OnGpus) {
+  OnEmulatedGpu gpu;
+  check({2, 16, 24, 1, {9, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, true});
+  check({3, 16, 32, 1, {8, 8}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}});     // single points
+  check({4, 6, 8, 2, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true}); // fewer groups than images
+  check({2, 6, 12, 6, {8, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}});      // more
+  check({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, true});
+  check<Bf16>({3, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true});
+  check<Bf16>({2, 128, 1, 1, {128, 128}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}); // more than is laid out at once
+}
+
 TEST(Conv, NativeBf16) {
   if (!AsIfNative::possible())
     GTEST_SKIP() << "oneDNN has no bf16 here";

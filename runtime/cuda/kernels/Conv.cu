@@ -1,10 +1,12 @@
-// conv, conv_grad_input, conv_grad_weight as products: the taps of an image are laid out as the columns of a matrix, image by
-// image, so that scratch holds one. A convolution of single points is its own matrix.
-//   y[n] = w col(x[n])      dcol = w^T dy[n], dx[n] = what of dcol each point is read from      dw += dy[n] col(x[n])^T
+// conv, conv_grad_input, conv_grad_weight as products: the taps of images are laid out as the columns of matrices, of as many
+// images at once as scratch holds. A convolution of single points is its own matrix.
+//   y[n] = w col(x[n])      dcol[n] = w^T dy[n], dx[n] = what of dcol each point is read from      dw = [dy] [col(x)]^T, [] of
+//   all images side by side
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cuda/Each.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Product.h"
+#include <algorithm>
 
 namespace zccrt::cuda {
 
@@ -41,19 +43,30 @@ struct Conv {
   int64_t imageBytes() const { return channels * ins() * cpu::elemBytes(elem); }
   int64_t resultBytes() const { return filters * outs() * cpu::elemBytes(elem); }
   /// Of an image's matrix.
-  int64_t columnBytes() const { return isPoints ? 0 : aligned(channels * taps() * outs() * cpu::elemBytes(elem)); }
+  int64_t columns() const { return channels * taps() * outs(); }
+  int64_t columnBytes() const { return columns() * cpu::elemBytes(elem); }
+  /// Images that are laid out at once.
+  int64_t atOnce() const {
+    constexpr int64_t kMostBytes = 64 << 20;
+    return std::clamp<int64_t>(kMostBytes / std::max<int64_t>(1, columnBytes()), 1, std::max<int64_t>(1, batch));
+  }
   /// 16-bit gradients of weights are summed in f32.
-  bool sumsApart() const { return cpu::isHalf(elem) && batch > 1; }
+  bool sumsApart() const { return cpu::isHalf(elem) && batch > atOnce(); }
   int64_t weightBytes() const { return sumsApart() ? aligned(filters * perGroup() * taps() * 4) : 0; }
+};
+
+/// Where an element of the matrices lies.
+struct ColumnStrides {
+  int64_t image, row;
 };
 
 } // namespace
 
-/// col[channel, tap, o] = what the tap of output position o reads.
-template <typename T> static void layOut(const Conv s, const T *image, T *col) {
-  each(s.channels * s.taps() * s.outs(), [=] __device__(int64_t e) {
-    int64_t o = e % s.outs(), tap = e / s.outs() % s.taps(), channel = e / s.outs() / s.taps();
-    int64_t at = 0;
+/// col[image, channel, tap, o] = what the tap of output position o reads.
+template <typename T> static void layOut(const Conv s, const T *images, int64_t count, T *col, const ColumnStrides to) {
+  each(count * s.channels * s.taps() * s.outs(), [=] __device__(int64_t e) {
+    int64_t o = e % s.outs(), row = e / s.outs() % (s.channels * s.taps()), image = e / s.outs() / (s.channels * s.taps());
+    int64_t tap = row % s.taps(), channel = row / s.taps(), at = 0;
     bool isInside = true;
     const int64_t os[3] = {o / (s.out[1] * s.out[2]), o / s.out[2] % s.out[1], o % s.out[2]};
     const int64_t ts[3] = {tap / (s.kernel[1] * s.kernel[2]), tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]};
@@ -62,14 +75,14 @@ template <typename T> static void layOut(const Conv s, const T *image, T *col) {
       isInside &= i >= 0 && i < s.in[a];
       at = at * s.in[a] + i;
     }
-    col[e] = isInside ? image[channel * s.ins() + at] : T(0);
+    col[image * to.image + row * to.row + o] = isInside ? images[(image * s.channels + channel) * s.ins() + at] : T(0);
   });
 }
 
-/// Each point of the image is the sum of what its readers' taps are in col.
-template <typename T> static void sumTaps(const Conv s, const T *col, T *image) {
-  each(s.channels * s.ins(), [=] __device__(int64_t e) {
-    int64_t i = e % s.ins(), channel = e / s.ins();
+/// Each point of the images is the sum of what its readers' taps are in col.
+template <typename T> static void sumTaps(const Conv s, const T *col, int64_t count, T *images) {
+  each(count * s.channels * s.ins(), [=] __device__(int64_t e) {
+    int64_t i = e % s.ins(), channel = e / s.ins(); // of all images
     const int64_t is[3] = {i / (s.in[1] * s.in[2]), i / s.in[2] % s.in[1], i % s.in[2]};
     Sum<T> sum = 0;
     for (int64_t tap = 0; tap < s.taps(); ++tap) {
@@ -84,7 +97,15 @@ template <typename T> static void sumTaps(const Conv s, const T *col, T *image) 
       if (isRead)
         sum += col[(channel * s.taps() + tap) * s.outs() + o];
     }
-    image[e] = T(sum);
+    images[e] = T(sum);
+  });
+}
+
+/// rows[row, image, i] of what lies as [image, row, i].
+template <typename T> static void gatherRows(const T *from, T *to, int64_t count, int64_t rows, int64_t length) {
+  each(count * rows * length, [=] __device__(int64_t e) {
+    int64_t i = e % length, row = e / length % rows, image = e / length / rows;
+    to[(row * count + image) * length + i] = from[e];
   });
 }
 
@@ -106,19 +127,33 @@ static Conv forwardShape(const zccrt_call *c) { return Conv(c, operand(c, 0), op
 static Conv inputShape(const zccrt_call *c) { return Conv(c, result(c, 0), operand(c, 1), operand(c, 0)); }
 static Conv weightShape(const zccrt_call *c) { return Conv(c, operand(c, 0), result(c, 0), operand(c, 1)); }
 
-/// The matrix of image n.
-static const char *columnsOf(const Conv &s, char *arena, const zccrt_call *c, const char *image) {
-  if (s.isPoints)
-    return image;
-  char *col = arena + c->scratch;
-  withConvolved(c, [&](auto *type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    layOut<T>(s, (const T *)image, (T *)col);
-  });
-  return col;
+/// Calls f(first, count) for pieces of the batch.
+template <typename F> static void forPieces(const Conv &s, F f) {
+  for (int64_t i = 0; i < s.batch; i += s.atOnce())
+    f(i, std::min(s.atOnce(), s.batch - i));
 }
 
-int64_t convWorkspace(const zccrt_call *c) { return forwardShape(c).columnBytes(); }
+/// A product of w, or of its transpose, with a matrix of each group and image: in as few batches as there are of one of both.
+static void multiplyImages(const Conv &s, int64_t count, Product p, int64_t perImageB, int64_t perImageY) {
+  const int64_t bytes = cpu::elemBytes(s.elem);
+  const bool byGroup = s.group <= count;
+  for (int64_t i = 0; i < (byGroup ? s.group : count); ++i) {
+    Product one = p;
+    one.batches = byGroup ? count : s.group;
+    one.a.data += byGroup ? i * p.a.step * bytes : 0;
+    one.b.data += i * (byGroup ? p.b.step : perImageB) * bytes;
+    one.y += i * (byGroup ? p.stepY : perImageY) * bytes;
+    if (byGroup) {
+      one.a.step = 0;
+      one.b.step = perImageB;
+      one.stepY = perImageY;
+    }
+    multiply(one);
+  }
+}
+
+static int64_t imageColumnBytes(const Conv &s) { return s.isPoints ? 0 : aligned(s.atOnce() * s.columnBytes()); }
+int64_t convWorkspace(const zccrt_call *c) { return imageColumnBytes(forwardShape(c)); }
 
 void convRun(char *arena, const zccrt_call *c) {
   Conv s = forwardShape(c);
@@ -132,81 +167,97 @@ void convRun(char *arena, const zccrt_call *c) {
       spreadBias<T>(s, at<T>(arena, operand(c, 2)), (T *)y);
     });
   int64_t m = s.filtersPerGroup(), k = s.perGroup() * s.taps(), n = s.outs();
-  for (int64_t i = 0; i < s.batch; ++i) {
-    const char *col = columnsOf(s, arena, c, arena + operand(c, 0).offset + i * s.imageBytes());
-    multiply({m,
-              n,
-              k,
-              s.group,
-              {arena + operand(c, 1).offset, k, m * k, false},
-              {col, n, k * n, false},
-              y + i * s.resultBytes(),
-              n,
-              m * n,
-              s.elem,
-              s.elem,
-              hasBias,
-              c->node});
-  }
+  forPieces(s, [&](int64_t first, int64_t count) {
+    const char *x = arena + operand(c, 0).offset + first * s.imageBytes(), *col = s.isPoints ? x : arena + c->scratch;
+    if (!s.isPoints)
+      withConvolved(c, [&](auto *type) {
+        using T = std::remove_pointer_t<decltype(type)>;
+        layOut<T>(s, (const T *)x, count, (T *)(arena + c->scratch), {s.columns(), n});
+      });
+    multiplyImages(s, count,
+                   {.m = m,
+                    .n = n,
+                    .k = k,
+                    .a = {arena + operand(c, 1).offset, k, m * k, false},
+                    .b = {col, n, k * n, false},
+                    .y = y + first * s.resultBytes(),
+                    .ldY = n,
+                    .stepY = m * n,
+                    .elem = s.elem,
+                    .elemY = s.elem,
+                    .isAdded = hasBias,
+                    .node = c->node},
+                   s.columns(), s.filters * n);
+  });
 }
 
-int64_t convGradInputWorkspace(const zccrt_call *c) { return inputShape(c).columnBytes(); }
+int64_t convGradInputWorkspace(const zccrt_call *c) { return imageColumnBytes(inputShape(c)); }
 
 void convGradInputRun(char *arena, const zccrt_call *c) {
   Conv s = inputShape(c);
   if (!arena)
     return startProducts();
   int64_t m = s.perGroup() * s.taps(), k = s.filtersPerGroup(), n = s.outs();
-  for (int64_t i = 0; i < s.batch; ++i) {
-    char *dx = arena + result(c, 0).offset + i * s.imageBytes(), *col = s.isPoints ? dx : arena + c->scratch;
-    multiply({m,
-              n,
-              k,
-              s.group,
-              {arena + operand(c, 1).offset, m, m * k, true},
-              {arena + operand(c, 0).offset + i * s.resultBytes(), n, k * n, false},
-              col,
-              n,
-              m * n,
-              s.elem,
-              s.elem,
-              false,
-              c->node});
+  forPieces(s, [&](int64_t first, int64_t count) {
+    char *dx = arena + result(c, 0).offset + first * s.imageBytes(), *col = s.isPoints ? dx : arena + c->scratch;
+    multiplyImages(s, count,
+                   {.m = m,
+                    .n = n,
+                    .k = k,
+                    .a = {arena + operand(c, 1).offset, m, m * k, true},
+                    .b = {arena + operand(c, 0).offset + first * s.resultBytes(), n, k * n, false},
+                    .y = col,
+                    .ldY = n,
+                    .stepY = m * n,
+                    .elem = s.elem,
+                    .elemY = s.elem,
+                    .isAdded = false,
+                    .node = c->node},
+                   s.filters * n, s.columns());
     if (!s.isPoints)
       withConvolved(c, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        sumTaps<T>(s, (const T *)col, (T *)dx);
+        sumTaps<T>(s, (const T *)col, count, (T *)dx);
       });
-  }
+  });
 }
 
+/// In scratch: the sum if it is apart, the images' matrices side by side, the rows of their gradients likewise.
+static int64_t gradientBytes(const Conv &s) { return aligned(s.atOnce() * s.resultBytes()); }
 int64_t convGradWeightWorkspace(const zccrt_call *c) {
   Conv s = weightShape(c);
-  return s.columnBytes() + s.weightBytes();
+  return s.weightBytes() + aligned(s.atOnce() * s.columnBytes()) + gradientBytes(s);
 }
 
 void convGradWeightRun(char *arena, const zccrt_call *c) {
   Conv s = weightShape(c);
   if (!arena)
     return startProducts();
-  char *dw = arena + result(c, 0).offset, *sum = s.sumsApart() ? arena + c->scratch + s.columnBytes() : dw;
-  int64_t m = s.filtersPerGroup(), k = s.outs(), n = s.perGroup() * s.taps();
-  for (int64_t i = 0; i < s.batch; ++i) {
-    const char *col = columnsOf(s, arena, c, arena + operand(c, 0).offset + i * s.imageBytes());
-    multiply({m,
-              n,
-              k,
-              s.group,
-              {arena + operand(c, 1).offset + i * s.resultBytes(), k, m * k, false},
-              {col, k, n * k, true},
-              sum,
-              n,
-              m * n,
-              s.elem,
-              s.sumsApart() ? int32_t(ZCCRT_F32) : s.elem,
-              i > 0,
-              c->node});
-  }
+  char *dw = arena + result(c, 0).offset, *scratch = arena + c->scratch, *sum = s.sumsApart() ? scratch : dw;
+  char *col = scratch + s.weightBytes(), *rows = col + aligned(s.atOnce() * s.columnBytes());
+  int64_t m = s.filtersPerGroup(), n = s.perGroup() * s.taps();
+  forPieces(s, [&](int64_t first, int64_t count) {
+    const int64_t k = count * s.outs();
+    withConvolved(c, [&](auto *type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      const T *x = (const T *)(arena + operand(c, 0).offset + first * s.imageBytes());
+      layOut<T>(s, x, count, (T *)col, {s.outs(), k});
+      gatherRows<T>((const T *)(arena + operand(c, 1).offset + first * s.resultBytes()), (T *)rows, count, s.filters, s.outs());
+    });
+    multiply({.m = m,
+              .n = n,
+              .k = k,
+              .batches = s.group,
+              .a = {rows, k, m * k, false},
+              .b = {col, k, n * k, true},
+              .y = sum,
+              .ldY = n,
+              .stepY = m * n,
+              .elem = s.elem,
+              .elemY = s.sumsApart() ? int32_t(ZCCRT_F32) : s.elem,
+              .isAdded = first > 0,
+              .node = c->node});
+  });
   if (s.sumsApart())
     withConvolved(c, [&](auto *type) {
       using T = std::remove_pointer_t<decltype(type)>;
