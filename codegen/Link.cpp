@@ -202,8 +202,20 @@ static llvm::Error compileParts(WorkFolder &work, llvm::ArrayRef<Part> parts, St
   return llvm::joinErrors(std::move(notStarted), explain(failed, work, "compiling the program"));
 }
 
+/// OpenMP, and what comes with a compiler: a program for a GPU brings them along, for machines that have a driver and little
+/// else.
+static std::vector<std::string> compilerLibraries(RunsOn machine) {
+#ifdef __clang__
+  return {"-fopenmp"};
+#else
+  if (machine == RunsOn::Gpu && !*ZCC_SANITIZE)
+    return {"-static-libstdc++", "-static-libgcc", "-l:libgomp.a"};
+  return {"-fopenmp"};
+#endif
+}
+
 static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, RunsOn machine) {
-  std::vector<std::string> args = {ZCC_CXX, "-fopenmp", "-o", work.file("program")};
+  std::vector<std::string> args = {ZCC_CXX, "-Wl,--as-needed", "-o", work.file("program")};
   for (const Part &p : parts)
     args.push_back(work.file(p.name + ".o"));
   if (machine == RunsOn::CheckedGpu) // instead of those of the emulation's own archive
@@ -216,7 +228,8 @@ static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, RunsO
   llvm::append_range(args, libraries());
   if (machine == RunsOn::Gpu)
     llvm::append_range(args, cudaLibraries());
-  args.push_back("-lpthread");
+  llvm::append_range(args, compilerLibraries(machine));
+  args.insert(args.end(), {"-lpthread", "-ldl"});
   llvm::append_range(args, sanitizers());
   auto linker = start(work, args, "link.log");
   if (!linker)

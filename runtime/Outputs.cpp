@@ -3,13 +3,13 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Npy.h"
+#include "runtime/ZipLibrary.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
 #include <memory>
 #include <unistd.h>
-#include <zip.h>
 
 namespace zccrt {
 
@@ -71,20 +71,20 @@ namespace {
 
 /// What libzip reads or writes; its functions must not throw.
 struct ZipEnd {
-  ZipEnd() { zip_error_init(&error); }
-  virtual ~ZipEnd() { zip_error_fini(&error); }
+  ZipEnd() { libzip().zip_error_init(&error); }
+  virtual ~ZipEnd() { libzip().zip_error_fini(&error); }
   virtual zip_int64_t answer(void *data, zip_uint64_t length, zip_source_cmd_t command) = 0;
 
-  zip_source_t *source(zip_error_t *error) { return zip_source_function_create(&call, this, error); }
+  zip_source_t *source(zip_error_t *error) { return libzip().zip_source_function_create(&call, this, error); }
   zip_int64_t give(zip_stat_t *stat, int64_t bytes) {
-    zip_stat_init(stat);
+    libzip().zip_stat_init(stat);
     stat->size = bytes;
     stat->valid = ZIP_STAT_SIZE;
     return sizeof *stat;
   }
   zip_int64_t unless(bool failed, int code) {
     if (failed)
-      zip_error_set(&error, code, errno);
+      libzip().zip_error_set(&error, code, errno);
     return failed ? -1 : 0;
   }
 
@@ -94,7 +94,7 @@ private:
   static zip_int64_t call(void *self, void *data, zip_uint64_t length, zip_source_cmd_t command) {
     auto *end = static_cast<ZipEnd *>(self);
     if (command == ZIP_SOURCE_ERROR)
-      return zip_error_to_data(&end->error, data, length);
+      return libzip().zip_error_to_data(&end->error, data, length);
     return end->answer(data, length, command);
   }
 };
@@ -113,7 +113,7 @@ struct ZipOutput : ZipEnd {
     case ZIP_SOURCE_WRITE:
       return unless(!writeAll(fd, data, length), ZIP_ER_WRITE) < 0 ? -1 : zip_int64_t(length);
     case ZIP_SOURCE_SEEK_WRITE: {
-      const auto *to = ZIP_SOURCE_GET_ARGS(zip_source_args_seek_t, data, length, &error);
+      const auto *to = length < sizeof(zip_source_args_seek_t) ? nullptr : static_cast<const zip_source_args_seek_t *>(data);
       return unless(!to || lseek(fd, to->offset, to->whence) < 0, ZIP_ER_SEEK);
     }
     case ZIP_SOURCE_TELL_WRITE:
@@ -175,20 +175,21 @@ void Outputs::finish() {
   ZipOutput out(file);
   std::vector<std::unique_ptr<ZipMember>> ends;
   zip_source_t *to = out.source(nullptr);
-  zip_t *zip = to ? zip_open_from_source(to, ZIP_CREATE | ZIP_TRUNCATE, nullptr) : nullptr;
+  zip_t *zip = to ? libzip().zip_open_from_source(to, ZIP_CREATE | ZIP_TRUNCATE, nullptr) : nullptr;
   bool ok = zip;
   for (const Member &m : members) {
     ends.push_back(std::make_unique<ZipMember>(headerOf(m), m.spool, m.written));
     zip_source_t *from = ends.back()->source(nullptr);
-    const zip_int64_t i = ok ? zip_file_add(zip, (std::string(m.output->name) + ".npy").c_str(), from, ZIP_FL_ENC_UTF_8) : -1;
+    const zip_int64_t i =
+        ok ? libzip().zip_file_add(zip, (std::string(m.output->name) + ".npy").c_str(), from, ZIP_FL_ENC_UTF_8) : -1;
     constexpr int kFirstOfJanuary1980 = 1 << 5 | 1; // the same bytes whenever it is written
-    ok = i >= 0 && zip_set_file_compression(zip, i, ZIP_CM_STORE, 0) == 0 &&
-         zip_file_set_dostime(zip, i, 0, kFirstOfJanuary1980, 0) == 0;
+    ok = i >= 0 && libzip().zip_set_file_compression(zip, i, ZIP_CM_STORE, 0) == 0 &&
+         libzip().zip_file_set_dostime(zip, i, 0, kFirstOfJanuary1980, 0) == 0;
   }
-  if (!ok || zip_close(zip) != 0) {
-    const int code = zip ? zip_error_code_system(zip_get_error(zip)) : ENOMEM;
+  if (!ok || libzip().zip_close(zip) != 0) {
+    const int code = zip ? libzip().zip_error_code_system(libzip().zip_get_error(zip)) : ENOMEM;
     if (zip)
-      zip_discard(zip);
+      libzip().zip_discard(zip);
     errno = code;
     failErrno("cannot write '%s'", path.c_str());
   }

@@ -1,5 +1,6 @@
-// Joining the job, and collectives by MPI messages for ranks on several nodes.
-#include "runtime/Fail.h"
+// Joining the job, and collectives by MPI messages for ranks on several nodes. The MPI that the runtime was built with is loaded
+// where mpirun has started the program.
+#include "runtime/Library.h"
 #include "runtime/comm/Messages.h"
 #include "runtime/comm/Shm.h"
 #include "runtime/comm/Sum.h"
@@ -18,6 +19,72 @@ namespace zccrt {
 
 namespace {
 
+/// The functions that are used, and the handles: objects of the library, or numbers.
+struct MpiLibrary {
+#define ZCC_MPI(F)                                                                                                               \
+  F(MPI_Init_thread)                                                                                                             \
+  F(MPI_Comm_rank)                                                                                                               \
+  F(MPI_Comm_size)                                                                                                               \
+  F(MPI_Comm_split_type)                                                                                                         \
+  F(MPI_Comm_free)                                                                                                               \
+  F(MPI_Isend)                                                                                                                   \
+  F(MPI_Irecv)                                                                                                                   \
+  F(MPI_Waitall)                                                                                                                 \
+  F(MPI_Barrier)                                                                                                                 \
+  F(MPI_Bcast)                                                                                                                   \
+  F(MPI_Allreduce)                                                                                                               \
+  F(MPI_Abort)                                                                                                                   \
+  F(MPI_Initialized)                                                                                                             \
+  F(MPI_Finalized)                                                                                                               \
+  F(MPI_Finalize)
+#define ZCC_MEMBER(NAME) decltype(::NAME) *NAME = nullptr;
+  ZCC_MPI(ZCC_MEMBER)
+#undef ZCC_MEMBER
+  MPI_Comm world;
+  MPI_Datatype bytes, integers, characters;
+  MPI_Op most, least;
+  MPI_Info noInfo;
+
+  MpiLibrary();
+};
+
+bool isLoaded = false;
+
+#ifdef OPEN_MPI
+template <typename T> T objectOf(void *file, const char *name) {
+  T object = nullptr;
+  load(object, file, name);
+  return object;
+}
+#define ZCC_HANDLE(TYPE, NAME, SYMBOL) objectOf<TYPE>(file, SYMBOL)
+#else
+#define ZCC_HANDLE(TYPE, NAME, SYMBOL) NAME
+#endif
+
+MpiLibrary::MpiLibrary() {
+  void *file = openFirst({ZCC_MPI_SONAME, ZCC_MPI_FILE}, RTLD_GLOBAL);
+  if (!file)
+    fail("mpirun has started this program, and the MPI that it was built with, %s, is not found: name its folder in "
+         "LD_LIBRARY_PATH",
+         ZCC_MPI_SONAME);
+#define ZCC_LOAD(NAME) load(NAME, file, #NAME);
+  ZCC_MPI(ZCC_LOAD)
+#undef ZCC_LOAD
+  world = ZCC_HANDLE(MPI_Comm, MPI_COMM_WORLD, "ompi_mpi_comm_world");
+  bytes = ZCC_HANDLE(MPI_Datatype, MPI_BYTE, "ompi_mpi_byte");
+  integers = ZCC_HANDLE(MPI_Datatype, MPI_INT, "ompi_mpi_int");
+  characters = ZCC_HANDLE(MPI_Datatype, MPI_CHAR, "ompi_mpi_char");
+  most = ZCC_HANDLE(MPI_Op, MPI_MAX, "ompi_mpi_op_max");
+  least = ZCC_HANDLE(MPI_Op, MPI_MIN, "ompi_mpi_op_min");
+  noInfo = ZCC_HANDLE(MPI_Info, MPI_INFO_NULL, "ompi_mpi_info_null");
+  isLoaded = true;
+}
+
+const MpiLibrary &mpi() {
+  static const MpiLibrary library;
+  return library;
+}
+
 // Messages of this size reach a network's bandwidth.
 constexpr int64_t kMessageBytes = 1 << 20;
 
@@ -28,13 +95,13 @@ public:
     return memory.data();
   }
   void send(const char *data, int64_t bytes, int to) override {
-    MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD, request());
+    mpi().MPI_Isend(data, static_cast<int>(bytes), mpi().bytes, to, 0, mpi().world, request());
   }
   void receive(char *data, int64_t bytes, int from) override {
-    MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD, request());
+    mpi().MPI_Irecv(data, static_cast<int>(bytes), mpi().bytes, from, 0, mpi().world, request());
   }
   void finish() override {
-    MPI_Waitall(static_cast<int>(pending), requests.data(), MPI_STATUSES_IGNORE);
+    mpi().MPI_Waitall(static_cast<int>(pending), requests.data(), MPI_STATUSES_IGNORE);
     pending = 0;
   }
   void copy(char *to, const char *from, int64_t bytes) override { std::memcpy(to, from, bytes); }
@@ -62,7 +129,7 @@ private:
 class MpiComm : public MessageComm {
 public:
   MpiComm(int rank, int ranks) : MessageComm(rank, ranks, mpiTransport(), kMessageBytes) {}
-  void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
+  void barrier() override { mpi().MPI_Barrier(mpi().world); }
 };
 
 Comm *joined = nullptr;
@@ -71,7 +138,7 @@ Comm *joined = nullptr;
 /// then.
 void abortJob() {
   alarm(5);
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  mpi().MPI_Abort(mpi().world, 1);
 }
 
 /// Maps a window that all ranks of the node share. The memory is reserved at once, so that a full
@@ -88,7 +155,7 @@ void *mapWindow(int rank, int64_t bytes) {
     if (code && fd >= 0)
       shm_unlink(name);
   }
-  MPI_Bcast(&code, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  mpi().MPI_Bcast(&code, 1, mpi().integers, 0, mpi().world);
   if (code) {
     std::string text = format("cannot get %.1f MiB of shared memory in /dev/shm: %s; make it "
                               "larger (docker: --shm-size), "
@@ -98,13 +165,13 @@ void *mapWindow(int rank, int64_t bytes) {
       throw Failure(text);
     throw PeerFailure(text);
   }
-  MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+  mpi().MPI_Bcast(name, sizeof name, mpi().characters, 0, mpi().world);
   if (rank != 0)
     fd = shm_open(name, O_RDWR, 0);
   void *window = fd < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   code = window == MAP_FAILED ? errno : 0;
   int worst = 0;
-  MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  mpi().MPI_Allreduce(&code, &worst, 1, mpi().integers, mpi().most, mpi().world);
   if (fd >= 0)
     close(fd);
   if (rank == 0)
@@ -125,9 +192,9 @@ std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
   if (!launch.underMpi)
     return singleRank();
   int level = 0, rank = 0, ranks = 1, onNode = 1;
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  mpi().MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  mpi().MPI_Comm_rank(mpi().world, &rank);
+  mpi().MPI_Comm_size(mpi().world, &ranks);
   where.rank = rank;
   where.ranks = ranks;
   abortRanks = abortJob;
@@ -140,12 +207,12 @@ std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
   if (ranks == 1)
     return singleRank();
   MPI_Comm node;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  MPI_Comm_size(node, &onNode);
-  MPI_Comm_free(&node);
+  mpi().MPI_Comm_split_type(mpi().world, MPI_COMM_TYPE_SHARED, 0, mpi().noInfo, &node);
+  mpi().MPI_Comm_size(node, &onNode);
+  mpi().MPI_Comm_free(&node);
   std::unique_ptr<Comm> comm;
   int everyoneHere = onNode == ranks, all = 0;
-  MPI_Allreduce(&everyoneHere, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  mpi().MPI_Allreduce(&everyoneHere, &all, 1, mpi().integers, mpi().least, mpi().world);
   if (all && kind == CommKind::Auto) {
     void *window = mapWindow(rank, ShmComm::windowBytes(ranks, kShmChunkBytes));
     comm = std::make_unique<ShmComm>(rank, ranks, window, kShmChunkBytes);
@@ -157,12 +224,14 @@ std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
 }
 
 void leaveJob() {
+  if (!isLoaded)
+    return;
   int started = 0, ended = 0;
-  MPI_Initialized(&started);
-  MPI_Finalized(&ended);
+  mpi().MPI_Initialized(&started);
+  mpi().MPI_Finalized(&ended);
   joined = nullptr;
   if (started && !ended)
-    MPI_Finalize();
+    mpi().MPI_Finalize();
 }
 
 } // namespace zccrt

@@ -1,8 +1,6 @@
 // Where NVIDIA's libraries may lie.
 #include "runtime/cuda/real/Library.h"
-#include "runtime/Fail.h"
 #include <cstdlib>
-#include <dlfcn.h>
 #include <glob.h>
 #include <sstream>
 #include <string>
@@ -56,21 +54,13 @@ void *openMatching(const std::string &pattern) {
 } // namespace
 
 void *openLibrary(std::initializer_list<const char *> names) {
-  for (const char *name : names)
-    if (void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL))
-      return library;
+  if (void *library = openFirst(names))
+    return library;
   for (const std::string &folder : folders())
     for (const char *name : names)
       if (void *library = openMatching(folder + "/" + name))
         return library;
   return nullptr;
-}
-
-void *functionOf(void *library, const char *name) {
-  void *function = dlsym(library, name);
-  if (!function)
-    fail("a library of CUDA has no function %s: it is older than what this program was built with", name);
-  return function;
 }
 
 } // namespace zccrt::cuda
