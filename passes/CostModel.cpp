@@ -57,12 +57,12 @@ double NodeCost::startSeconds(const Machine &m) const {
   return secondsOf(*this, m, Rate::Teams) + secondsOf(*this, m, Rate::Collectives) + secondsOf(*this, m, Rate::Launches);
 }
 
-/// Libraries fetch what they need while they compute; loops begin and end too often for more than half of that, as measured.
+/// What is computed and what is fetched for it overlap but for half of the shorter, as measured: libraries and loops begin and
+/// end too often, and a product of few rows that adds to a large matrix waits for both in turn.
 static double workSeconds(const NodeCost &c, const Machine &m) {
   const double library = secondsOf(c, m, Rate(0), Rate::Operations), loops = loopSeconds(c, m), memory = c.memorySeconds(m);
-  if (library > 0)
-    return std::max(library, memory) + loops;
-  return std::max(loops, memory) + std::min(loops, memory) / 2;
+  const double overlaps = library > 0 ? library : loops;
+  return std::max(overlaps, memory) + std::min(overlaps, memory) / 2 + (library > 0 ? loops : 0);
 }
 
 double NodeCost::seconds(const Machine &m) const {

@@ -51,6 +51,25 @@ TEST(CostModel, AStartedTransferGoesOnBesideCompute) {
   EXPECT_EQ(c.boundBy, "compute");
 }
 
+TEST(CostModel, AProductAndItsBytesOverlapButForHalfOfTheShorter) {
+  Machine m(/*flops=*/100, /*bytes=*/10, /*link=*/1);
+  NodeCost c;
+  c[Rate::Large] = 400;
+  c[Rate::Bytes] = 20;
+  EXPECT_DOUBLE_EQ(c.seconds(m), 5);
+  c[Rate::Bytes] = 100;
+  EXPECT_DOUBLE_EQ(c.seconds(m), 12);
+}
+
+TEST(CostModel, CollectivesBeginAndEnd) {
+  Machine m(1, 1, /*link=*/100);
+  m[Rate::ShortLink] = 200, m[Rate::Collectives] = 2;
+  NodeCost c;
+  c[Rate::ShortLink] = 400, c[Rate::Collectives] = 1;
+  EXPECT_DOUBLE_EQ(c.seconds(m), 2.5);
+  EXPECT_EQ(c.sentBytes(), 400);
+}
+
 TEST(CostModel, AnEngineTakesOneAfterAnother) {
   StepCost c = costOf("    %f = start transfer %n {to = \"device\"} : future<f32[64x64]>\n"
                       "    %g = start transfer %n {to = \"device\"} : future<f32[64x64]>\n"
