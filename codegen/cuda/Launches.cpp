@@ -20,7 +20,6 @@ public:
 
   std::string name() const override { return "a device that counts"; }
   void open(int) override {}
-  char *allocate(int64_t) override { return nullptr; }
   void pin(char *, int64_t) override {}
   void unpin(char *) override {}
   void copy(Stream, void *, const void *, int64_t bytes) override { count += bytes > 0; }
@@ -33,6 +32,8 @@ public:
   void synchronize(Mark) override {}
 
 private:
+  char *map(int64_t) override { return nullptr; }
+
   int64_t &count;
 };
 } // namespace

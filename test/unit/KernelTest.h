@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/Wide.h"
@@ -66,8 +67,11 @@ struct OnEmulatedGpu {
   static inline bool isAlive = false;
   OnEmulatedGpu() {
     isAlive = true;
-    if (!zccrt::device())
-      zccrt::openDevice(zccrt_emulated_device, 0);
+    if (zccrt::device())
+      return;
+    zccrt::openDevice(zccrt_emulated_device, 0);
+    zccrt::Device &d = *zccrt::device();
+    d.lend(d.allocate(zccrt::kProductWorkspace), zccrt::kProductWorkspace);
   }
   ~OnEmulatedGpu() {
     isAlive = false;

@@ -41,6 +41,12 @@ struct Place {
 __device__ inline int threadOf() { return int(threadIdx.y) * kWarp + int(threadIdx.x); }
 __device__ inline int threadsOf() { return int(blockDim.y) * kWarp; }
 
+/// 16-bit floats in shared memory, where nothing may be constructed.
+template <typename T, int kCount> struct alignas(32) Room {
+  uint16_t bits[kCount];
+  __device__ T *elements() { return reinterpret_cast<T *>(bits); }
+};
+
 struct alignas(16) Eight {
   uint16_t at[8];
 };
@@ -123,11 +129,13 @@ __device__ inline float probabilityOf(float score, float log) { return score == 
 template <typename T, int kWidth>
 __global__ void attendTilesKernel(const Heads n, const Rows y, float *lse, int pieces, int piecesV) {
   using B = Tile<kWidth>;
-  alignas(32) __shared__ T q[B::kRows * B::kLd];
-  alignas(32) __shared__ T k[kStep * B::kLd];
-  alignas(32) __shared__ T v[kStep * B::kLd];
-  alignas(32) __shared__ T factors[B::kRows * kFactorLd];
+  __shared__ Room<T, B::kRows * B::kLd> qRoom;
+  __shared__ Room<T, kStep * B::kLd> kRoom;
+  __shared__ Room<T, kStep * B::kLd> vRoom;
+  __shared__ Room<T, B::kRows * kFactorLd> factorsRoom;
   alignas(32) __shared__ float scores[B::kRows * kScoreLd];
+  T *const q = qRoom.elements(), *const k = kRoom.elements(), *const v = vRoom.elements(),
+           *const factors = factorsRoom.elements();
   const Place w(n.heads, n.s, B::kRows);
   const int64_t row = w.first + w.mine, last = (w.first + B::kRows < n.s ? w.first + B::kRows : n.s) - 1, end = n.keysOf(last);
   const int64_t kvHead = w.h / n.group;
@@ -177,12 +185,14 @@ __global__ void attendTilesKernel(const Heads n, const Rows y, float *lse, int p
 template <typename T, int kWidth>
 __global__ void queryGradTilesKernel(const Heads n, Rows dy, Rows y, Rows dq, const float *lse, int pieces, int piecesV) {
   using B = Tile<kWidth>;
-  alignas(32) __shared__ T q[B::kRows * B::kLd];
-  alignas(32) __shared__ T g[B::kRows * B::kLd];
-  alignas(32) __shared__ T k[kStep * B::kLd];
-  alignas(32) __shared__ T v[kStep * B::kLd];
-  alignas(32) __shared__ T factors[B::kRows * kFactorLd];
+  __shared__ Room<T, B::kRows * B::kLd> qRoom;
+  __shared__ Room<T, B::kRows * B::kLd> gRoom;
+  __shared__ Room<T, kStep * B::kLd> kRoom;
+  __shared__ Room<T, kStep * B::kLd> vRoom;
+  __shared__ Room<T, B::kRows * kFactorLd> factorsRoom;
   alignas(32) __shared__ float scores[B::kRows * kScoreLd];
+  T *const q = qRoom.elements(), *const g = gRoom.elements(), *const k = kRoom.elements(), *const v = vRoom.elements(),
+           *const factors = factorsRoom.elements();
   const Place w(n.heads, n.s, B::kRows);
   const int64_t row = w.first + w.mine, last = (w.first + B::kRows < n.s ? w.first + B::kRows : n.s) - 1, end = n.keysOf(last);
   const int64_t kvHead = w.h / n.group;
@@ -242,12 +252,14 @@ __device__ void loadNumbers(float *logs, float *deltas, const Heads &n, int64_t 
 template <typename T, int kWidth>
 __global__ void keyGradTilesKernel(const Heads n, Rows dy, Rows y, Rows dk, Rows dv, const float *lse, int pieces, int piecesV) {
   using B = Tile<kWidth>;
-  alignas(32) __shared__ T k[B::kRows * B::kLd];
-  alignas(32) __shared__ T v[B::kRows * B::kLd];
-  alignas(32) __shared__ T q[kStep * B::kLd];
-  alignas(32) __shared__ T g[kStep * B::kLd];
-  alignas(32) __shared__ T factors[B::kRows * kFactorLd];
+  __shared__ Room<T, B::kRows * B::kLd> kRoom;
+  __shared__ Room<T, B::kRows * B::kLd> vRoom;
+  __shared__ Room<T, kStep * B::kLd> qRoom;
+  __shared__ Room<T, kStep * B::kLd> gRoom;
+  __shared__ Room<T, B::kRows * kFactorLd> factorsRoom;
   alignas(32) __shared__ float scores[B::kRows * kScoreLd];
+  T *const k = kRoom.elements(), *const v = vRoom.elements(), *const q = qRoom.elements(), *const g = gRoom.elements(),
+           *const factors = factorsRoom.elements();
   __shared__ float logs[kStep], deltas[kStep];
   const Place w(n.heads / n.group, n.t, B::kRows);
   const int64_t key = w.first + w.mine;
