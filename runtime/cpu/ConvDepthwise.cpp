@@ -17,35 +17,24 @@ constexpr int64_t kChunk = 2048; ///< elements of both that stay in the first ca
 int64_t upToLanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 /// Extents of the copies of one plane, three axes, in floats.
-struct Moves {
-  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], lo[3];
+struct Moves : ConvAxes {
   int64_t side[3]; ///< of a phase's image
-  int64_t phases = 1, image = 1, taps = 1;
+  int64_t phases = 1, image = 1;
 
-  explicit Moves(const ConvShape &s) {
+  explicit Moves(const ConvShape &s) : ConvAxes(s) {
     for (int a = 0; a < 3; ++a) {
-      int i = a - (3 - s.spatial); // missing axes come first
-      in[a] = i < 0 ? 1 : s.in[i];
-      out[a] = i < 0 ? 1 : s.out[i];
-      kernel[a] = i < 0 ? 1 : s.kernel[i];
-      stride[a] = i < 0 ? 1 : s.stride[i];
-      dilation[a] = i < 0 ? 1 : s.dilation[i];
-      lo[a] = i < 0 ? 0 : s.padLo[i];
       side[a] = out[a] + (kernel[a] - 1) * dilation[a] / stride[a];
       phases *= stride[a];
       image *= side[a];
-      taps *= kernel[a];
     }
   }
 
-  int64_t inPlane() const { return in[0] * in[1] * in[2]; }
-  int64_t outPlane() const { return out[0] * out[1] * out[2]; }
   int64_t gradFloats() const { return upToLanes(((out[0] - 1) * side[1] + out[1] - 1) * side[2] + out[2]); }
   /// Vectors run over an image's end: into the next, or into the floats behind the last.
   int64_t inputFloats() const { return upToLanes(phases * image + kLanes); }
-  int64_t sumFloats() const { return upToLanes(taps) * kLanes; }
+  int64_t sumFloats() const { return upToLanes(taps()) * kLanes; }
   int64_t threadBytes() const { return (gradFloats() + inputFloats() + sumFloats()) * int64_t(sizeof(float)); }
-  int64_t tableBytes() const { return upToLanes(taps) * int64_t(sizeof(int64_t)); }
+  int64_t tableBytes() const { return upToLanes(taps()) * int64_t(sizeof(int64_t)); }
 
   /// Where a tap's products start in the phases' images.
   int64_t offset(int64_t tap) const {
@@ -124,9 +113,9 @@ ZCC_INLINE inline void addPlane(const Moves &m, const T *x, const T *dy, const i
   takeInput(m, x, input);
   for (int64_t at = 0, n = m.gradFloats(); at < n; at += kChunk) {
     int64_t length = std::min(kChunk, n - at), tap = 0;
-    for (; tap + kTogether <= m.taps; tap += kTogether)
+    for (; tap + kTogether <= m.taps(); tap += kTogether)
       addTaps<kTogether>(grad + at, input + at, offsets + tap, sums + tap * kLanes, length);
-    for (; tap < m.taps; ++tap)
+    for (; tap < m.taps(); ++tap)
       addTaps<1>(grad + at, input + at, offsets + tap, sums + tap * kLanes, length);
   }
 }
@@ -147,7 +136,7 @@ ZCC_CLONES void addPlaneOf(const Moves &m, const F16 *x, const F16 *dy, const in
 template <typename T> void gradWeight(const ConvShape &s, const T *x, const T *dy, T *dw, char *scratch, int threads) {
   Moves m(s);
   auto *offsets = reinterpret_cast<int64_t *>(scratch);
-  for (int64_t tap = 0; tap < m.taps; ++tap)
+  for (int64_t tap = 0; tap < m.taps(); ++tap)
     offsets[tap] = m.offset(tap);
   auto *memory = reinterpret_cast<float *>(scratch + m.tableBytes());
   int64_t each = m.threadBytes() / int64_t(sizeof(float));
@@ -158,10 +147,10 @@ template <typename T> void gradWeight(const ConvShape &s, const T *x, const T *d
     std::fill_n(sums, m.sumFloats(), 0.0f);
     int64_t channel = filter / (s.filters / s.channels);
     for (int64_t n = 0; n < s.batch; ++n)
-      addPlaneOf(m, x + (n * s.channels + channel) * m.inPlane(), dy + (n * s.filters + filter) * m.outPlane(), offsets, grad,
-                 input, sums);
-    for (int64_t tap = 0; tap < m.taps; ++tap)
-      dw[filter * m.taps + tap] = T(sumOfLanes(*reinterpret_cast<const Lanes *>(sums + tap * kLanes)));
+      addPlaneOf(m, x + (n * s.channels + channel) * m.ins(), dy + (n * s.filters + filter) * m.outs(), offsets, grad, input,
+                 sums);
+    for (int64_t tap = 0; tap < m.taps(); ++tap)
+      dw[filter * m.taps() + tap] = T(sumOfLanes(*reinterpret_cast<const Lanes *>(sums + tap * kLanes)));
   });
 }
 

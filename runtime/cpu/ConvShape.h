@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/cpu/Call.h"
+#include "runtime/cpu/KernelMath.h"
 
 namespace zccrt::cpu {
 
@@ -25,6 +26,26 @@ struct ConvShape {
       padHi[i] = attrAxis(c, "pads_hi", i, 0);
     }
   }
+};
+
+/// A convolution seen with three spatial axes; missing ones, in front, have extent 1.
+struct ConvAxes {
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], lo[3];
+
+  explicit ConvAxes(const ConvShape &s) {
+    for (int a = 0; a < 3; ++a) {
+      int i = a - (3 - s.spatial);
+      in[a] = i < 0 ? 1 : s.in[i];
+      out[a] = i < 0 ? 1 : s.out[i];
+      kernel[a] = i < 0 ? 1 : s.kernel[i];
+      stride[a] = i < 0 ? 1 : s.stride[i];
+      dilation[a] = i < 0 ? 1 : s.dilation[i];
+      lo[a] = i < 0 ? 0 : s.padLo[i];
+    }
+  }
+  ZCC_ANYWHERE int64_t ins() const { return in[0] * in[1] * in[2]; }
+  ZCC_ANYWHERE int64_t outs() const { return out[0] * out[1] * out[2]; }
+  ZCC_ANYWHERE int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
 };
 
 /// The three operators, by what they compute.

@@ -12,32 +12,19 @@ namespace zccrt::cuda {
 
 namespace {
 
-/// A convolution seen with three spatial axes; missing ones, in front, have extent 1.
-struct Conv {
-  int64_t batch, channels, filters, group, in[3], out[3], kernel[3], stride[3], dilation[3], lo[3];
+/// A convolution and its matrices.
+struct Conv : cpu::ConvAxes {
+  int64_t batch, channels, filters, group;
   bool isPoints = true; ///< every result is one point's
   int32_t elem;
 
-  Conv(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y) : elem(x.elem) {
-    cpu::ConvShape s(c, x, w, y);
-    batch = s.batch;
-    channels = s.channels;
-    filters = s.filters;
-    group = s.group;
-    for (int a = 0; a < 3; ++a) {
-      int i = a - (3 - s.spatial);
-      in[a] = i < 0 ? 1 : s.in[i];
-      out[a] = i < 0 ? 1 : s.out[i];
-      kernel[a] = i < 0 ? 1 : s.kernel[i];
-      stride[a] = i < 0 ? 1 : s.stride[i];
-      dilation[a] = i < 0 ? 1 : s.dilation[i];
-      lo[a] = i < 0 ? 0 : s.padLo[i];
+  explicit Conv(const cpu::ConvShape &s, int32_t elem)
+      : ConvAxes(s), batch(s.batch), channels(s.channels), filters(s.filters), group(s.group), elem(elem) {
+    for (int a = 0; a < 3; ++a)
       isPoints &= kernel[a] == 1 && stride[a] == 1 && !lo[a] && in[a] == out[a];
-    }
   }
-  ZCC_ANYWHERE int64_t ins() const { return in[0] * in[1] * in[2]; }
-  ZCC_ANYWHERE int64_t outs() const { return out[0] * out[1] * out[2]; }
-  ZCC_ANYWHERE int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
+  Conv(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y)
+      : Conv(cpu::ConvShape(c, x, w, y), x.elem) {}
   int64_t perGroup() const { return channels / group; }
   int64_t filtersPerGroup() const { return filters / group; }
   int64_t imageBytes() const { return channels * ins() * cpu::elemBytes(elem); }
