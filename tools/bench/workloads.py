@@ -203,8 +203,8 @@ def stepper(name, mode, dtype, ranks):
 def train(name, mode, dtype, ranks, threads, steps):
     """What one run measures: seconds of each counted step, the ranks' mean losses of all, the largest resident peak while the counted ran."""
     import torch
-    torch.set_num_threads(threads)
     batches, step, times, losses = tensors(name, int(os.environ.get("RANK", 0)), ranks), stepper(name, mode, dtype, ranks), [], []
+    torch.set_num_threads(threads)  # here, because packages that are imported for a model set it, too
     for i in range(WARM + steps):
         if i == WARM:
             forget_peak()
