@@ -9,7 +9,7 @@ bytes it must move from and to memory (`memory_bytes` of `--plan=json`) at the r
 """
 import argparse, collections, json, os, re, shlex, statistics, subprocess, sys, tempfile, time
 
-Value = collections.namedtuple("Value", "op operands attributes types")
+Value = collections.namedtuple("Value", "op operands attributes type")
 Kernel = collections.namedtuple("Kernel", "node op what seconds predicted bound by")
 DTYPES = dict(f32="float32", bf16="bfloat16", f16="float16", f64="float64")
 LIBRARY = ("matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention", "attention_grad")
@@ -26,19 +26,16 @@ def read_values(zir):
     for line in zir.splitlines():
         if re.match(r"\s*(param|state|func)\b", line):
             for name, t in re.findall(r"(%\S+) : (\w+\[[\dx]*\])", line):
-                values[name] = Value("global", [], "", [read_type(t)])
+                values[name] = Value("global", [], "", read_type(t))
         elif m := re.match(r"\s+((?:%\S+, )*%\S+) = (\w+) ?([^{]*)(\{.*\})? : (.*)$", line):
             operands = [o.strip() for o in m[3].split(",") if o.strip()]
-            for name in m[1].split(", "):
-                values[name] = Value(m[2], operands, m[4] or "", [read_type(t) for t in re.findall(r"\w+\[[\dx]*\]", m[5])])
-            if len(m[1].split(", ")) > 1:  # a name stands for its own result alone
-                for name, t in zip(m[1].split(", "), values[m[1].split(", ")[0]].types):
-                    values[name] = values[name]._replace(types=[t])
+            for name, t in zip(m[1].split(", "), re.findall(r"\w+\[[\dx]*\]", m[5])):
+                values[name] = Value(m[2], operands, m[4] or "", read_type(t))
     return values
 
 
 def ints(value, name, default):
-    m = re.search(rf"(?<!\S){name} = \[([^\]]*)\]", value.attributes) or re.search(rf"\b{name} = \[([^\]]*)\]", value.attributes)
+    m = re.search(rf"\b{name} = \[([^\]]*)\]", value.attributes)
     return [int(i) for i in m[1].split(",")] if m else default
 
 
@@ -51,7 +48,7 @@ def operand(values, name):
     """A random tensor laid out as the operand is: a transposed one as a view."""
     import torch
     v = values[name]
-    elem, dims = v.types[0]
+    elem, dims = v.type
     if v.op == "transpose" and (perm := ints(v, "perm", None)):
         back = [perm.index(i) for i in range(len(perm))]
         return torch.randn([dims[i] for i in back], dtype=torch.float32).to(getattr(torch, DTYPES[elem])).permute(perm)
@@ -100,7 +97,7 @@ def attention_seconds(values, v):
     backward = v.op == "attention_grad"
     names = v.operands[1:] if backward else v.operands
     q, k, s = (operand(values, n).requires_grad_(backward) for n in names[:3])
-    mask = operand(values, names[3]) if len(names) > 3 and names[3] != "_" and values[names[3]].types[0][0] in DTYPES else None
+    mask = operand(values, names[3]) if len(names) > 3 and names[3] != "_" and values[names[3]].type[0] in DTYPES else None
     attend = lambda: F.scaled_dot_product_attention(q, k, s, attn_mask=mask, is_causal=bool(one(v, "causal", 0)), enable_gqa=q.shape[1] != k.shape[1])
     if not backward:
         return best(attend)
@@ -113,7 +110,7 @@ def library_seconds(values, name, known):
     """PyTorch's best time for a library kernel; None where it has no such one."""
     import torch
     v = values[name]
-    shapes = [(values[o].types[0], values[o].op == "transpose" and values[o].attributes) if o in values else o for o in v.operands]
+    shapes = [(values[o].type, values[o].op == "transpose" and values[o].attributes) if o in values else o for o in v.operands]
     key = repr((v.op, shapes, re.sub(r"!\w+ = (\[[^\]]*\]|\S+)", "", v.attributes)))
     if key not in known:
         try:
@@ -155,11 +152,11 @@ def traced(program, data, runs=3):
     return seconds, predicted, statistics.median(steps)
 
 
-def measure(zcc, model, data, flags, threads, tmp, known=None):
+def measure(zcc, model, data, flags, threads, tmp):
     """The kernels of a step, each with its bound, and the step's seconds."""
     import torch
     torch.set_num_threads(threads)
-    program, known = os.path.join(tmp, "bounded"), {} if known is None else known
+    program, known = os.path.join(tmp, "bounded"), {}
     run = lambda *more: subprocess.run([zcc, model, *flags, f"--threads={threads}", *more], check=True, capture_output=True, text=True).stdout
     run("-o", program)
     run("--emit=zir", "-o", program + ".zir")
@@ -172,7 +169,7 @@ def measure(zcc, model, data, flags, threads, tmp, known=None):
         if op in LIBRARY and name in values:
             theirs = library_seconds(values, name, known)
             bound, by = (min(times), "zcc") if theirs is None or min(times) < theirs else (theirs, "PyTorch")
-        what = "x".join(map(str, values[name].types[0][1])) if name in values else ""
+        what = "x".join(map(str, values[name].type[1])) if name in values else ""
         kernels.append(Kernel(f"{node} ({phase})", op, what, seconds, predicted[phase, node, op, name], min(bound, seconds), by))
     return kernels, step
 
