@@ -2,6 +2,7 @@
 #include "codegen/CpuTarget.h"
 #include "codegen/CpuPrinter.h"
 #include "codegen/EmitKernels.h"
+#include "codegen/KernelCall.h"
 #include "codegen/Workspaces.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
@@ -25,6 +26,7 @@ public:
   Machine machine() const override;
   std::string ratesFrom() const override { return profile_ ? profile_->path : "shipped defaults"; }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
+  std::string wayOf(const Node &n) const override;
   int64_t workspaceBytes(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
   std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override;
@@ -70,6 +72,18 @@ const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {
     if (name == zccrt_cpu_kernels[i].name)
       return &zccrt_cpu_kernels[i];
   return nullptr;
+}
+
+std::string CpuTarget::wayOf(const Node &n) const {
+  if (!profile_ || profile_->waysByThreads.empty() || !performed(n)->kernel || runsKernel(n))
+    return "";
+  auto call = KernelCall::make(*n.parent(), n, *this);
+  if (!call) {
+    llvm::consumeError(call.takeError()); // the emitter reports it
+    return "";
+  }
+  auto c = zccrt::cpu::wayCase((*call)->kernel->name, &(*call)->call);
+  return c ? profile_->wayOf(*c, threads_) : "";
 }
 
 // ---- memory

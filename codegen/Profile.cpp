@@ -99,6 +99,51 @@ void Profile::apply(Machine &m, int threads, int ranks) const {
       m[rate] = m[substitute];
 }
 
+/// How far extents are apart, in factors of two.
+static double distance(llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b) {
+  double sum = 0;
+  for (auto [x, y] : llvm::zip_equal(a, b))
+    sum += std::abs(std::log2(double(std::max<int64_t>(1, x))) - std::log2(double(std::max<int64_t>(1, y))));
+  return sum;
+}
+
+/// "conv f32 points 64 256 196" -> ("conv f32 points", {64, 256, 196}).
+static zccrt::cpu::WayCase parseCase(StringRef text) {
+  zccrt::cpu::WayCase c;
+  int64_t extent;
+  for (auto [head, last] = text.rsplit(' '); !last.getAsInteger(10, extent); std::tie(head, last) = text.rsplit(' ')) {
+    c.extents.insert(c.extents.begin(), extent);
+    text = head;
+  }
+  c.kind = text.str();
+  return c;
+}
+
+std::string zcc::textOf(const zccrt::cpu::WayCase &c) {
+  std::string text = c.kind;
+  for (int64_t extent : c.extents)
+    text += " " + std::to_string(extent);
+  return text;
+}
+
+std::string Profile::wayOf(const zccrt::cpu::WayCase &c, int threads) const {
+  auto measured = waysByThreads.upper_bound(threads);
+  if (measured == waysByThreads.begin())
+    return "";
+  std::string nearest;
+  double least = std::numeric_limits<double>::infinity();
+  for (auto &[text, way] : std::prev(measured)->second) {
+    const zccrt::cpu::WayCase sample = parseCase(text);
+    if (sample.kind != c.kind || sample.extents.size() != c.extents.size())
+      continue;
+    if (double d = distance(sample.extents, c.extents); d < least) {
+      least = d;
+      nearest = way;
+    }
+  }
+  return nearest == kOwnWay ? "" : nearest;
+}
+
 void Profile::merge(const Profile &newer) {
   cpu = newer.cpu;
   for (auto &[rate, value] : newer.whole)
@@ -106,6 +151,8 @@ void Profile::merge(const Profile &newer) {
   for (auto &[threads, rates] : newer.byThreads)
     for (auto &[rate, value] : rates)
       byThreads[threads][rate] = value;
+  for (auto &[threads, ways] : newer.waysByThreads)
+    waysByThreads[threads] = ways;
 }
 
 // ---- reading
@@ -129,19 +176,50 @@ static llvm::Error readRates(const llvm::json::Value &v, StringRef where, bool w
   return llvm::Error::success();
 }
 
-static llvm::Error readThreads(const llvm::json::Value &v, std::map<int, Profile::Rates> &to) {
+static llvm::Error readWays(const llvm::json::Value &v, StringRef where, Profile::Ways &to) {
   const llvm::json::Object *o = v.getAsObject();
   if (!o)
-    return error("'threads' must be an object with an object of rates for each number of threads");
+    return error("'" + where + "' must be an object of ways");
+  for (auto &[key, value] : *o) {
+    const zccrt::cpu::WayCase sample = parseCase(key);
+    const std::vector<std::string> ways = zccrt::cpu::waysOf(sample.kind);
+    const auto way = value.getAsString();
+    if (ways.empty() || sample.extents.empty() || *llvm::min_element(sample.extents) < 1)
+      return error("'" + where + "." + StringRef(key) + "' is nothing that has ways");
+    if (!way || (*way != Profile::kOwnWay && !llvm::is_contained(ways, *way)))
+      return error("'" + where + "." + StringRef(key) + "' must be " + Profile::kOwnWay + ", " + llvm::join(ways, ", "));
+    to[StringRef(key).str()] = way->str();
+  }
+  return llvm::Error::success();
+}
+
+/// read(value, where, what belongs to so many threads), for each of them.
+template <class T, class F>
+static llvm::Error readByThreads(const llvm::json::Value &v, StringRef name, std::map<int, T> &to, F read) {
+  const llvm::json::Object *o = v.getAsObject();
+  if (!o)
+    return error("'" + name + "' must be an object with an object for each number of threads");
   for (auto &[key, value] : *o) {
     int threads;
     StringRef text = key;
     if (text.getAsInteger(10, threads) || threads < 1 || threads > kMostThreads)
-      return error("'threads." + text + "' must be named by a number of threads");
-    if (auto e = readRates(value, ("threads." + text).str(), /*wantsWhole=*/false, to[threads]))
+      return error("'" + name + "." + text + "' must be named by a number of threads");
+    if (llvm::Error e = read(value, (name + "." + text).str(), to[threads]))
       return e;
   }
   return llvm::Error::success();
+}
+
+static llvm::Error readPart(StringRef name, const llvm::json::Value &v, Profile &p) {
+  if (name == "rates")
+    return readRates(v, name, /*wantsWhole=*/true, p.whole);
+  if (name == "threads")
+    return readByThreads(v, name, p.byThreads, [](auto &value, StringRef where, Profile::Rates &to) {
+      return readRates(value, where, /*wantsWhole=*/false, to);
+    });
+  if (name == "ways")
+    return readByThreads(v, name, p.waysByThreads, readWays);
+  return error("a profile has no '" + name + "'; there are version, cpu, rates, threads and ways");
 }
 
 llvm::Expected<Profile> zcc::parseProfile(StringRef text) {
@@ -163,9 +241,7 @@ llvm::Expected<Profile> zcc::parseProfile(StringRef text) {
       p.cpu = cpu->str();
       continue;
     }
-    if (name != "rates" && name != "threads")
-      return error("a profile has no '" + name + "'; there are version, cpu, rates and threads");
-    if (auto e = name == "rates" ? readRates(value, name, /*wantsWhole=*/true, p.whole) : readThreads(value, p.byThreads))
+    if (llvm::Error e = readPart(name, value, p))
       return e;
   }
   return p;
@@ -206,6 +282,12 @@ std::string Profile::json() const {
   for (auto &[n, rates] : byThreads)
     threads[std::to_string(n)] = toObject(rates);
   llvm::json::Object o{{"version", kVersion}, {"cpu", cpu}, {"rates", toObject(whole)}, {"threads", std::move(threads)}};
+  llvm::json::Object ways;
+  for (auto &[n, table] : waysByThreads)
+    for (auto &[sample, way] : table)
+      ways.try_emplace(std::to_string(n), llvm::json::Object()).first->second.getAsObject()->insert({sample, way});
+  if (!ways.empty())
+    o["ways"] = std::move(ways);
   return llvm::formatv("{0:2}\n", llvm::json::Value(std::move(o)));
 }
 

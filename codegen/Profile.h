@@ -4,13 +4,16 @@
 //     "cpu": "AMD EPYC 9654 96-Core Processor",
 //     "rates": {"disk_bytes": 2100000000, "host_copy_bytes": 9800000000},
 //     "threads": {"1": {"f32_large_flops": 98000000000, ...}, "8": {...}},
-//     "version": 1
+//     "version": 1,
+//     "ways": {"8": {"conv_grad_input f32 points 256 1024 196": "blocked", ...}}
 //   }
 //
-// Rates are per second; their names are in passes/Rates.def. What a file does not have is the shipped default.
+// Rates are per second; their names are in passes/Rates.def. What a file does not have is the shipped default. Ways are those in
+// which the libraries computed a sample fastest (runtime/cpu/Ways.h); "own": none was much faster than the kernel's own rule.
 #pragma once
 
 #include "passes/CostModel.h"
+#include "runtime/cpu/Ways.h"
 
 namespace zcc {
 
@@ -21,6 +24,14 @@ struct Profile {
   Rates whole;                    ///< whatever the number of threads
   std::map<int, Rates> byThreads; ///< of a rank with so many
 
+  /// The way of each sample: its kind and extents, with blanks between them.
+  using Ways = std::map<std::string, std::string>;
+  static constexpr const char *kOwnWay = "own";
+  std::map<int, Ways> waysByThreads;
+
+  /// Of the sample that is most like a case, measured with the most threads that are no more than `threads`; "": the kernel's
+  /// own.
+  std::string wayOf(const zccrt::cpu::WayCase &c, int threads) const;
   /// Puts in what `m` has for a rank of so many threads: between two numbers of threads that were measured, on the line between
   /// them; beyond, more threads compute more and get no more from memory. Ranks beside it that the same machine has threads for
   /// share its memory.
@@ -29,6 +40,9 @@ struct Profile {
   void merge(const Profile &newer);
   std::string json() const;
 };
+
+/// A sample as profiles have it: "conv f32 points 64 256 196".
+std::string textOf(const zccrt::cpu::WayCase &c);
 
 /// An error says what is wrong with the text.
 llvm::Expected<Profile> parseProfile(llvm::StringRef text);

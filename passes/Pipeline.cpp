@@ -65,6 +65,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   pm.add("globalize-constants"); // before views of constants would be copied
   pm.add("legalize-operands");
   pm.add("fuse");
+  pm.add("choose-ways"); // of nodes whose operands lie as they will
   if (!o.inference && (o.away(o.offloadActivations) != Space::Device || o.seeks(o.offloadActivations)))
     pm.add("move-activations"); // what is really kept
   if (!o.inference && o.hasHost())

@@ -50,6 +50,8 @@ public:
   virtual int64_t workspaceBytes(const Node &n) const = 0;
   /// How often a device is given work for a node; 0: the host computes.
   virtual int64_t launches(const Node &n) const { return 0; }
+  /// In which of its ways a library computes a node the fastest, by measurement; "": by a rule of its own.
+  virtual std::string wayOf(const Node &n) const { return ""; }
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 

@@ -6,6 +6,7 @@
 #include "tools/DiskRates.h"
 #include "tools/LinkRates.h"
 #include "tools/MachineRates.h"
+#include "tools/WayRates.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
@@ -54,7 +55,9 @@ static Profile measure(const ToolOptions &tool, int threads) {
   std::set<int> counts{1, threads};
   for (int n : counts) {
     llvm::errs() << "zcc: measuring " << p.cpu << " with " << n << (n > 1 ? " threads\n" : " thread\n");
-    p.byThreads[n] = measureRates(n, seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size()));
+    const double share = seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size());
+    p.waysByThreads[n] = measureWays(n, share / 3);
+    p.byThreads[n] = measureRates(n, share * 2 / 3, p);
   }
   p.whole[Rate::HostCopy] = measureCopy(seconds / 40);
   return p;

@@ -3,128 +3,30 @@
 // spoils a few samples of many.
 #include "tools/MachineRates.h"
 #include "runtime/cpu/Call.h"
+#include "tools/KernelRun.h"
 #include "tools/LoopRates.h"
 #include "tools/Timing.h"
 #include <cmath>
-#include <cstring>
 
 using namespace zcc;
-using Shape = std::vector<int64_t>;
+
+using Shape = KernelRun::Shape;
 
 // ---- kernels of the library
 
 namespace {
-/// One call over memory of its own, filled with small numbers.
-class KernelRun {
-public:
-  KernelRun(Rate rate, const char *kernel, int32_t elem, double flops) : rate(rate), flops(flops), elem(elem) {
-    for (int i = 0; i < zccrt_cpu_kernel_count; ++i)
-      if (!strcmp(zccrt_cpu_kernels[i].name, kernel))
-        def = &zccrt_cpu_kernels[i];
-  }
-  Rate rate; ///< that it stands for
+/// A kernel that stands for a rate.
+struct Run : KernelRun {
+  Run(Rate rate, const char *kernel, int32_t elem, double flops) : KernelRun(kernel, elem), rate(rate), flops(flops) {}
+  Rate rate;
   double flops, filterBytes = 0, imageBytes = 0;
-  std::vector<double> seconds; ///< as measured
-
-  KernelRun &add(const Shape &dims) { return add(dims, elem); }
-  KernelRun &add(const Shape &dims, int32_t type) {
-    zccrt_tensor t{};
-    t.elem = type;
-    t.ndim = int32_t(dims.size());
-    int64_t n = 1;
-    for (size_t i = dims.size(); i--; n *= dims[i]) {
-      t.dims[i] = dims[i];
-      t.strides[i] = n;
-    }
-    t.offset = reserve(n * zccrt::cpu::elemBytes(type));
-    tensors.push_back(t);
-    return *this;
-  }
-  /// A matrix that lies with its columns one after the other.
-  KernelRun &addTransposed(int64_t rows, int64_t columns) {
-    add({rows, columns});
-    tensors.back().strides[0] = 1;
-    tensors.back().strides[1] = rows;
-    return *this;
-  }
-  KernelRun &absent() {
-    tensors.push_back({});
-    tensors.back().offset = -1;
-    return *this;
-  }
-  KernelRun &results() {
-    operands = int(tensors.size());
-    return *this;
-  }
-  KernelRun &ints(const char *name, Shape v) {
-    lists.push_back({name, std::move(v)});
-    return *this;
-  }
-
-  void measure(int threads, double limit);
-
-private:
-  int64_t reserve(int64_t bytes) {
-    int64_t at = used;
-    used += (bytes + 127) / 64 * 64;
-    return at;
-  }
-  void fill(char *arena) const {
-    memset(arena, 0, size_t(used));
-    for (const zccrt_tensor &t : tensors)
-      for (int64_t i = 0; t.offset >= 0 && i < zccrt::cpu::count(t); ++i) {
-        const float x = float(i % 97) * 0.01f;
-        if (t.elem == ZCCRT_F32)
-          zccrt::cpu::at<float>(arena, t)[i] = x;
-        else // bf16: the upper half
-          zccrt::cpu::at<uint16_t>(arena, t)[i] = uint16_t(__builtin_bit_cast(uint32_t, x) >> 16);
-      }
-  }
-
-  int32_t elem;
-  const zccrt_kernel_def *def = nullptr;
-  int operands = 0;
-  int64_t used = 64;
-  std::vector<zccrt_tensor> tensors;
-  std::vector<std::pair<const char *, Shape>> lists; ///< attributes
 };
 } // namespace
-
-void KernelRun::measure(int threads, double limit) {
-  constexpr int64_t kMostArenas = 16;
-  static const double scale = 0.125;
-  zccrt_call c{};
-  void *cache = nullptr;
-  std::vector<zccrt_attr> attrs{{"scale", 1, nullptr, &scale, nullptr}}; // of attention; others do not look
-  for (auto &[name, values] : lists)
-    attrs.push_back({name, int32_t(values.size()), values.data(), nullptr, nullptr});
-  c.name = c.node = "calibration";
-  c.t = tensors.data();
-  c.nin = operands;
-  c.nout = int(tensors.size()) - operands;
-  c.attrs = attrs.data();
-  c.nattrs = int32_t(attrs.size());
-  c.threads = threads;
-  c.cache = &cache;
-  const int64_t kept = used;
-  c.scratch_bytes = def->workspace ? def->workspace(&c) : 0;
-  c.scratch = reserve(c.scratch_bytes);
-  const int64_t arenas = std::clamp((beyondCaches() + used - 1) / used, int64_t(1), kMostArenas); // in turn
-  Buffer memory(arenas * used);
-  fill(memory.data());
-  for (int64_t i = 1; i < arenas; ++i)
-    memcpy(memory.data() + i * used, memory.data(), size_t(used));
-  def->run(nullptr, &c);
-  def->run(memory.data(), &c);
-  int64_t next = 0;
-  seconds.push_back(typicalSeconds(limit, [&] { def->run(memory.data() + next++ % arenas * used, &c); }));
-  used = kept;
-}
 
 /// Of the class as the cost model has it for f32, or for 16-bit floats.
 static Rate rateOf(Rate r, int32_t elem) { return elem == ZCCRT_F32 ? r : Rate(size_t(r) + kProductRates); }
 
-static void addProducts(std::vector<KernelRun> &runs, int32_t elem) {
+static void addProducts(std::vector<Run> &runs, int32_t elem) {
   enum Form { Plain, Gradient }; // of a weight: the first factor is transposed
   struct {
     Rate rate;
@@ -136,29 +38,29 @@ static void addProducts(std::vector<KernelRun> &runs, int32_t elem) {
       {Rate::Narrow, 512, 512, 64, Gradient}, {Rate::Thin, 8, 1024, 1024},   {Rate::Thin, 2048, 10, 512},
       {Rate::Thin, 1024, 1024, 8, Gradient}};
   for (auto &p : products) {
-    KernelRun &r = runs.emplace_back(rateOf(p.rate, elem), "matmul", elem, 2.0 * double(p.m) * double(p.n) * double(p.k));
+    Run &r = runs.emplace_back(rateOf(p.rate, elem), "matmul", elem, 2.0 * double(p.m) * double(p.n) * double(p.k));
     p.form == Plain ? r.add({p.m, p.k}) : r.addTransposed(p.m, p.k);
     r.add({p.k, p.n}).results().add({p.m, p.n});
   }
 }
 
-static void addAttention(std::vector<KernelRun> &runs, int32_t elem) {
+static void addAttention(std::vector<Run> &runs, int32_t elem) {
   constexpr int64_t kBatch = 2, kHeads = 12, kLength = 256, kWidth = 64;
   constexpr double kBehind = 0.375; // of the scores, behind the last of their block of 64 rows
   const Shape q{kBatch, kHeads, kLength, kWidth}, sums{kBatch, kHeads, kLength, 1};
   const Rate rate = rateOf(Rate::Attention, elem);
   for (int64_t causal : {0, 1}) {
     const double product = 2.0 * kBatch * kHeads * kLength * kLength * kWidth * (causal ? 1 - kBehind : 1);
-    KernelRun &forward = runs.emplace_back(rate, "attention", elem, 2 * product);
+    Run &forward = runs.emplace_back(rate, "attention", elem, 2 * product);
     forward.add(q).add(q).add(q).absent().results().add(q).add(sums, ZCCRT_F32).ints("causal", {causal});
-    KernelRun &backward = runs.emplace_back(rate, "attention_grad", elem, 5 * product);
+    Run &backward = runs.emplace_back(rate, "attention_grad", elem, 5 * product);
     backward.add(q).add(q).add(q).add(q).absent().add(q).add(sums, ZCCRT_F32);
     backward.results().add(q).add(q).add(q).ints("causal", {causal});
   }
 }
 
 /// Those of a residual network: of nine pixels and of one, with much to see and with many filters, and by every other pixel.
-static void addConvolutions(std::vector<KernelRun> &runs, int32_t elem) {
+static void addConvolutions(std::vector<Run> &runs, int32_t elem) {
   constexpr int64_t kBatch = 4;
   struct {
     int64_t from, to, side, window, stride;
@@ -170,7 +72,7 @@ static void addConvolutions(std::vector<KernelRun> &runs, int32_t elem) {
     const double bytes = double(zccrt::cpu::elemBytes(elem));
     auto add = [&](Rate rate, const char *kernel, const Shape &a, const Shape &b, const Shape &result) {
       const double filters = double(window * window * from * to), places = double(kBatch * out * out);
-      KernelRun &r = runs.emplace_back(rateOf(rate, elem), kernel, elem, 2.0 * filters * places);
+      Run &r = runs.emplace_back(rateOf(rate, elem), kernel, elem, 2.0 * filters * places);
       r.filterBytes = bytes * filters;
       r.imageBytes = bytes * double(kBatch * (from * side * side + to * out * out));
       r.add(a).add(b).results().add(result).ints("strides", {stride, stride});
@@ -204,7 +106,7 @@ static std::array<double, 3> partsOf(llvm::ArrayRef<std::array<double, 3>> work,
   return parts;
 }
 
-static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun> runs) {
+static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs) {
   constexpr double kFastest = 1e15; // what takes no time
   for (size_t low : {0, 1})
     for (size_t kind = 0; kind < kConvolutions; ++kind) {
@@ -212,7 +114,7 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun>
       const size_t filters = size_t(Rate::Filters) + low * 2 * kConvolutions + kind;
       std::vector<std::array<double, 3>> work;
       std::vector<double> seconds;
-      for (const KernelRun &r : runs)
+      for (const Run &r : runs)
         if (r.rate == rate) {
           work.push_back({r.flops, r.filterBytes, r.imageBytes});
           seconds.push_back(median(r.seconds));
@@ -225,9 +127,9 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun>
 }
 
 /// The mean of what single runs of a class reach, in the time they take for an operation: no run counts for more than another.
-static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun> runs) {
+static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs) {
   std::map<Rate, std::pair<double, int>> each; // seconds for one operation, summed
-  for (const KernelRun &r : runs) {
+  for (const Run &r : runs) {
     each[r.rate].first += median(r.seconds) / r.flops;
     each[r.rate].second += 1;
   }
@@ -235,19 +137,22 @@ static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<KernelRun> run
     rates[rate] = sum.second / sum.first;
 }
 
-Profile::Rates zcc::measureRates(int threads, double seconds) {
+Profile::Rates zcc::measureRates(int threads, double seconds, const Profile &ways) {
   const int rounds = std::clamp(int(seconds / 5), 1, 3);
-  std::vector<KernelRun> runs;
+  std::vector<Run> runs;
   for (int32_t elem : {ZCCRT_F32, ZCCRT_BF16}) {
     addProducts(runs, elem);
     addAttention(runs, elem);
     addConvolutions(runs, elem);
   }
+  for (Run &r : runs)
+    if (auto c = r.withCall(threads, [&](const zccrt_call *call) { return zccrt::cpu::wayCase(r.kernel(), call); }))
+      r.way(ways.wayOf(*c, threads));
   std::map<Rate, std::vector<double>> loops;
   const double share = seconds / double(rounds * int(runs.size() + loopRates().size()));
   for (int round = 0; round < rounds; ++round) {
-    for (KernelRun &r : runs)
-      r.measure(threads, share);
+    for (Run &r : runs)
+      measureInTurn(r, threads, share);
     for (const LoopRate &l : loopRates())
       if (threads > 1 || l.rate != Rate::Teams)
         loops[l.rate].push_back(l.measure(threads, share));

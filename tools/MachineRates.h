@@ -5,8 +5,8 @@
 
 namespace zcc {
 
-/// With so many threads, in about `seconds`.
-Profile::Rates measureRates(int threads, double seconds);
+/// With so many threads, in about `seconds`, in the ways of a profile.
+Profile::Rates measureRates(int threads, double seconds, const Profile &ways);
 /// Bytes per second that one thread copies.
 double measureCopy(double seconds);
 

@@ -4,6 +4,7 @@
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Wide.h"
+#include <cstring>
 #include <memory>
 
 using namespace dnnl;
@@ -56,15 +57,13 @@ Descs plainDescs(const ConvShape &s, memory::data_type type) {
   return {plainDesc(x, type), plainDesc(w, type), plainDesc({s.filters}, type), plainDesc(y, type)};
 }
 
-/// Whether to keep the plain layouts (a product of matrices behind the scenes) rather than let the
-/// primitive choose. Measured on Zen 4: a convolution of single points is nothing but a product,
-/// which reordering makes up to 1.5 times slower; for the gradient of very few channels the blocked
-/// kernels compute 16 of them, 3 times slower.
-bool staysPlain(ConvKind kind, const ConvShape &s) {
-  bool points = true;
-  for (int i = 0; i < s.spatial; ++i)
-    points &= s.stride[i] == 1 && s.kernel[i] == 1 && !s.padLo[i] && !s.padHi[i];
-  return s.group == 1 && (points || (kind == ConvKind::GradInput && s.channels <= 4));
+/// Whether to keep the plain layouts (a product of matrices behind the scenes) rather than let the primitive choose: as the call
+/// says. Where it does not, as measured on Zen 4: a convolution of single points is nothing but a product, which reordering makes
+/// up to 1.5 times slower; for the gradient of very few channels the blocked kernels compute 16 of them, 3 times slower.
+bool staysPlain(ConvKind kind, const ConvShape &s, const char *way) {
+  if (*way)
+    return !strcmp(way, "plain");
+  return isProduct(s) || (s.group == 1 && kind == ConvKind::GradInput && s.channels <= 4);
 }
 
 memory::desc anyLayout(const memory::desc &d, bool plain) {
@@ -81,8 +80,7 @@ struct Choice {
   memory::desc x, w, y, scratchpad;
 };
 
-Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool make) {
-  bool keep = staysPlain(kind, s);
+Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool keep, bool make) {
   memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep), y = anyLayout(plain.y, keep);
   memory::dims stride(s.stride, s.stride + s.spatial), lo(s.padLo, s.padLo + s.spatial), hi(s.padHi, s.padHi + s.spatial),
       dilation;
@@ -169,7 +167,8 @@ void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   Operands t = operandsOf(kind, c);
   ConvShape s(c, *t.x, *t.w, *t.y);
   Descs plain = plainDescs(s, dnnlType(t.x->elem));
-  Choice choice = choose(kind, s, plain, t.bias, purpose == For::Run);
+  const bool keep = staysPlain(kind, s, attrString(c, "way", ""));
+  Choice choice = choose(kind, s, plain, t.bias, keep, purpose == For::Run);
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
   Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w, choice.w, -1, {}};

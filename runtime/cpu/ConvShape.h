@@ -28,6 +28,14 @@ struct ConvShape {
   }
 };
 
+/// Whether it is nothing but a product of matrices: each pixel of the result sees one of the input.
+inline bool isProduct(const ConvShape &s) {
+  bool product = s.group == 1;
+  for (int i = 0; i < s.spatial; ++i)
+    product &= s.stride[i] == 1 && s.kernel[i] == 1 && !s.padLo[i] && !s.padHi[i];
+  return product;
+}
+
 /// A convolution seen with three spatial axes; missing ones, in front, have extent 1.
 struct ConvAxes {
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], lo[3];

@@ -34,16 +34,18 @@ struct Plan {
   Primitive primitive;
 };
 
-/// Measured on Zen 4 with oneDNN 2.6 (tools/bench/kernels.cpp): sgemm has no good path for a thin
-/// result or a thin sum, and packs a transposed b slowly unless the result is wide and has rows
-/// enough to repay it (Zen 5: 20 by 2600 of 650 takes 0.60 ms, the primitive 0.24; 256 rows 2.6 and
+/// As the call says (`way`), where there is a choice. Without that, as measured on Zen 4 with oneDNN 2.6
+/// (tools/bench/kernels.cpp): sgemm has no good path for a thin result or a thin sum, and packs a transposed b slowly unless the
+/// result is wide and has rows enough to repay it (Zen 5: 20 by 2600 of 650 takes 0.60 ms, the primitive 0.24; 256 rows 2.6 and
 /// 2.0; 700 rows 5.2 and 5.4); the primitive has none for vectors. On Xeon (AVX-512) sgemm packs a tall transposed a slowly where
 /// its rows share few cache sets (2 KiB apart or a multiple) and few columns of b repay it.
-Way wayOf(const Plan &p, int32_t elem) {
+Way wayOf(const Plan &p, int32_t elem, const char *way) {
   if (elem == ZCCRT_BF16 || elem == ZCCRT_F16)
     return Way::Primitive;
   if (elem != ZCCRT_F32)
     return Way::Loops;
+  if (*way)
+    return strcmp(way, "primitive") ? Way::Sgemm : Way::Primitive;
   if (p.batches > 1 || p.m == 1 || p.n == 1)
     return Way::Sgemm;
   if (p.n <= 16 || p.k <= 16)
@@ -147,7 +149,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
     p.bAt.push_back(p.batches == 1 ? 0 : batchOffset(p.bT, p.yT, i));
     p.yAt.push_back(p.batches == 1 ? 0 : batchOffset(p.yT, p.yT, i));
   }
-  p.way = wayOf(p, p.aT.elem);
+  p.way = wayOf(p, p.aT.elem, attrString(c, "way", ""));
   // Side by side, the last round may leave threads idle; a single large product does not.
   int64_t rounds = (p.batches + c->threads - 1) / c->threads;
   bool balanced = p.batches * 8 >= rounds * c->threads * 7;

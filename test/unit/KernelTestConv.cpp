@@ -10,6 +10,7 @@ struct Case {
   Dims in, kernel, strides, lo, hi, dilations;
   bool bias = false;
   int threads = 2;
+  const char *way = "";
 };
 
 Dims outDims(const Case &k) {
@@ -71,6 +72,8 @@ template <typename T> void run(const Case &k, const char *kernel) {
   c.ints("pads_hi", k.hi);
   c.ints("dilations", k.dilations);
   c.ints("group", {k.group});
+  if (*k.way)
+    c.text("way", k.way);
   Rng r;
   for (int i : {t[0], t[1], t[2], b})
     if (i >= 0)
@@ -130,6 +133,22 @@ TEST(Conv, Depthwise) {
 TEST(Conv, OtherRanks) {
   check({2, 4, 8, 1, {20}, {5}, {2}, {2}, {2}, {1}, true});
   check({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, true});
+}
+
+TEST(Conv, EachWay) {
+  for (const char *way : {"plain", "blocked"}) {
+    SCOPED_TRACE(way);
+    check({2, 16, 32, 1, {8, 8}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, true, 2, way});
+    check({2, 3, 16, 1, {14, 14}, {7, 7}, {2, 2}, {3, 3}, {3, 3}, {1, 1}, true, 2, way});
+    check({2, 8, 8, 1, {12, 12}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}, false, 1, way});
+    check({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, true, 2, way});
+    check<Bf16>({2, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true, 2, way});
+    if (AsIfNative::possible()) {
+      AsIfNative native;
+      check<Bf16>({2, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true, 2, way});
+      check<Bf16>({2, 16, 32, 1, {8, 8}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, true, 2, way});
+    }
+  }
 }
 
 TEST(Conv, OnGpus) {

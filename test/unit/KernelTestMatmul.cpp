@@ -9,6 +9,7 @@ namespace {
 struct Product {
   Dims a, b;
   Dims aOrder, bOrder, yOrder; ///< storage orders; empty: dense
+  const char *way = "";
 };
 
 Dims resultDims(const Product &p) {
@@ -41,6 +42,8 @@ template <typename T> void check(const Product &p, int threads) {
   int a = add(p.a, p.aOrder), b = add(p.b, p.bOrder);
   c.results();
   int y = add(yDims, p.yOrder);
+  if (*p.way)
+    c.text("way", p.way);
   Rng r;
   for (int t : {a, b, y})
     forIndex(c.dims(t), [&](const Dims &i) { c.el<T>(t, i) = T(float(r.unit() * 8)); });
@@ -80,6 +83,16 @@ TEST(Matmul, Plain) {
           p.bOrder = tb ? Dims{1, 0} : Dims{};
           check<float>(p, threads);
         }
+}
+
+TEST(Matmul, EachWay) {
+  for (const char *way : {"sgemm", "primitive"})
+    for (const Dims &a : {Dims{}, Dims{1, 0}})
+      for (const Dims &b : {Dims{}, Dims{1, 0}}) {
+        check<float>({{33, 129}, {129, 70}, a, b, {}, way}, 2);
+        check<float>({{8, 300}, {300, 9}, a, b, {}, way}, 2);
+        check<Bf16>({{33, 129}, {129, 70}, a, b, {}, way}, 2);
+      }
 }
 
 TEST(Matmul, WideTransposed) {

@@ -25,11 +25,32 @@ TEST(Profile, WhatIsWrittenReadsBack) {
   p.whole[Rate::Disk] = 2.1e9;
   p.byThreads[1][Rate::Large] = 9.87e10;
   p.byThreads[16][Rate::Bytes] = 1.23e11;
+  p.waysByThreads[2]["conv f32 points 64 256 196"] = "plain";
+  p.waysByThreads[2]["matmul f32 nt 20 650 2600"] = Profile::kOwnWay;
   Profile q = parsed(p.json());
   EXPECT_EQ(q.cpu, p.cpu);
   EXPECT_EQ(q.whole, p.whole);
   EXPECT_EQ(q.byThreads, p.byThreads);
+  EXPECT_EQ(q.waysByThreads, p.waysByThreads);
   EXPECT_EQ(q.json(), p.json());
+}
+
+TEST(Profile, TheWayIsThatOfTheNearestSample) {
+  Profile p =
+      parsed(R"({"version": 1, "ways": {"2": {"conv f32 points 64 64 3136": "plain", "conv f32 points 512 512 49": "blocked",
+                         "conv f32 windows 64 64 784 9": "plain", "conv f32 points 2048 512 49": "own"},
+                         "8": {"conv f32 points 64 64 3136": "blocked"}}})");
+  EXPECT_EQ(p.wayOf({"conv f32 points", {128, 64, 784}}, 2), "plain");
+  EXPECT_EQ(p.wayOf({"conv f32 points", {256, 512, 49}}, 2), "blocked");
+  EXPECT_EQ(p.wayOf({"conv f32 points", {4096, 512, 49}}, 2), "") << "its own";
+  EXPECT_EQ(p.wayOf({"conv f32 points", {128, 64, 784}}, 7), "plain") << "as with the most threads that are no more";
+  EXPECT_EQ(p.wayOf({"conv f32 points", {128, 64, 784}}, 9), "blocked");
+  EXPECT_EQ(p.wayOf({"conv f32 points", {128, 64, 784}}, 1), "");
+  EXPECT_EQ(p.wayOf({"conv f32 windows", {128, 64, 784, 1}}, 2), "plain");
+  EXPECT_EQ(p.wayOf({"conv_grad_input f32 points", {128, 64, 784}}, 2), "");
+  p.merge(parsed(R"({"version": 1, "ways": {"2": {"conv f32 points 64 64 3136": "own"}}})"));
+  EXPECT_EQ(p.wayOf({"conv f32 points", {256, 512, 49}}, 2), "") << "what was measured anew stands alone";
+  EXPECT_EQ(p.wayOf({"conv f32 points", {256, 512, 49}}, 8), "blocked");
 }
 
 TEST(Profile, MergingKeepsWhatIsNotMeasuredAnew) {
@@ -129,5 +150,11 @@ TEST(Profile, HostileTextsAreRefusedByName) {
   EXPECT_EQ(of(R"("threads": {"1": 5})"), "'threads.1' must be an object of rates");
   EXPECT_EQ(of(R"("threads": {"0": {}})"), "'threads.0' must be named by a number of threads");
   EXPECT_EQ(of(R"("threads": {"all": {}})"), "'threads.all' must be named by a number of threads");
-  EXPECT_EQ(of(R"("disk": {})"), "a profile has no 'disk'; there are version, cpu, rates and threads");
+  EXPECT_EQ(of(R"("ways": 3)"), "'ways' must be an object with an object for each number of threads");
+  EXPECT_EQ(of(R"("ways": {"1": 3})"), "'ways.1' must be an object of ways");
+  EXPECT_EQ(of(R"("ways": {"1": {"sort 5": "own"}})"), "'ways.1.sort 5' is nothing that has ways");
+  EXPECT_EQ(of(R"("ways": {"1": {"conv f32 points": "own"}})"), "'ways.1.conv f32 points' is nothing that has ways");
+  EXPECT_EQ(of(R"("ways": {"1": {"conv f32 points 0 1": "own"}})"), "'ways.1.conv f32 points 0 1' is nothing that has ways");
+  EXPECT_EQ(of(R"("ways": {"1": {"conv f32 points 5": "sgemm"}})"), "'ways.1.conv f32 points 5' must be own, plain, blocked");
+  EXPECT_EQ(of(R"("disk": {})"), "a profile has no 'disk'; there are version, cpu, rates, threads and ways");
 }
