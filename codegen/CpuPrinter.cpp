@@ -11,13 +11,14 @@ std::string CpuPrinter::address(Place p) {
 }
 
 llvm::Expected<std::string> CpuPrinter::kernelCall(const Node &fused, llvm::function_ref<Place(const Value *)> placeOf) {
-  auto call = kernels.call(fused, [&](const Value *v) { return address(placeOf(v)); });
+  auto call =
+      kernels.call(fused, [&](const Value *v) { return address(placeOf(v)); }, [&](const Value *v) { return placeOf(v).offset; });
   if (!call)
     return call.takeError();
   return *call + ";";
 }
 
-std::string CpuPrinter::includes() const { return "#include <string.h>\n"; }
+std::string CpuPrinter::includes() const { return "#include <initializer_list>\n#include <string.h>\n"; }
 
 std::string CpuPrinter::functionHead(StringRef symbol, bool isBody) const {
   return ("static void " + symbol + (isBody ? "(char *A, [[maybe_unused]] int64_t t)" : "(char *A)")).str();

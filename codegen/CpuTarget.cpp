@@ -28,6 +28,7 @@ public:
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   std::string wayOf(const Node &n) const override;
   int64_t workspaceBytes(const Node &n) const override;
+  int64_t mostJoinedElements() const override { return 1 << 16; }
   int64_t libraryBytes(const Module &m) const override;
   std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override;
 

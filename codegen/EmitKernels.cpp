@@ -15,7 +15,8 @@ namespace {
 /// What a fused node calls: a kernel over certain strides of its operands.
 struct Called {
   const Function *kernel;
-  std::vector<Dims> strides;
+  std::vector<Dims> strides; ///< the same for all parts
+  int64_t parts;
 
   /// By which calls of the same are known.
   std::string key() const {
@@ -27,7 +28,7 @@ struct Called {
       for (int64_t x : strides[i])
         s += std::to_string(x) + ",";
     }
-    return s;
+    return parts == 1 ? s : s + ";parts " + std::to_string(parts);
   }
 };
 } // namespace
@@ -35,14 +36,17 @@ struct Called {
 /// Errors: there is no such kernel, an operand is no view of memory.
 static llvm::Expected<Called> calledBy(const Node &fused) {
   std::string name = fused.attrs.s("kernel");
-  Called c{fused.parent()->module->function(name), {}};
+  Called c{fused.parent()->module->function(name), {}, fused.attrs.i("parts", 1)};
   if (!c.kernel)
     return errorAt(fused.loc, "no kernel '" + name + "'");
   for (Value *v : fused.operands()) {
     auto view = viewOf(v);
     if (!view)
       return errorAt(fused.loc, "operand '" + v->name + "' of a kernel is no view of memory");
-    c.strides.push_back(view->strides);
+    if (c.parts > 1 && !view->isDense())
+      return errorAt(fused.loc, "operand '" + v->name + "' of a part is not dense");
+    if (c.strides.size() < c.kernel->args.size())
+      c.strides.push_back(view->strides);
   }
   return c;
 }
@@ -66,18 +70,26 @@ KernelEmitter::KernelEmitter(const Module &m, llvm::ArrayRef<Space> spaces, cons
         add(*n, print, bodyOf, symbols);
 }
 
-void zcc::printPointers(const Function &kernel, bool hasScratch, std::string &params, std::string &casts) {
+void zcc::printPointers(const LoopPlan &plan, std::string &params, std::string &casts) {
+  const Function &kernel = *plan.kernel;
+  const bool isOfParts = plan.parts > 1;
+  unsigned count = 0;
   auto add = [&](const std::string &p, Elem e, bool isConst) {
-    std::string type = storageType(e);
-    params += (params.empty() ? "char *" : ", char *") + p + "_";
-    casts += "  " + std::string(isConst ? "const " : "") + type + " *const " + p + " = (" + type + " *)" + p + "_;\n";
+    std::string type = storageType(e), from = isOfParts ? "(A + at[" + std::to_string(count++) + "])" : p + "_";
+    if (!isOfParts)
+      params += (params.empty() ? "char *" : ", char *") + p + "_";
+    casts += "  " + std::string(isConst ? "const " : "") + type + " *const " + p + " = (" + type + " *)" + from + ";\n";
   };
   for (unsigned i = 0; i < kernel.args.size(); ++i)
     add("a" + std::to_string(i), kernel.args[i]->type.elem, true);
   for (unsigned i = 0; i < kernel.results.size(); ++i)
     add("r" + std::to_string(i), kernel.results[i]->type.elem, false);
-  if (hasScratch)
-    params += ", char *scratch";
+  if (isOfParts)
+    params = "char *A, std::initializer_list<int64_t> offsets";
+  if (int64_t bytes = plan.scratchBytes()) {
+    params += isOfParts ? ", char *scratches" : ", char *scratch";
+    casts += isOfParts ? "  char *const scratch = scratches + part * " + std::to_string(bytes) + ";\n" : "";
+  }
 }
 
 /// Makes the function of a fused node, or finds it. What is no kernel is left to call(), which says so.
@@ -90,7 +102,7 @@ void KernelEmitter::add(const Node &fused, const PrintKernel &print, llvm::Strin
   auto [variant, isNew] = variants.try_emplace(called->key());
   if (!isNew)
     return;
-  KernelText made = print(k, called->strides);
+  KernelText made = print(k, called->strides, called->parts);
   Variant &v = variant->second;
   v.hasScratch = made.hasScratch;
   v.numbers = made.numbers;
@@ -111,17 +123,24 @@ void KernelEmitter::add(const Node &fused, const PrintKernel &print, llvm::Strin
   bodies.push_back({symbol, what(k), made.params, made.text, v.numbers, std::vector<bool>(v.numbers.size())});
 }
 
-llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer) const {
+llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer,
+                                                llvm::function_ref<int64_t(const Value *)> offset) const {
   auto called = calledBy(fused);
   if (!called)
     return called.takeError();
   const Variant &variant = variants.find(called->key())->second;
   const Body &body = bodies[variant.body];
   std::vector<std::string> arguments;
-  for (Value *v : fused.operands())
-    arguments.push_back(pointer(v));
-  for (auto &r : fused.results)
-    arguments.push_back(pointer(r.get()));
+  const size_t operands = called->kernel->args.size(), results = called->kernel->results.size();
+  for (int64_t part = 0; part < called->parts; ++part) {
+    auto add = [&](const Value *v) { arguments.push_back(called->parts == 1 ? pointer(v) : std::to_string(offset(v))); };
+    for (size_t i = 0; i < operands; ++i)
+      add(fused.operand(part * operands + i));
+    for (size_t i = 0; i < results; ++i)
+      add(fused.result(part * results + i));
+  }
+  if (called->parts > 1)
+    arguments = {"A", "{" + llvm::join(arguments, ", ") + "}"};
   if (variant.hasScratch)
     arguments.push_back("A + " + std::to_string(fused.attrs.i("scratch")));
   for (size_t i = 0; i < variant.numbers.size(); ++i)
@@ -133,17 +152,18 @@ llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::functio
 int64_t KernelEmitter::scratchBytes(const Node &fused) {
   auto called = calledBy(fused);
   if (called)
-    return planLoops(*called->kernel, called->strides, /*threads=*/1).scratchBytes();
+    return called->parts * planLoops(*called->kernel, called->strides, /*threads=*/1, called->parts).scratchBytes();
   llvm::consumeError(called.takeError()); // call() says so
   return 0;
 }
 
-std::string KernelEmitter::params(const Body &b) const {
-  std::string numbers;
+/// Of open numbers: ", int64_t n0".
+std::string KernelEmitter::numbers(const Body &b) const {
+  std::string s;
   for (size_t i = 0; i < b.numbers.size(); ++i)
     if (b.isArgument[i])
-      numbers += ", " + b.numbers[i].type + " n" + std::to_string(i);
-  return b.params + numbers;
+      s += ", " + b.numbers[i].type + " n" + std::to_string(i);
+  return s;
 }
 
 /// The names of what "char *a, int64_t n" declares.
@@ -163,10 +183,12 @@ std::string KernelEmitter::definition(const Body &b) const {
   std::vector<std::string> texts;
   for (size_t i = 0; i < b.numbers.size(); ++i)
     texts.push_back(b.isArgument[i] ? "n" + std::to_string(i) : b.numbers[i].text);
-  std::string text = replaceMarks(b.text, texts), list = params(b);
+  std::string text = replaceMarks(b.text, texts), given = numbers(b), list = b.params + given;
   replaceAll(text, "@SYMBOL", b.symbol);
   replaceAll(text, "@PARAMS", list);
   replaceAll(text, "@ARGUMENTS", namesOf(list));
+  replaceAll(text, "@NUMBERS", given);
+  replaceAll(text, "@GIVEN", given.empty() ? "" : ", " + namesOf(llvm::StringRef(given).drop_front(2)));
   return "//" + b.what + "\n" + text + "\n";
 }
 
@@ -190,21 +212,21 @@ std::vector<std::string> KernelEmitter::sources() const {
 std::string KernelEmitter::declarations() const {
   std::string s;
   for (const Body &b : bodies)
-    s += "void " + b.symbol + "(" + params(b) + ");\n";
+    s += "void " + b.symbol + "(" + b.params + numbers(b) + ");\n";
   return s;
 }
 
 // ---- for the CPU
 
 PrintKernel zcc::printForCpu(int threads) {
-  return [threads](const Function &kernel, llvm::ArrayRef<Dims> strides) {
-    LoopPlan plan = planLoops(kernel, strides, threads);
-    LoopEmitter emitter(plan);
+  return [threads](const Function &kernel, llvm::ArrayRef<Dims> strides, int64_t parts) {
+    LoopPlan plan = planLoops(kernel, strides, threads, parts);
     KernelText t;
     t.hasScratch = plan.scratchBytes() > 0;
     std::string casts;
-    printPointers(kernel, t.hasScratch, t.params, casts);
-    t.text = "void @SYMBOL(@PARAMS) {\n" + casts + emitter.body() + "}\n";
+    printPointers(plan, t.params, casts);
+    LoopEmitter emitter(plan, casts);
+    t.text = "void @SYMBOL(@PARAMS) {\n" + emitter.body() + "}\n";
     t.numbers = emitter.openNumbers();
     return t;
   };
@@ -213,5 +235,5 @@ PrintKernel zcc::printForCpu(int threads) {
 std::string zcc::sourceHeadForCpu(const Module &m) {
   return "// Kernels of " + m.name +
          ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
-         "#include \"runtime/cpu/KernelMath.h\"\n\n";
+         "#include \"runtime/cpu/KernelMath.h\"\n#include <initializer_list>\n\n";
 }

@@ -10,7 +10,20 @@ constexpr const char *kNoAlias = "#pragma GCC ivdep\n";
 
 std::string LoopEmitter::body() {
   printForm();
-  return out.text;
+  return isOfParts() ? out.text : pointers + out.text;
+}
+
+/// The loop over the parts, if there are several; another one may follow at once, and then pointToPart().
+void LoopEmitter::openParts() {
+  if (isOfParts())
+    out.open("for (int64_t part = 0; part < int64_t(offsets.size()) / " + num(k.args.size() + k.results.size()) + "; ++part)");
+}
+
+void LoopEmitter::pointToPart() {
+  if (!isOfParts())
+    return;
+  out.line("const int64_t *const at = offsets.begin() + part * " + num(k.args.size() + k.results.size()) + ";");
+  out.text += pointers;
 }
 
 // ---- loops and their numbers
@@ -139,18 +152,22 @@ void LoopEmitter::elementwise() {
   const LoopPass &w = p.passes[0];
   size_t inner = p.innermost();
   if (p.chunk) {
-    parallel(1);
+    parallel(isOfParts() ? 2 : 1);
+    openParts();
     out.open("for (int64_t c = 0; c < " + extent(0) + "; c += " + num(p.chunk) + ")");
     out.line("const int64_t e = c + " + num(p.chunk) + " < " + extent(0) + " ? c + " + num(p.chunk) + " : " + extent(0) + ";");
+    pointToPart();
     innerLoop(w, 1, "c", "e");
-    out.close();
+    closeLoops(isOfParts() ? 2 : 1);
     return;
   }
   if (inner > 0)
     parallel(inner);
+  openParts();
+  pointToPart();
   openLoops(ArrayRef(p.keptAxes).drop_back());
   innerLoop(w, 1, "0", extent(inner));
-  closeLoops(inner);
+  closeLoops(isOfParts() ? 1 : inner);
 }
 
 void LoopEmitter::tiles() {
@@ -175,8 +192,10 @@ void LoopEmitter::tiles() {
 }
 
 void LoopEmitter::rows() {
-  if (!p.keptAxes.empty())
-    parallel(p.keptAxes.size());
+  if (!p.keptAxes.empty() || isOfParts())
+    parallel(isOfParts() ? 1 : p.keptAxes.size());
+  openParts();
+  pointToPart();
   openLoops(p.keptAxes);
   pushScope();
   for (const LoopPass &w : p.passes) {
@@ -187,7 +206,7 @@ void LoopEmitter::rows() {
   }
   storeReduced();
   popScope();
-  closeLoops(p.keptAxes.size());
+  closeLoops(p.keptAxes.size() + isOfParts());
 }
 
 void LoopEmitter::rowPass(const LoopPass &w) {
@@ -273,10 +292,11 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
 
 void LoopEmitter::total() {
   const LoopPass &w = p.passes[0];
-  for (size_t i = 0; i < w.sums.size(); ++i)
-    out.line("double *const part" + num(i) + " = (double *)scratch + " + num(i * p.units) + ";");
-  parallel(1);
+  auto sumsOfUnits = [&](size_t i) { return "((double *)scratch + " + num(i * p.units) + ")"; };
+  parallel(isOfParts() ? 2 : 1);
+  openParts();
   out.open("for (int64_t u = 0; u < " + num(p.units) + "; ++u)");
+  pointToPart();
   declareSums(w, p.lanes);
   pushScope();
   if (p.chunk) {
@@ -294,7 +314,10 @@ void LoopEmitter::total() {
   popScope();
   combineLanes(w);
   for (size_t i = 0; i < w.sums.size(); ++i)
-    out.line("part" + num(i) + "[u] = double(" + accumulator[w.sums[i]] + "[0]);");
-  out.close();
-  addUnits(w, [](size_t i) { return "part" + num(i); });
+    out.line(sumsOfUnits(i) + "[u] = double(" + accumulator[w.sums[i]] + "[0]);");
+  closeLoops(1 + isOfParts());
+  openParts();
+  pointToPart();
+  addUnits(w, sumsOfUnits);
+  closeLoops(isOfParts());
 }

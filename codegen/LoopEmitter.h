@@ -9,12 +9,17 @@ namespace zcc {
 /// Prints the plan of a kernel's loops as C++.
 class LoopEmitter : public LoopValues {
 public:
-  explicit LoopEmitter(const LoopPlan &plan) : LoopValues(plan) {}
-  /// The function's body, with marks of open numbers. Parameters are typed pointers a0.. and r0.., and `scratch` (char *) if the
-  /// plan's scratchBytes() > 0.
+  /// `pointers`: typed ones made of the parameters (EmitKernels.h).
+  explicit LoopEmitter(const LoopPlan &plan, std::string pointers) : LoopValues(plan), pointers(std::move(pointers)) {}
+  /// The function's body, with marks of open numbers.
   std::string body();
 
 private:
+  const std::string pointers;
+
+  bool isOfParts() const { return p.parts > 1; }
+  void openParts();
+  void pointToPart();
   void parallel(size_t collapse);
   void openLoop(size_t axis);
   void openLoops(llvm::ArrayRef<size_t> axes);

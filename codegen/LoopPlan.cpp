@@ -25,7 +25,7 @@ class Planner {
   int threads;
 
 public:
-  Planner(const Function &kernel, int threads);
+  Planner(const Function &kernel, int threads, int64_t parts);
   LoopPlan plan(ArrayRef<Dims> strides);
 
 private:
@@ -46,8 +46,9 @@ private:
 };
 } // namespace
 
-Planner::Planner(const Function &kernel, int threads) : threads(threads) {
+Planner::Planner(const Function &kernel, int threads, int64_t parts) : threads(threads) {
   p.kernel = &kernel;
+  p.parts = parts;
   std::vector<Node *> generated;
   for (auto &n : kernel.nodes)
     if (isGenerated(*n)) {
@@ -64,7 +65,8 @@ LoopPlan Planner::plan(ArrayRef<Dims> strides) {
   mergeAxes();
   for (size_t i = 0; i < p.dims.size(); ++i)
     (p.reduced[i] ? p.reducedAxes : p.keptAxes).push_back(i);
-  p.threads = elementCount(p.dims) >= kLarge ? threads : 1;
+  assert((p.parts == 1 || p.dims.size() == 1) && "parts of a kernel that is not flat");
+  p.threads = elementCount(p.dims) * p.parts >= kLarge ? threads : 1;
   switch (p.shape.form) {
   case KernelShape::Pointwise:
     elementwise();
@@ -320,8 +322,8 @@ int64_t LoopPlan::scratchBytes() const {
   return form == Total ? int64_t(passes[0].sums.size()) * units * int64_t(sizeof(double)) : 0;
 }
 
-LoopPlan zcc::planLoops(const Function &kernel, ArrayRef<Dims> strides, int threads) {
-  return Planner(kernel, threads).plan(strides);
+LoopPlan zcc::planLoops(const Function &kernel, ArrayRef<Dims> strides, int threads, int64_t parts) {
+  return Planner(kernel, threads, parts).plan(strides);
 }
 
 // ---- for the reader

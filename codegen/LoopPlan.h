@@ -48,6 +48,7 @@ struct LoopPlan {
   std::vector<unsigned> resultAccess;                             ///< result -> access
   std::vector<LoopPass> passes;
 
+  int64_t parts = 1;       ///< so many times over other operands; if not 1, there is one kept or one reduced axis
   int threads = 1;         ///< 1: no parallel loop
   int64_t lanes = 1;       ///< sums side by side along the innermost axis
   int64_t chunk = 0;       ///< Elementwise over one axis, Total over one axis: elements of a piece of it; 0: not in pieces
@@ -61,12 +62,12 @@ struct LoopPlan {
   size_t innermost() const { return dims.size() - 1; }
   /// Whether a member's value is one of a row (or column), not of an element.
   bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
-  /// Bytes for the sums of units.
+  /// Bytes for the sums of units, of one part.
   int64_t scratchBytes() const;
 };
 
-/// `strides[i]`: of operand i over its own dims, in elements. `threads`: what large loops may use.
-LoopPlan planLoops(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads);
+/// `strides[i]`: of operand i over its own dims, in elements. `threads`: what large loops may use. `parts`: of a fused node.
+LoopPlan planLoops(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads, int64_t parts = 1);
 
 /// The plan for the reader, a line for each access and pass.
 std::string describe(const LoopPlan &plan);

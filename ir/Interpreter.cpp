@@ -382,10 +382,17 @@ llvm::Expected<Tensors> Run::fused(Node &n, ArrayRef<const Tensor *> in) {
   Function *kernel = f.module->function(n.attrs.s("kernel"));
   if (!kernel)
     return errorAt(n.loc, llvm::Twine("there is no kernel '@") + n.attrs.s("kernel") + "'");
-  Tensors args;
-  for (const Tensor *t : in)
-    args.push_back(*t);
-  return runFunction(*kernel, args, memory, compute);
+  Tensors results;
+  for (size_t begin = 0, count = kernel->args.size(); begin < in.size() || begin == 0; begin += std::max<size_t>(count, 1)) {
+    Tensors args;
+    for (const Tensor *t : in.slice(begin, count))
+      args.push_back(*t);
+    auto part = runFunction(*kernel, args, memory, compute);
+    if (!part)
+      return part.takeError();
+    llvm::move(*part, std::back_inserter(results));
+  }
+  return results;
 }
 
 llvm::Error Run::execute(Node &n) {

@@ -221,15 +221,18 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
   const Function *k = m.function(name);
   if (!k || !k->isKernel)
     return error("there is no kernel '@" + name + "'");
-  if (k->args.size() != n.numOperands())
-    return error("kernel '@" + name + "' takes " + Twine(k->args.size()) + " operands, not " + Twine(n.numOperands()));
+  const int64_t parts = n.attrs.i("parts", 1);
+  const size_t count = k->args.size();
+  if (parts < 1 || count * parts != n.numOperands())
+    return error("kernel '@" + name + "' takes " + Twine(count) + " operands" + (parts == 1 ? "" : " for each part") + ", not " +
+                 Twine(n.numOperands()) + (parts == 1 ? Twine() : " for " + Twine(parts) + " parts"));
   for (unsigned i = 0; i < n.numOperands(); ++i)
-    if (k->args[i]->type != n.operand(i)->type)
-      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " + k->args[i]->type.str() + ", not " +
-                   n.operand(i)->type.str());
+    if (const Type &t = k->args[i % count]->type; t != n.operand(i)->type)
+      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " + t.str() + ", not " + n.operand(i)->type.str());
   Types types;
-  for (const Value *r : k->results)
-    types.push_back(r->type);
+  for (int64_t part = 0; part < parts; ++part)
+    for (const Value *r : k->results)
+      types.push_back(r->type);
   return types;
 }
 

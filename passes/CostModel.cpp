@@ -198,12 +198,12 @@ public:
 
 private:
   static constexpr unsigned kMost = 31;
-  llvm::SmallDenseMap<const Value *, uint32_t, 16> in_; ///< a bit for each pass
+  llvm::DenseMap<const Value *, uint32_t> in_; ///< a bit for each pass
 };
 } // namespace
 
 KernelPasses::KernelPasses(const Function &kernel) {
-  llvm::SmallDenseMap<const Value *, unsigned, 16> first; // in which a value is there for the next member
+  llvm::DenseMap<const Value *, unsigned> first; // in which a value is there for the next member
   for (auto &n : kernel.nodes) {
     unsigned pass = 0;
     for (Value *v : n->operands())
@@ -229,8 +229,11 @@ static void addKernel(NodeCost &c, const Node &call, const Function &kernel) {
   KernelPasses passes(kernel);
   for (auto &member : kernel.nodes)
     addArithmetic(c, *member, member->results.empty() ? 1 : passes.times(member->result()));
+  for (Rate r : {Rate::Operations, Rate::Transcendentals, Rate::Rows})
+    c[r] *= double(call.attrs.i("parts", 1)); // there is nothing else yet
   for (unsigned i = 0; i < call.numOperands(); ++i)
-    c[Rate::NearBytes] += (passes.times(kernel.args[i].get()) - 1) * double(call.operand(i)->type.localBytes());
+    c[Rate::NearBytes] +=
+        (passes.times(kernel.args[i % kernel.args.size()].get()) - 1) * double(call.operand(i)->type.localBytes());
 }
 
 /// Bytes that one rank sends of the collective that a node is or starts.

@@ -40,6 +40,8 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
       pm.add("choose-plan");
   }
   buildBehindPlan(pm, o);
+  if (!o.inference)
+    pm.add("join-updates"); // of what is planned, where it takes no memory
 }
 
 void zcc::buildBehindPlan(PassManager &pm, const Options &o) {

@@ -48,6 +48,8 @@ public:
   virtual bool reads(const Node &n, unsigned i, const View &v) const { return isCommonLayout(n, i, v); }
   /// Bytes of workspace that the code of a node needs, be it a library's or generated.
   virtual int64_t workspaceBytes(const Node &n) const = 0;
+  /// Elements of the largest update that is joined with others: where a start costs little, what is in a cache is dearer.
+  virtual int64_t mostJoinedElements() const { return INT64_MAX; }
   /// How often a device is given work for a node; 0: the host computes.
   virtual int64_t launches(const Node &n) const { return 0; }
   /// In which of its ways a library computes a node the fastest, by measurement; "": by a rule of its own.

@@ -18,8 +18,23 @@ std::string CudaLoops::definition() {
   return kernels + "void @SYMBOL(@PARAMS) {\n" + launches + "}\n";
 }
 
+/// The same for several parts, side by side in a grid; as many as one launch can be told the places of.
+void CudaLoops::finishKernelOfParts(const std::string &grid, const std::string &block) {
+  std::string name = "@SYMBOL_" + num(kernelCount++), each = num(k.args.size() + k.results.size());
+  std::string scratch = p.scratchBytes() ? "scratches" : "";
+  kernels +=
+      "__global__ void " + name + "(char *A, Parts<" + each + "> parts" + (scratch.empty() ? "" : ", char *scratches") +
+      "@NUMBERS) {\n  const int64_t part = parts.first + blockIdx.y;\n  const int64_t *const at = parts.offsets + blockIdx.y * " +
+      each + ";\n" + casts + out.text + "}\n";
+  launches += "  for (Parts<" + each + "> parts(offsets); parts.count; parts.next())\n    ZCC_LAUNCH(" + name + ", dim3(" + grid +
+              ", parts.count), " + block + ", A, parts" + (scratch.empty() ? "" : ", scratches") + "@GIVEN);\n";
+  out.text.clear();
+}
+
 /// What has been printed is a kernel; the next one begins.
 void CudaLoops::finishKernel(const std::string &grid, const std::string &block) {
+  if (p.parts > 1)
+    return finishKernelOfParts(grid, block);
   std::string name = "@SYMBOL_" + num(kernelCount++);
   kernels += "__global__ void " + name + "(@PARAMS) {\n" + casts + out.text + "}\n";
   launches += "  ZCC_LAUNCH(" + name + ", " + grid + ", " + block + ", @ARGUMENTS);\n";

@@ -20,6 +20,7 @@ private:
   std::string buffered; ///< index of the element in a thread's part of a row
 
   void finishKernel(const std::string &grid, const std::string &block);
+  void finishKernelOfParts(const std::string &grid, const std::string &block);
   std::string product(llvm::ArrayRef<size_t> axes);
   void splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes);
   void declareSums(const LoopPass &w);

@@ -7,12 +7,12 @@
 
 using namespace zcc;
 
-static KernelText printForCuda(const Function &kernel, llvm::ArrayRef<Dims> strides) {
-  LoopPlan plan = planLoops(kernel, strides, /*threads=*/1);
+static KernelText printForCuda(const Function &kernel, llvm::ArrayRef<Dims> strides, int64_t parts) {
+  LoopPlan plan = planLoops(kernel, strides, /*threads=*/1, parts);
   KernelText t;
   t.hasScratch = plan.scratchBytes() > 0;
   std::string casts;
-  printPointers(kernel, t.hasScratch, t.params, casts);
+  printPointers(plan, t.params, casts);
   CudaLoops loops(plan, casts);
   t.text = loops.definition();
   t.numbers = loops.openNumbers();

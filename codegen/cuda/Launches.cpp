@@ -8,6 +8,7 @@
 #include "ir/View.h"
 #include "passes/memory/Liveness.h"
 #include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/comm/Messages.h"
 #include <mutex>
 
@@ -54,16 +55,18 @@ static int64_t launchesOfCall(const Node &n, const Target &target) {
   return count;
 }
 
-/// A loop's parts of a total are added up by a second kernel.
+/// A loop's parts of a total are added up by a second kernel. Parts of a node are as many as a launch can be told of.
 static int64_t launchesOfLoops(const Node &n) {
   const Function *kernel = n.parent()->module->function(n.attrs.s("kernel"));
   std::vector<Dims> strides;
-  for (Value *v : n.operands())
-    if (auto view = viewOf(v))
+  for (unsigned i = 0; kernel && i < kernel->args.size(); ++i)
+    if (auto view = viewOf(n.operand(i)))
       strides.push_back(view->strides);
-  if (!kernel || strides.size() != n.numOperands())
+  if (!kernel || strides.size() != kernel->args.size())
     return 0;
-  return planLoops(*kernel, strides, /*threads=*/1).form == LoopPlan::Total ? 2 : 1;
+  const int64_t parts = n.attrs.i("parts", 1), most = zccrt::partsOfLaunch(kernel->args.size() + kernel->results.size());
+  const int64_t launches = parts == 1 ? 1 : (parts + most - 1) / most;
+  return launches * (planLoops(*kernel, strides, /*threads=*/1, parts).form == LoopPlan::Total ? 2 : 1);
 }
 
 int64_t zcc::launchesOf(const Node &n, const Target &target) {

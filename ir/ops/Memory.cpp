@@ -221,9 +221,10 @@ static TypesOr inferFused(Operands, const Attrs &a) {
 
 constexpr OpDef ops::fused = defineOp({
     .name = "fused",
-    .summary = "runs a kernel of the module: elementwise operators and reductions in one loop",
+    .summary = "runs a kernel of the module: elementwise operators and reductions in one loop; `parts` times, side by side, over "
+               "the operands of each part in turn",
     .operands = {{{"x", OperandDef::Variadic}}},
-    .attrs = {{{"kernel", AttrKind::Str, nullptr}}},
+    .attrs = {{{"kernel", AttrKind::Str, nullptr}, {"parts", AttrKind::Int, "1"}}},
     .results = -1,
     .infer = inferFused,
     .structural = Structural::Fused,

@@ -1,9 +1,35 @@
 // What generated kernels include: functions of scalars, the launch, and sums over the threads of a row.
 #pragma once
 
+#include "runtime/DeviceMemory.h"
 #include "runtime/cuda/Warp.h"
+#include <initializer_list>
 
 namespace zccrt::cuda {
+
+/// Where the operands and results of a kernel lie that runs over several parts, N offsets in the arena for each: as many parts as
+/// the arguments of one launch hold.
+template <int N> struct Parts {
+  static constexpr int64_t kMost = partsOfLaunch(N);
+  int64_t first = 0;  ///< number of the first of these
+  unsigned count = 0; ///< 0: that were all
+  int64_t offsets[kMost * N];
+
+  explicit Parts(std::initializer_list<int64_t> a) : all(a.begin()), end(a.end()) { take(); }
+  void next() {
+    first += count;
+    take();
+  }
+
+private:
+  const int64_t *all, *end; ///< of the host: what is left
+
+  void take() {
+    for (count = 0; all != end && count < kMost; ++count)
+      for (int i = 0; i < N; ++i)
+        offsets[count * N + i] = *all++;
+  }
+};
 
 /// Over the warps of a block of one axis, at most 32 of them, in their order; every thread gets the result.
 template <typename T, typename Op> __device__ T blockReduce(T value, Op op) {
