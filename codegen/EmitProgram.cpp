@@ -3,6 +3,7 @@
 #include "codegen/CodePrinter.h"
 #include "codegen/EmitTables.h"
 #include "codegen/NodeTable.h"
+#include "codegen/cuda/StepGraphs.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "ir/Phase.h"
@@ -486,8 +487,11 @@ std::string ProgramEmitter::record() const {
   field("plan_json", "planJson");
   s += limits();
   table("nodes", "nnodes", std::to_string(nodes.size()));
-  if (StringRef device = info.target->deviceSymbol(); !device.empty())
+  if (StringRef device = info.target->deviceSymbol(); !device.empty()) {
     field("device", device);
+    if (std::string why = whyNoGraph(m); !why.empty())
+      field("no_graph", cString(why));
+  }
   return s + "};\n";
 }
 

@@ -1,5 +1,6 @@
 // Collects the plan from the module and the cost model.
 #include "codegen/Plan.h"
+#include "codegen/cuda/StepGraphs.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
@@ -190,6 +191,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   setTimes(p.schedule, machine);
   p.step = costOf(p.schedule, machine);
   p.launches = launchesOf(p.schedule, target);
+  p.noGraph = whyNoGraph(m);
   p.rates = machine;
   p.ratesFrom = target.ratesFrom();
   return p;

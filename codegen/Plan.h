@@ -45,6 +45,7 @@ struct Plan {
   TimedSchedule schedule;               ///< of the module, which has to outlive the plan
   StepCost step;
   double launches = 0;                      ///< pieces of work that a step gives the device; 0: there is none
+  std::string noGraph;                      ///< why the device does not get them as graphs; "": it does
   PerRate rates;                            ///< by which both are timed
   std::string ratesFrom;                    ///< Target::ratesFrom()
   std::vector<Setting> settings;            ///< what flags and configuration say, and what is derived

@@ -131,7 +131,8 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
 static void printDevice(const Plan &p, llvm::raw_ostream &os) {
   for (auto &[name, seconds] : p.step.bound)
     os << formatv("      {0,-24} {1}\n", "bound by " + name, durationText(seconds));
-  os << formatv("    launches                   {0:f0}\n", p.launches);
+  os << formatv("    launches                   {0:f0}, {1}\n", p.launches,
+                p.noGraph.empty() ? "by CUDA graphs" : "one by one: " + p.noGraph);
 }
 
 void zcc::print(const Plan &p, llvm::raw_ostream &os) {

@@ -8,6 +8,7 @@
 namespace zccrt {
 
 Device::~Device() = default;
+DeviceGraph::~DeviceGraph() = default;
 
 char *Device::take(int64_t bytes) {
   bytes = (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;

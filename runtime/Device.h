@@ -16,6 +16,14 @@ namespace zccrt {
 class Comm;
 class Transport;
 
+/// What streams have been given as one thing, to be given again by one call of the host.
+class DeviceGraph {
+public:
+  virtual ~DeviceGraph();
+  /// Behind what Compute has been given so far; what Compute is given next runs behind all of it.
+  virtual void launch() = 0;
+};
+
 class Device {
 public:
   enum Stream { Compute, Collectives, ToHost, FromHost, Disk, kStreams };
@@ -56,6 +64,10 @@ public:
   virtual void fill(Stream s, void *to, int byte, int64_t bytes) = 0;
   /// A function of the host.
   virtual void call(Stream s, std::function<void()> f) = 0;
+
+  /// What `f` gives Compute, and streams that wait for that, as a graph; nothing of it runs. Meanwhile nobody waits for the
+  /// device, it is asked for no memory, and in the end Compute has waited for what the others were given.
+  virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()> &f) = 0;
 
   /// Ends the job if a kernel has found something wrong. All that was queued has run.
   virtual void checkFaults() = 0;

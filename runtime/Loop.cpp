@@ -112,6 +112,7 @@ void Session::generate() {
 
 void Session::train() {
   onSignals(OnSignal::FinishStep);
+  openGraphs();
   if (trace) {
     comm.barrier(); // from which the times of all ranks count
     trace->start();
@@ -161,6 +162,27 @@ void Session::call(void (*function)(char *arena), const char *name, int64_t numb
   TraceScope span(Lane::Program, name, number);
   runToEnd(function, *arena);
   zccrt_at(-1);
+}
+
+/// What steps call, as a graph of the device's, if there are any; while a checkpoint is written the host waits between launches.
+void Session::callInStep(void (*function)(char *arena), const char *name, int64_t number) {
+  if (!graphs || (checkpoints && checkpoints->isUnderWay()))
+    return call(function, name, number);
+  TraceScope span(Lane::Program, name, number);
+  graphs->run(function);
+  zccrt_at(-1);
+}
+
+void Session::openGraphs() {
+  if (!device() || !o.cudaGraph)
+    return;
+  const char *why = trace ? "--trace tells the time of each" : p.no_graph;
+  if (collectivesAreStaged())
+    why = "collectives go by way of the host's memory";
+  if (!why)
+    graphs = std::make_unique<StepGraphs>(*device(), *arena);
+  else if (comm.rank == 0)
+    log->say(format("note: launches are given to the GPU one by one, not as CUDA graphs: %s", why));
 }
 
 /// Before anything but the next step reads parameters or states.
@@ -269,14 +291,14 @@ StepReport Session::trainStep(int64_t s) {
   for (int64_t k = 0; k < p.grad_accum; k += atOnce) {
     setScalar(p.micro, k);
     loadBatches(s, k);
-    call(p.micro_fn, "micro-batch", k);
+    callInStep(p.micro_fn, "micro-batch", k);
     for (int64_t i = 0; i < atOnce; ++i) {
       sum += arena->floatAt(p.loss, p.loss_elem, i);
       stepMetrics.addMicro(*arena, i);
     }
   }
   if (p.update)
-    call(p.update, "update");
+    callInStep(p.update, "update");
   const StepEnd mine = {sum, signalSeen(), saveSignalsSeen(), checkpoints ? checkpoints->status() : SaveStatus()};
   {
     TraceScope span(Lane::Program, "all ranks' losses");

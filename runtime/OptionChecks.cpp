@@ -22,6 +22,11 @@ void doesNotTrain(const zccrt_program &, const Options &o) {
     fail("--eval does not train: leave out --epochs and --eval-every");
 }
 
+void hasDevice(const zccrt_program &p, const Options &) {
+  if (!p.device)
+    fail("--cuda-graph is for programs on GPUs, and this one computes on the CPU");
+}
+
 void hasEvalData(const zccrt_program &p, const Options &o) {
   if (o.evalData.empty())
     fail("--eval-every needs --eval-data=FILE");

@@ -10,6 +10,7 @@ inline void always(const zccrt_program &, const Options &) {}
 void excludesArchive(const zccrt_program &p, const Options &o);
 void trains(const zccrt_program &p, const Options &o);
 void doesNotTrain(const zccrt_program &p, const Options &o);
+void hasDevice(const zccrt_program &p, const Options &o);
 void hasEvalData(const zccrt_program &p, const Options &o);
 void hasGenerate(const zccrt_program &p, const Options &o);
 void isArchive(const zccrt_program &p, const Options &o);

@@ -10,6 +10,7 @@
 #include "runtime/Outputs.h"
 #include "runtime/RunReport.h"
 #include "runtime/Spaces.h"
+#include "runtime/StepGraphs.h"
 #include "runtime/Trace.h"
 #include "runtime/checkpoint/Checkpoints.h"
 #include "runtime/comm/Comm.h"
@@ -65,6 +66,8 @@ private:
   void runStep(int64_t step);
   void loadBatches(int64_t step, int64_t k);
   void call(void (*function)(char *arena), const char *name, int64_t number = -1);
+  void callInStep(void (*function)(char *arena), const char *name, int64_t number = -1);
+  void openGraphs();
   void generate();
   void flush();
   StepReport trainStep(int64_t step);
@@ -87,7 +90,8 @@ private:
   Comm &comm;
   std::unique_ptr<DataSet> data, evalData;
   std::unique_ptr<Spaces> spaces;
-  Arena *arena = nullptr;   // the device's
+  Arena *arena = nullptr; // the device's
+  std::unique_ptr<StepGraphs> graphs;
   std::unique_ptr<Log> log; // of rank 0
   std::unique_ptr<Outputs> outputs;
   std::unique_ptr<Generator> generator;

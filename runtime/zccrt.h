@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 13 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 14 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -322,6 +322,7 @@ typedef struct {
   const zccrt_node *nodes;
   int32_t nnodes;
   void *(*device)(void); /* makes what the arena lies on, a zccrt::Device; NULL: the host */
+  const char *no_graph;  /* why that is not given a step's launches as graphs; NULL: it is */
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

@@ -27,6 +27,8 @@ public:
   /// Starts to save; what was begun before is finished first. Every rank calls it, with the same manifest.
   void begin(const Manifest &m);
   SaveStatus status() const;
+  /// Whether one was begun that is not settled.
+  bool isUnderWay() const { return isWriting; }
   /// What all ranks said at the end of a step. Where all are done, rank 0 gives the checkpoint its name.
   void settle(const std::vector<SaveStatus> &all);
   /// Waits until what was begun is on the disk. Every rank calls it.

@@ -86,6 +86,8 @@ public:
 
   const Comm &ranks() const { return comm; }
 
+  bool isStaged() const { return staged != nullptr; }
+
   Traffic sent;
 
 private:
@@ -170,6 +172,16 @@ std::string startCollectives(Comm &comm, const CollectiveOptions &o) {
 void stopCollectives() { queue.reset(); }
 
 Traffic traffic() { return queue ? queue->sent : Traffic(); }
+
+void addTraffic(const Traffic &more) {
+  if (!queue)
+    return;
+  queue->sent.allReduce += more.allReduce;
+  queue->sent.allGather += more.allGather;
+  queue->sent.reduceScatter += more.reduceScatter;
+}
+
+bool collectivesAreStaged() { return queue && queue->isStaged(); }
 
 } // namespace zccrt
 

@@ -97,5 +97,9 @@ struct Traffic {
   int64_t allReduce = 0, allGather = 0, reduceScatter = 0;
 };
 Traffic traffic();
+/// What a device has sent again without being told of each collective.
+void addTraffic(const Traffic &more);
+/// Whether they go between devices by way of the host's memory.
+bool collectivesAreStaged();
 
 } // namespace zccrt

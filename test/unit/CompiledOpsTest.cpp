@@ -270,6 +270,7 @@ static void compile(Module &m, On on, const std::string &program) {
   DumpOptions dump;
   PassManager passes(options, dump, target.get());
   buildPipeline(passes, options);
+  passes.add("join-updates"); // where there are any
   auto e = passes.run(m);
   ASSERT_FALSE(bool(e)) << llvm::toString(std::move(e));
   ProgramInfo info;
@@ -403,6 +404,44 @@ static void checkLowPrecision(On on) {
 
 TEST(CompiledOps, LowPrecisionEqualsTheInterpreter) { checkLowPrecision(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, LowPrecisionEqualsTheInterpreter) { checkLowPrecision(On::EmulatedGpu); }
+
+/// Kernels over several parts: updates with operands of their own that are equal otherwise, their sums too.
+static void checkParts(On on) {
+  constexpr int kParts = 3;
+  const Elem elems[] = {Elem::F32, Elem::F64, Elem::BF16, Elem::F16, Elem::I64, Elem::I32, Elem::U8, Elem::Bool};
+  const int64_t sizes[] = {7, 300, 40000}; // a row, more of them than a block, in units
+  Batch b;
+  b.eval = b.module.addFunction("eval");
+  std::mt19937 random(6);
+  Loc loc = makeLoc("node", "Op");
+  Builder build(*b.eval, nullptr, loc);
+  for (Elem e : elems)
+    for (int64_t size : sizes)
+      for (int part = 0; part < kParts; ++part) {
+        std::string name = std::to_string(b.args.size());
+        OpCase c{"neg", "", {}};
+        std::string text = Type(Elem::F32, {size}).str();
+        c.operands = text.c_str();
+        Value *x = b.draw(c, build, false, random)[0];
+        GlobalValue *g = b.module.addGlobal(GlobalValue::State, "g" + name, Type(e, {size}), Init{Init::Splat, 1.0 + part % 2});
+        g->loc = loc;
+        Value *y = build.make(ops::add, {build.make(ops::mul, {x, build.cast(g, Elem::F32)}), x});
+        for (Value *v : {y, build.reduceSum(build.make(ops::mul, {y, y}), {0})}) {
+          b.eval->results.push_back(v);
+          b.what.push_back("part " + std::to_string(part) + " of " + Type(e, {size}).str());
+        }
+      }
+  for (auto &n : b.eval->nodes)
+    n->phase = Phase::Update;
+  check(b, on);
+  int joined = 0;
+  for (auto &n : b.eval->nodes)
+    joined += n->op->isFused() && n->attrs.i("parts", 1) == kParts;
+  EXPECT_EQ(joined, int(std::size(elems) * std::size(sizes)));
+}
+
+TEST(CompiledOps, PartsEqualTheInterpreter) { checkParts(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, PartsEqualTheInterpreter) { checkParts(On::EmulatedGpu); }
 
 // `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest.
 TEST(CompiledOps, EveryRecordThatComputesHasACase) {

@@ -66,7 +66,7 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
     EXPECT_EQ(n->op, &ops::fused) << n->op->name;
     n->attrs.set("scratch", scratch);
     scratch += KernelEmitter::scratchBytes(*n);
-    auto c = kernels.call(*n, pointer);
+    auto c = kernels.call(*n, pointer, [](const Value *) { return int64_t(0); });
     if (!c)
       return ADD_FAILURE() << llvm::toString(c.takeError()), std::vector<std::string>();
     run += "  " + *c + ";\n";

@@ -9,10 +9,12 @@
 #include "runtime/cuda/emulate/EmulatedTransport.h"
 #include "runtime/zccrt.h"
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <random>
 #include <sys/mman.h>
@@ -93,6 +95,52 @@ private:
   std::thread worker;
 };
 
+/// Work that streams were given while they were captured, by the rules of CUDA's runtime: a stream is captured from when it waits
+/// for a mark of one that is, and Compute has to have waited for all of it in the end.
+struct Capture {
+  /// Of each stream, how much of what it was given comes before something.
+  using Past = std::array<uint64_t, Device::kStreams>;
+  /// Marks of captured work have numbers from here on.
+  static constexpr uint64_t kFirst = uint64_t(1) << 62;
+
+  struct Item {
+    Device::Stream stream;
+    std::function<void()> work; ///< nullptr: it waits for the mark
+    Device::Mark behind;
+  };
+  std::vector<Item> items;
+  std::array<bool, Device::kStreams> has = {};
+  std::array<Past, Device::kStreams> past = {};
+  std::map<std::pair<int, uint64_t>, Past> pastOf; ///< of marks
+
+  void add(Device::Stream s, std::function<void()> work, Device::Mark behind = {}) {
+    if (!has[s])
+      fail("internal: stream %d is given work beside a capture that has not come to it; it would run at once", int(s));
+    items.push_back({s, std::move(work), behind});
+    ++past[s][s];
+  }
+  Device::Mark mark(Device::Stream s) {
+    pastOf[{s, past[s][s]}] = past[s];
+    return {s, kFirst + past[s][s]};
+  }
+  void wait(Device::Stream s, Device::Mark m) {
+    if (m.number < kFirst)
+      fail("internal: cudaErrorStreamCaptureIsolation: captured work waits for what was queued before");
+    has[s] = true;
+    if (m.stream == s)
+      return;
+    add(s, nullptr, m);
+    const Past &other = pastOf.at({m.stream, m.number - kFirst});
+    for (int t = 0; t < Device::kStreams; ++t)
+      past[s][t] = std::max(past[s][t], other[t]);
+  }
+  void end() const {
+    for (int s = 0; s < Device::kStreams; ++s)
+      if (past[s][s] > past[Device::Compute][s])
+        fail("internal: cudaErrorStreamCaptureUnjoined: Compute does not wait for all of stream %d", s);
+  }
+};
+
 class EmulatedDevice : public Device {
 public:
   ~EmulatedDevice() override {
@@ -111,6 +159,7 @@ public:
   }
 
   char *map(int64_t bytes) override { // with pages on both sides that nothing may touch
+    mayNotCapture("ask for memory");
     int64_t page = sysconf(_SC_PAGESIZE), room = (std::max<int64_t>(bytes, 1) + page - 1) / page * page;
     void *memory = mmap(nullptr, room + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
@@ -124,8 +173,8 @@ public:
     return start;
   }
 
-  void pin(char *, int64_t) override {}
-  void unpin(char *) override {}
+  void pin(char *, int64_t) override { mayNotCapture("pin memory"); }
+  void unpin(char *) override { mayNotCapture("unpin memory"); }
 
   void copy(Stream s, void *to, const void *from, int64_t bytes) override {
     if (bytes)
@@ -135,7 +184,25 @@ public:
     if (bytes)
       call(s, [=] { std::memset(to, byte, size_t(bytes)); });
   }
-  void call(Stream s, std::function<void()> f) override { streams[s]->add(std::move(f)); }
+  void call(Stream s, std::function<void()> f) override {
+    if (capturing)
+      capturing->add(s, std::move(f));
+    else
+      streams[s]->add(std::move(f));
+  }
+
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()> &f) override {
+    capturing = std::make_unique<Capture>();
+    capturing->has[Compute] = true;
+    try {
+      f();
+      capturing->end();
+    } catch (...) {
+      capturing = nullptr;
+      throw;
+    }
+    return std::make_unique<Graph>(*this, std::move(capturing));
+  }
 
   void checkFaults() override {
     if (const cuda::Fault &f = *cuda::faultMemory(); f.isSet)
@@ -152,15 +219,51 @@ public:
     return nullptr;
   }
 
-  Mark mark(Stream s) override { return {s, streams[s]->last()}; }
+  Mark mark(Stream s) override { return capturing && capturing->has[s] ? capturing->mark(s) : Mark{s, streams[s]->last()}; }
   void wait(Stream s, Mark m) override {
+    if (capturing && (capturing->has[s] || m.number >= Capture::kFirst)) {
+      if (m.number)
+        capturing->wait(s, m);
+      return;
+    }
+    if (m.number >= Capture::kFirst)
+      fail("internal: cudaErrorInvalidValue: a mark of captured work is waited for when it is a graph's");
     if (m.number && m.stream != s)
-      call(s, [this, m] { streams[m.stream]->wait(m.number); });
+      streams[s]->add([this, m] { streams[m.stream]->wait(m.number); });
   }
-  void synchronize(Mark m) override { streams[m.stream]->wait(m.number); }
+  void synchronize(Mark m) override {
+    mayNotCapture("wait for the device");
+    streams[m.stream]->wait(m.number);
+  }
 
 private:
-  int number = 0; ///< of the device, on this machine
+  class Graph : public DeviceGraph {
+  public:
+    Graph(EmulatedDevice &d, std::unique_ptr<Capture> c) : on(d), captured(std::move(c)) {}
+    void launch() override {
+      on.mayNotCapture("launch a graph");
+      Capture::Past before;
+      for (int s = 0; s < kStreams; ++s)
+        before[s] = on.streams[s]->last();
+      for (const Capture::Item &i : captured->items) {
+        StreamThread *other = on.streams[i.behind.stream].get();
+        uint64_t number = i.work ? 0 : i.behind.number - Capture::kFirst + before[i.behind.stream];
+        on.streams[i.stream]->add(i.work ? i.work : [=] { other->wait(number); });
+      }
+    }
+
+  private:
+    EmulatedDevice &on;
+    std::unique_ptr<Capture> captured;
+  };
+
+  void mayNotCapture(const char *what) const {
+    if (capturing)
+      fail("internal: cudaErrorStreamCaptureUnsupported: captured work would %s", what);
+  }
+
+  std::unique_ptr<Capture> capturing; ///< nullptr: what streams are given runs
+  int number = 0;                     ///< of the device, on this machine
   std::vector<std::unique_ptr<StreamThread>> streams;
   std::vector<std::pair<void *, int64_t>> mappings;
 };

@@ -26,7 +26,9 @@ static bool isLate(cudaError_t e) {
 static const char *adviceFor(cudaError_t e) {
   if (e == cudaErrorNoKernelImageForDevice)
     return "; its kernels are for other GPUs: compile the program with zcc's --march=native here, or name this GPU's sm_XX";
-  return isLate(e) ? "; with CUDA_LAUNCH_BLOCKING=1 in the environment the node that is named is the one that did it" : "";
+  return isLate(e) ? "; with --cuda-graph=off, and CUDA_LAUNCH_BLOCKING=1 in the environment, the node that is named is the one "
+                     "that did it"
+                   : "";
 }
 
 void check(cudaError_t e, const char *what) {
@@ -130,6 +132,34 @@ void CudaDevice::call(Stream s, std::function<void()> f) {
     }
   };
   check(cudaLaunchHostFunc(streams[s], run, new std::function<void()>(std::move(f))), "call the host");
+}
+
+// ---- graphs
+
+namespace {
+class CudaGraph : public DeviceGraph {
+public:
+  CudaGraph(const CudaDevice &d, cudaGraphExec_t e) : on(d), exec(e) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(exec); }
+  void launch() override { check(cudaGraphLaunch(exec, on.stream(Device::Compute)), "launch a graph"); }
+
+private:
+  const CudaDevice &on;
+  cudaGraphExec_t exec;
+};
+} // namespace
+
+std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()> &f) {
+  use();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  // What other threads ask CUDA for meanwhile does not matter.
+  check(cudaStreamBeginCapture(streams[Compute], cudaStreamCaptureModeThreadLocal), "begin a graph");
+  f();
+  check(cudaStreamEndCapture(streams[Compute], &graph), "end a graph");
+  check(cudaGraphInstantiate(&exec, graph, 0), "make a graph");
+  check(cudaGraphDestroy(graph), "forget what a graph was made of");
+  return std::make_unique<CudaGraph>(*this, exec);
 }
 
 void CudaDevice::checkFaults() {

@@ -27,6 +27,7 @@ public:
   void copy(Stream s, void *to, const void *from, int64_t bytes) override;
   void fill(Stream s, void *to, int byte, int64_t bytes) override;
   void call(Stream s, std::function<void()> f) override;
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()> &f) override;
   void checkFaults() override;
 
   std::unique_ptr<Transport> transport(Comm &comm, std::string &whyNot) override; ///< NCCL's

@@ -1,0 +1,28 @@
+// The functions of a step as graphs of a device: what they queue is the same every time, for all that differs between steps lies
+// in the arena. The first call queues it as it stands, so that libraries make what they need; the second one makes the graph.
+#pragma once
+
+#include "runtime/Device.h"
+#include "runtime/comm/Comm.h"
+#include <map>
+
+namespace zccrt {
+
+class StepGraphs {
+public:
+  StepGraphs(Device &d, const Arena &a) : on(d), arena(a) {}
+
+  /// As runToEnd().
+  void run(void (*function)(char *arena));
+
+private:
+  Device &on;
+  const Arena &arena;
+  struct Entry {
+    std::unique_ptr<DeviceGraph> graph; ///< nullptr: it has been called once
+    Traffic sends;                      ///< each time
+  };
+  std::map<void (*)(char *), Entry> entries;
+};
+
+} // namespace zccrt
