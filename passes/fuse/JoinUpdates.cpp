@@ -182,13 +182,16 @@ int64_t Joiner::heldBytes(const Group &g, int at) const {
 
 /// Puts a group off until a later node, if the memory is there.
 bool Joiner::extend(Group &g, int at) {
-  const int64_t held = heldBytes(g, at);
+  const int64_t held = heldBytes(g, at), scratch = g.members.size() * g.members[0]->attrs.i("scratch_bytes");
   for (int i = g.last + 1; held && i <= at; ++i)
     if (bytes[i] + held > most)
       return false;
+  if (scratch && bytes[at] + held + scratch > most)
+    return false;
   steps += held ? at - g.last : 0;
   for (int i = g.last + 1; i <= at; ++i)
     bytes[i] += held;
+  bytes[at] += scratch;
   for (auto &[v, member] : g.read)
     if (auto life = l.values.find(const_cast<Value *>(v)); life != l.values.end())
       lastOf[v] = std::max({at, life->second.last, lastOf.lookup(v)});

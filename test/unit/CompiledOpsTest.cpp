@@ -423,7 +423,7 @@ static void checkParts(On on) {
         std::string text = Type(Elem::F32, {size}).str();
         c.operands = text.c_str();
         Value *x = b.draw(c, build, false, random)[0];
-        GlobalValue *g = b.module.addGlobal(GlobalValue::State, "g" + name, Type(e, {size}), Init{Init::Splat, 1.0 + part % 2});
+        GlobalValue *g = b.module.addGlobal(GlobalValue::State, "g" + name, Type(e, {size}), Init{Init::Splat, 1.5});
         g->loc = loc;
         Value *y = build.make(ops::add, {build.make(ops::mul, {x, build.cast(g, Elem::F32)}), x});
         for (Value *v : {y, build.reduceSum(build.make(ops::mul, {y, y}), {0})}) {
@@ -433,6 +433,10 @@ static void checkParts(On on) {
       }
   for (auto &n : b.eval->nodes)
     n->phase = Phase::Update;
+  // Where most memory lives is behind them: there is room for the units of several sums.
+  Value *large = b.draw({"neg", "f32[9999]", {}}, build, false, random)[0];
+  b.eval->results.push_back(build.make(ops::neg, {large}));
+  b.what.push_back("the rest");
   check(b, on);
   int joined = 0;
   for (auto &n : b.eval->nodes)
