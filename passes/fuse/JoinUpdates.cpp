@@ -269,7 +269,7 @@ bool Joiner::run() {
 static llvm::Expected<bool> joinIn(Module &m, int64_t most, int64_t mostElements) {
   bool changed = false;
   for (auto &f : m.functions) {
-    if (!f->isEntry())
+    if (!f->isEntry() || llvm::none_of(f->nodes, [](auto &n) { return n->op->isFused() && n->phase == Phase::Update; }))
       continue;
     auto live = computeLiveness(*f);
     if (!live)
@@ -293,6 +293,16 @@ static llvm::Expected<int64_t> mostLive(const Module &m) {
   return most;
 }
 
+/// What plan-memory has noted of the same module.
+static void takePlan(Module &m, const Module &planned) {
+  m.attrs = planned.attrs;
+  for (auto [to, from] : llvm::zip_equal(m.globals, planned.globals))
+    to->attrs = from->attrs;
+  for (auto [f, other] : llvm::zip_equal(m.functions, planned.functions))
+    for (auto [to, from] : llvm::zip_equal(f->nodes, other->nodes))
+      to->attrs = from->attrs;
+}
+
 llvm::Expected<bool> zcc::joinUpdates(Module &m, PassContext &ctx) {
   const int64_t elements = ctx.target ? ctx.target->mostJoinedElements() : INT64_MAX;
   auto live = mostLive(m);
@@ -304,14 +314,16 @@ llvm::Expected<bool> zcc::joinUpdates(Module &m, PassContext &ctx) {
     auto joined = joinIn(*trial, most, elements);
     if (!joined || !*joined)
       return joined;
+    trial->properties &= ~uint32_t(Property::Planned); // nobody asks what another plan changes
     if (auto planned = planMemory(*trial, ctx); !planned)
       return planned;
     if (llvm::any_of(std::array{Space::Device, Space::Host, Space::Nvme},
                      [&](Space s) { return arenaBytes(*trial, s) > arenaBytes(m, s); }))
       continue;
-    if (joined = joinIn(m, most, elements); !joined)
-      return joined;
-    return planMemory(m, ctx);
+    joined = joinIn(m, most, elements);
+    if (joined)
+      takePlan(m, *trial);
+    return joined;
   }
   return false;
 }
