@@ -147,7 +147,7 @@ static std::string checkAddends(const Node &n, const OpDef &op, unsigned i) {
 static std::string checkShards(const Node &n, const OpDef &op, unsigned i) {
   const Type &t = n.operand(i)->type;
   // The whole sum of a shard is an addend.
-  if (op.moves || op.collective == Collective::Gather || op.isFused() || op.reduction == Reduction::Sum)
+  if (op.moves || op.collective == Collective::Gather || op.isFused() || op.sumsShard)
     return "";
   if (!op.isElementwise())
     return "is partitioned (" + t.str() + "); it must be gathered first";

@@ -156,6 +156,7 @@ struct OpDef {
   bool cheap = false;     ///< costs as much as a load: computed again rather than stored
   bool dear = false;      ///< computing it again costs more than keeping its value
   bool startable = false; ///< `start` may begin it; what computes, too, in @host
+  bool sumsShard = false; ///< what it makes of a shard is an addend
   bool staysWide = false; ///< a sum or a loss: its f32 result is not rounded
   Rows::Kind rows = Rows::Mixed;
   uint32_t rowOperands = kAllOperands; ///< of PerSample: operands that may have rows
@@ -203,6 +204,7 @@ consteval OpDef defineOp(OpDef d) {
     d.rows = Rows::Aligned;
   if (d.reduction)
     d.rows = Rows::Reduced;
+  d.sumsShard |= d.reduction == Reduction::Sum;
   d.staysWide |= d.reduction != Reduction::None;
   return d;
 }

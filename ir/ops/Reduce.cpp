@@ -323,3 +323,43 @@ constexpr OpDef ops::cumsum = defineOp({
     .precision = Precision::F32,
     .rows = Rows::Others,
 });
+
+// ---- sum_squares
+
+static TypesOr inferSumSquares(Operands t, const Attrs &a) {
+  if (t[0]->elem != Elem::F32 || t[0]->isAddend())
+    return error(llvm::Twine("expected floats of 32 bits, got ") + t[0]->str());
+  if (a.i("piece") < 1)
+    return error("a piece has at least one element");
+  Type r = t[0]->withElem(Elem::F64).withDims({1});
+  r.addends = r.shards;
+  r.shards = 1;
+  if (t.size() > 1 && t[1] && *t[1] != r)
+    return error(t[1]->str() + " is not " + r.str());
+  return Types{r};
+}
+
+static llvm::Error evalSumSquares(Node &, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  double sum = in.size() > 1 && in[1] ? in[1]->f[0] : 0;
+  for (double x : in[0]->f)
+    sum += x * x;
+  out[0]->f[0] = sum;
+  return llvm::Error::success();
+}
+
+// What comes before is added to, so that a tensor that is cut between its pieces has the sum of the whole, bit by bit.
+constexpr OpDef ops::sum_squares = defineOp({
+    .name = "sum_squares",
+    .summary = "`before`, if it is there, and the sums of the squares of each `piece` elements, added up in order",
+    .operands = {{{"x"}, {"before", OperandDef::Flags(OperandDef::Optional | OperandDef::AnyElem)}}},
+    .attrs = {{{"piece", AttrKind::Int, nullptr}}},
+    .infer = inferSumSquares,
+    .kernel = "sum_squares",
+    .noGrad = "it is inserted after differentiation",
+    .eval = evalSumSquares,
+    .linear = 0b10,
+    .precision = Precision::F32,
+    .sumsShard = true,
+    .rows = Rows::Others,
+    .flops = flopsPerOperand,
+});

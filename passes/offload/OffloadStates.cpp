@@ -43,6 +43,7 @@ struct Group {
 };
 /// By parameter, and by where a run begins, or one of these.
 constexpr int64_t kAll = -1, kForOthers = -2, kLate = -3;
+constexpr int64_t kAgain = int64_t(1) << 62; ///< more: of the second pass
 using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
 
 class Offloader {
@@ -72,8 +73,9 @@ private:
   PlacesOfParams places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
-  llvm::SmallPtrSet<Node *, 32> members_;    ///< of updates that are not cut
-  std::map<const Function *, Positions> at_; ///< but of what a cut or a transfer adds
+  llvm::SmallPtrSet<const Node *, 32> again_; ///< runs and assignments of second passes
+  llvm::SmallPtrSet<Node *, 32> members_;     ///< of updates that are not cut
+  std::map<const Function *, Positions> at_;  ///< but of what a cut or a transfer adds
   std::map<const Function *, HostUpdates> hostUpdates_;
   std::map<const Function *, std::vector<int64_t>> fetched_; ///< by position, and one more: elements of params fetched before it
   /// What gradients that wait are read by, of each function and parameter.
@@ -252,11 +254,12 @@ void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue 
   std::vector<Value *> gradients =
       places_[param].states == Space::Device ? std::vector<Value *>() : waitingGradients(u, at_.at(&f));
   int64_t length = lengthOf(u);
-  if (length && u.isElementwise)
-    splitUpdate(u, length);
-  else
+  const bool isCut = length && u.isElementwise && splitUpdate(u, length, again_);
+  if (!isCut) {
     members_.insert(u.nodes.begin(), u.nodes.end());
-  if (length && !u.isElementwise)
+    members_.insert(u.norms.begin(), u.norms.end());
+  }
+  if (length && !isCut)
     ctx_.remarks.push_back("the update of '%" + param->name +
                            "' needs all of its elements at once: --sub-group-size does not cut it");
   for (Value *v : gradients)
@@ -272,6 +275,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
       away.push_back(spill(f, v, places_[param].states, updates));
   waiting_.erase({&f, param});
   const bool onHost = updatesOnHost(*param);
+  auto runOf = [&](const Node &n) { return n.attrs.i("begin") + (again_.contains(&n) ? kAgain : 0); };
   Groups groups;
   for (Value *v : away) {
     // What a collective gets of them, it gets long before the update.
@@ -286,10 +290,10 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
       if (isWrite(use)) {
         bool isRun = use.node->operand(1)->type.dims != v->type.dims;
         bool isLate = static_cast<GlobalValue *>(v)->attrs.has("late");
-        groups[{param, isRun ? use.node->attrs.i("begin") : isLate ? kLate : kAll}].assigns.push_back(use.node);
+        groups[{param, isRun ? runOf(*use.node) : isLate ? kLate : kAll}].assigns.push_back(use.node);
       } else if (use.node->is(ops::run)) {
         use.node->result()->type.space = v->type.space;
-        groups[{param, use.node->attrs.i("begin")}].in.push_back(use.node->result());
+        groups[{param, runOf(*use.node)}].in.push_back(use.node->result());
       }
     }
   }

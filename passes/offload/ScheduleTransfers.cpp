@@ -13,6 +13,7 @@
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
+#include "passes/memory/Liveness.h"
 #include "passes/zero/Zero.h"
 #include <algorithm>
 
@@ -92,17 +93,23 @@ static bool keepsForNextStep(const Node &transfer) {
 int Scheduler::madeAt(const Node &transfer) const {
   int last = -1;
   for (Value *v : transfer.operands()) {
-    v = behindViews(v);
-    last = std::max(last, v->def ? at_.lookup(v->def) : lastWrite(*v, transfer, at_));
+    Node *def = behindViews(v)->def;
+    last = std::max(last, def ? at_.lookup(def) : lastWrite(*v, transfer, at_));
   }
   return last;
 }
 
-/// Whether what takes `g` back writes a global that a transfer reads.
+/// Whether what takes `g` back writes what a transfer reads.
 bool Scheduler::writesFor(const Group &g, const Node &transfer) const {
+  auto reads = [&](const Node &assign) {
+    return llvm::any_of(transfer.operands(), [&](Value *v) {
+      auto view = storageOf(v);
+      return behindViews(v) == assign.operand(0) && (!view || rangeOf(*view).overlaps(assigned(assign)));
+    });
+  };
   return llvm::any_of(g.out, [&](Node *out) {
-    return llvm::any_of(writtenBy(*out), [&](const Value *written) {
-      return llvm::any_of(transfer.operands(), [&](Value *v) { return behindViews(v) == written; });
+    return llvm::any_of(out->results, [&](auto &r) {
+      return llvm::any_of(r->uses, [&](auto &u) { return assigns(*u.node) && reads(*u.node); });
     });
   });
 }

@@ -3,6 +3,7 @@
 #include "ir/Builder.h"
 #include "passes/EvenPart.h"
 #include "passes/Refusal.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include <cmath>
 #include <map>
@@ -77,15 +78,25 @@ void Finder::visit(Value *v) {
     visit(o);
 }
 
-/// Notes where collectives and the forward read results. Whether nothing else does.
+/// Of its shards, where each rank holds the whole.
+static bool isForNorm(const Node &n) {
+  return n.op->structural == Structural::Shard &&
+         llvm::all_of(n.result()->uses, [](auto &u) { return u.node->op == &ops::sum_squares; });
+}
+
+/// Notes where collectives, norms and the forward read results. Whether nothing else does.
 bool Finder::checkUses() {
   bool areOwn = true;
   for (Node *n : u_.nodes)
     for (auto &use : n->result()->uses) {
       if (members_.contains(use.node) || llvm::is_contained(u_.assigns, use.node))
         continue;
-      if (use.node->op->collective == Collective::Gather || use.node->phase != Phase::Update) {
+      if (use.node->op->collective == Collective::Gather || use.node->phase != Phase::Update || isForNorm(*use.node)) {
         u_.whole.push_back(use);
+        continue;
+      }
+      if (use.node->op == &ops::sum_squares) {
+        u_.norms.push_back(use.node);
         continue;
       }
       others_.insert(n);
@@ -121,6 +132,10 @@ void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
     members_.clear();
     collect(globals);
   } while (!checkUses());
+  for (Value *v : u_.leaves)
+    for (auto &use : v->uses)
+      if (use.node->parent() == u_.f && use.node->op == &ops::sum_squares)
+        u_.norms.push_back(use.node);
   for (Node *a : u_.assigns) {
     Value *v = a->operand(1);
     u_.isElementwise &= behindGather(v) != v || (v->def && members_.contains(v->def));
@@ -244,44 +259,158 @@ namespace {
 class Splitter {
 public:
   Splitter(const Update &u) : u_(u), count_(u.type.localCount()) {}
-  void split(int64_t length);
+  /// Whether it can be cut there.
+  bool part(int64_t length);
+  void split(int64_t length, llvm::SmallPtrSetImpl<const Node *> &again);
 
 private:
-  void emit(Builder &b, int64_t begin, int64_t count);
+  bool isLate(const Node &n) const;
+  bool store();
+  bool need(Value *v, llvm::SmallPtrSetImpl<Node *> &needed);
+  void own(Update &pass, llvm::function_ref<bool(const Node &)> isOwn) const;
+  llvm::SmallVector<Node *, 8> emit(Builder &b, const Update &pass, int64_t begin, int64_t count);
 
   const Update &u_;
   int64_t count_;
-  std::vector<Value *> joined_; ///< of each of Update::whole, so far
+  Update first_, second_;                    ///< nodes, leaves, assigns, whole and norms of the passes
+  llvm::SmallPtrSet<const Node *, 8> late_;  ///< nodes that need a norm
+  llvm::MapVector<Value *, Value *> stored_; ///< what the first pass has written, by where it is
+  std::vector<Value *> joined_, sums_;       ///< of Update::whole and Update::norms, so far
 };
 } // namespace
 
-void Splitter::emit(Builder &b, int64_t begin, int64_t count) {
+bool Splitter::isLate(const Node &n) const {
+  return llvm::any_of(
+      n.operands(), [&](Value *v) { return v->type.isScalar() ? followsFrom(*v, u_.nodes) : v->def && late_.contains(v->def); });
+}
+
+/// What decides whether a value is taken in the place of an old one; nullptr: nothing.
+static Value *takenBy(Value *v) {
+  while (v->def && v->def->op->converts())
+    v = v->def->operand(0);
+  return v->def && v->def->op == &ops::select ? v->def->operand(0) : nullptr;
+}
+
+/// Notes what the second pass finds where the first one has written it: where a step is left out, that is the old value, and
+/// nothing is taken of what follows from it.
+bool Splitter::store() {
+  llvm::SmallPtrSet<Value *, 2> taken;
+  for (Node *a : u_.assigns) {
+    Value *v = behindGather(a->operand(1)), *by = takenBy(v);
+    taken.insert(by);
+    if (late_.contains(v->def))
+      continue;
+    stored_[v] = a->operand(0);
+    if (by && v->def->op == &ops::select && v->def->operand(2) == a->operand(0))
+      stored_[v->def->operand(1)] = a->operand(0);
+  }
+  return taken.size() == 1;
+}
+
+/// What the second pass computes a value of; false: it would need what the first one has overwritten.
+bool Splitter::need(Value *v, llvm::SmallPtrSetImpl<Node *> &needed) {
+  if (stored_.count(v) || v->type.isScalar())
+    return true;
+  if (!u_.leaves.contains(v))
+    return !v->def || !llvm::is_contained(u_.nodes, v->def) || !needed.insert(v->def).second ||
+           llvm::all_of(v->def->operands(), [&](Value *o) { return need(o, needed); });
+  second_.leaves.insert(v);
+  return llvm::none_of(stored_, [&](auto &s) { return s.second == v; });
+}
+
+/// What a pass assigns, joins and adds up.
+void Splitter::own(Update &pass, llvm::function_ref<bool(const Node &)> isOwn) const {
+  auto isMade = [&](Value *v) { return v->def && llvm::is_contained(u_.nodes, v->def) && isOwn(*v->def); };
+  llvm::copy_if(u_.assigns, std::back_inserter(pass.assigns), [&](Node *a) { return isMade(a->operand(1)); });
+  llvm::copy_if(u_.whole, std::back_inserter(pass.whole), [&](auto &w) { return isMade(w.node->operand(w.index)); });
+}
+
+bool Splitter::part(int64_t length) {
+  for (Node *n : u_.nodes)
+    if (isLate(*n))
+      late_.insert(n);
+    else
+      first_.nodes.push_back(n);
+  first_.leaves = u_.leaves;
+  first_.norms = u_.norms;
+  own(first_, [&](const Node &n) { return !late_.contains(&n); });
+  if (late_.empty())
+    return true;
+  llvm::SmallPtrSet<Node *, 16> needed;
+  bool isWhole = !store() || first_.nodes.empty();
+  for (Node *n : u_.nodes)
+    if (late_.contains(n))
+      isWhole |= !need(n->result(), needed);
+  llvm::copy_if(u_.nodes, std::back_inserter(second_.nodes), [&](Node *n) { return needed.contains(n); });
+  own(second_, [&](const Node &n) { return late_.contains(&n); });
+  return !isWhole && llvm::all_of(u_.norms, [&](Node *n) {
+    return !n->operand(1) && length % n->attrs.i("piece") == 0 && !late_.contains(n->operand(0)->def);
+  });
+}
+
+/// Returns the runs and the assignments.
+llvm::SmallVector<Node *, 8> Splitter::emit(Builder &b, const Update &pass, int64_t begin, int64_t count) {
+  llvm::SmallVector<Node *, 8> out;
   llvm::DenseMap<Value *, Value *> now;
-  for (Value *v : u_.leaves)
-    now[v] = b.make(ops::run, {v}, {{"begin", begin}, {"count", count}});
-  repeatNodes(b, u_, now);
-  for (Node *a : u_.assigns)
-    if (Value *v = now.lookup(a->operand(1)))
-      b.node(ops::assign, {a->operand(0), v}, {{"begin", begin}});
-  for (size_t i = 0; i < u_.whole.size(); ++i) {
-    Value *part = now[u_.whole[i].node->operand(u_.whole[i].index)];
+  auto run = [&](Value *v) {
+    if (!now[v]) {
+      now[v] = b.make(ops::run, {v}, {{"begin", begin}, {"count", count}});
+      out.push_back(now[v]->def);
+    }
+    return now[v];
+  };
+  for (Value *v : pass.leaves)
+    run(v);
+  if (&pass == &second_)
+    for (auto &[v, state] : stored_)
+      now[v] = run(state);
+  repeatNodes(b, pass, now);
+  for (Node *a : pass.assigns)
+    out.push_back(b.node(ops::assign, {a->operand(0), now.lookup(a->operand(1))}, {{"begin", begin}}));
+  for (size_t i = 0; i < pass.norms.size(); ++i) {
+    Value *x = now.lookup(pass.norms[i]->operand(0));
+    llvm::SmallVector<Value *, 2> operands = {x};
+    if (sums_[i])
+      operands.push_back(sums_[i]);
+    sums_[i] = b.make(ops::sum_squares, operands, pass.norms[i]->attrs);
+  }
+  for (size_t i = 0; i < pass.whole.size(); ++i) {
+    Value *part = now[pass.whole[i].node->operand(pass.whole[i].index)];
     std::vector<int64_t> dims(u_.type.dims.begin(), u_.type.dims.end());
     joined_[i] = b.make(ops::insert, {joined_[i], part}, {{"begin", begin}, {"dims", dims}});
   }
+  return out;
 }
 
-void Splitter::split(int64_t length) {
-  Builder b(*u_.f, u_.nodes.back()->next(), u_.nodes.back()->loc);
-  joined_.resize(u_.whole.size());
-  for (int64_t begin = 0; begin < count_; begin += length)
-    emit(b, begin, std::min(length, count_ - begin));
-  for (size_t i = 0; i < u_.whole.size(); ++i)
-    u_.whole[i].node->setOperand(u_.whole[i].index, joined_[i]);
-  for (Node *a : u_.assigns)
-    if (Value *v = a->operand(1); v->def && llvm::is_contained(u_.nodes, v->def))
+void Splitter::split(int64_t length, llvm::SmallPtrSetImpl<const Node *> &again) {
+  for (const Update *pass : {&first_, &second_}) {
+    if (pass->nodes.empty())
+      continue;
+    Builder b(*u_.f, pass->nodes.back()->next(), pass->nodes.back()->loc);
+    joined_.assign(pass->whole.size(), nullptr);
+    sums_.assign(pass->norms.size(), nullptr);
+    for (int64_t begin = 0; begin < count_; begin += length)
+      for (Node *n : emit(b, *pass, begin, std::min(length, count_ - begin)))
+        if (pass == &second_)
+          again.insert(n);
+    for (size_t i = 0; i < pass->whole.size(); ++i)
+      pass->whole[i].node->setOperand(pass->whole[i].index, joined_[i]);
+    for (size_t i = 0; i < pass->norms.size(); ++i) {
+      pass->norms[i]->result()->replaceAllUsesWith(sums_[i]);
+      pass->norms[i]->erase();
+    }
+  }
+  for (const Update *pass : {&first_, &second_})
+    for (Node *a : pass->assigns)
       a->erase();
   for (Node *n : llvm::reverse(u_.nodes))
     n->erase();
 }
 
-void zcc::splitUpdate(const Update &u, int64_t length) { Splitter(u).split(length); }
+bool zcc::splitUpdate(const Update &u, int64_t length, llvm::SmallPtrSetImpl<const Node *> &again) {
+  Splitter s(u);
+  if (!s.part(length))
+    return false;
+  s.split(length, again);
+  return true;
+}

@@ -3,6 +3,7 @@
 
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
 
 namespace zcc {
 
@@ -24,6 +25,7 @@ struct Update {
   std::vector<Node *> nodes;       ///< elementwise, in the function's order
   std::vector<Node *> assigns;     ///< of their results, or of what is gathered of them, to the param and its states
   std::vector<Value::Use> whole;   ///< where a collective, or the forward behind a late update, reads one of their results
+  std::vector<Node *> norms;       ///< what sums up the squares of results or leaves
   llvm::SetVector<Value *> leaves; ///< what they read that has an element for each of theirs: globals, gradients
   bool isElementwise = true;       ///< nothing else reads what is between: runs of elements can be updated one by one
 };
@@ -50,6 +52,21 @@ void repeatNodes(Builder &b, const Update &u, llvm::DenseMap<Value *, Value *> &
 ///                                   %m1 = add %m0, %g0
 ///                                   assign %w.m, %m1 {begin = 0}
 ///                                   ...
-void splitUpdate(const Update &u, int64_t length);
+/// What needs a norm of all elements, as LAMB's ratio does, goes in two passes. The first one writes what needs none, the
+/// moments, and adds up the norms; the second reads those moments for the direction, and no gradient:
+///
+///   %m1 = add %w.m, %g              %m0 = run %w.m {begin = 0, count = 1024}
+///   assign %w.m, %m1                %m1 = add %m0, %g0
+///   %n = sum_squares %m1      ->    assign %w.m, %m1 {begin = 0}
+///   %d = div %m1, %n                %n0 = sum_squares %m1
+///   %w1 = sub %w, %d                ...
+///   assign %w, %w1                  %n = sum_squares %m2, %n0
+///                                   %m3 = run %w.m {begin = 0, count = 1024}
+///                                   %d = div %m3, %n
+///                                   ...
+///
+/// That is a read of the parameter and the moments more than without a norm. To keep directions between the passes would read one
+/// tensor less and write one more. `again` gets the second pass' runs and assignments. False: it has to stay whole.
+bool splitUpdate(const Update &u, int64_t length, llvm::SmallPtrSetImpl<const Node *> &again);
 
 } // namespace zcc

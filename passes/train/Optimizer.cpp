@@ -270,17 +270,37 @@ Value *Optimizer::adagrad(Builder &b, const Update &u) {
   return sub(b, u.p, div(b, mul(b, u.g, rate(u.scale)), denominator));
 }
 
+/// Elements that are added up as one: updates are cut between such pieces.
+constexpr int64_t kPiece = 2048;
+
+/// The squares of the norms of a parameter and its direction, each of a rank's shards. They are added up in pieces, so that the
+/// sums are the same where an update is cut.
+static Value *squaresOf(Builder &b, llvm::ArrayRef<Value *> values) {
+  bool isSplit = b.fn.module->ranks > 1;
+  llvm::SmallVector<Value *> sums;
+  for (Value *v : values) {
+    if (isSplit)
+      v = b.make(ops::shard, {v->type.isScalar() ? b.reshape(v, {1}) : v}); // scalars are never shards
+    sums.push_back(b.make(ops::sum_squares, {b.cast(v, Elem::F32)}, {{"piece", kPiece}}));
+  }
+  Value *all = b.cast(b.make(ops::concat, sums, {{"axis", int64_t(0)}}), Elem::F32);
+  return isSplit ? b.make(ops::sum_ranks, {all}, {{"mean", int64_t(0)}}, "squares") : all;
+}
+
 /// LAMB (arXiv 1904.00962) as in DeepSpeed 0.19's FusedLamb: the bias corrections scale the rate,
 /// not the moments, and the ratio of norms is clamped; it is 1 where one of them is 0.
 Value *Optimizer::lamb(Builder &b, const Update &u) {
-  Value *d = direction(b, u);
-  Value *ratio = trustRatio(b, squaredNorms(b, {u.p, d}));
+  Value *d = direction(b, u), *squares = squaresOf(b, {u.p, d});
+  Value *ratio = trustRatio(b, squares);
   return sub(b, u.p, mul(b, d, mul(b, rate(u.scale), ratio)));
 }
 
+/// Writes the moments, before there are norms.
 Value *Optimizer::direction(Builder &b, const Update &u) {
   Value *m = moment(b, u.param, u.g), *v = secondMoment(b, u.param, u.g);
   Value *d = div(b, m, add(b, b.make(ops::sqrt, {v}), number(epsilon(o_, def_))));
+  keepStates(b);
+  assignStates(b);
   return u.weightDecay != 0 ? add(b, d, mul(b, u.p, number(u.weightDecay))) : d;
 }
 
@@ -298,9 +318,7 @@ Value *Optimizer::trustRatio(Builder &b, Value *squares) {
 
 /// The norms are of the whole tensor: the last of its boxes updates all of them.
 void Optimizer::lambOfBox(Builder &b, const Update &u) {
-  Value *d = direction(b, u), *squares = squaredNorms(b, {u.p, d});
-  keepStates(b);
-  assignStates(b);
+  Value *d = direction(b, u), *squares = squaresOf(b, {u.p, d});
   const GlobalValue &whole = m_.wholeOf(u.param);
   std::vector<GlobalValue *> boxes = m_.boxesOf(whole);
   auto &pending = pending_[&whole];

@@ -124,7 +124,7 @@ void Partitioner::follow(Value &v, const Value::Use &use) {
       split(to);
     if (!isSplit)
       n.setOperand(1, Builder(*n.parent(), &n, n.loc).make(ops::all_gather, {&v}, {}, v.name + ".whole"));
-  } else if (n.op->collective != Collective::Gather && !(n.op->reduction == Reduction::Sum && n.result()->type.isAddend())) {
+  } else if (n.op->collective != Collective::Gather && !(n.op->sumsShard && n.result()->type.isAddend())) {
     ctx_.remarks.push_back("'" + std::string(n.op->name) + "' needs '%" + v.name + "' whole, so it is gathered for it");
     n.setOperand(use.index, Builder(*n.parent(), &n, n.loc).make(ops::all_gather, {&v}, {}, v.name + ".whole"));
   }

@@ -2,6 +2,8 @@
 #include "passes/zero/Zero.h"
 #include "ir/Builder.h"
 #include "ir/Steps.h"
+#include "passes/memory/Activations.h"
+#include "passes/memory/Liveness.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -58,10 +60,12 @@ Positions zcc::positions(const Function &f) {
   return at;
 }
 
-int zcc::lastWrite(const Value &global, const Node &before, const Positions &at) {
+int zcc::lastWrite(Value &v, const Node &before, const Positions &at) {
   int last = -1;
-  for (auto &u : global.uses)
-    if (u.node->parent() == before.parent() && isWrite(u) && at.lookup(u.node) < at.lookup(&before))
+  auto view = storageOf(&v);
+  for (auto &u : behindViews(&v)->uses)
+    if (u.node->parent() == before.parent() && isWrite(u) && at.lookup(u.node) < at.lookup(&before) &&
+        (!view || rangeOf(*view).overlaps(assigned(*u.node))))
       last = std::max(last, at.lookup(u.node));
   return last;
 }

@@ -46,8 +46,8 @@ Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
 /// Whether it writes the global that it is a use of.
 inline bool isWrite(const Value::Use &u) { return assigns(*u.node) && u.index == 0; }
 
-/// Where a global is last written in front of a node; -1: nowhere.
-int lastWrite(const Value &global, const Node &before, const Positions &at);
+/// Where a global, or what a view of it shows, is last written in front of a node; -1: nowhere.
+int lastWrite(Value &v, const Node &before, const Positions &at);
 
 /// The views that lead from `from` to `v`, made again of `to` before a node, but for those that are `known` by what they copy.
 Value *viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap<Value *, Value *> &known);

@@ -79,6 +79,7 @@ static const OpCase kCases[] = {
     {"cumsum", "f32[4x2]", {{"axis", 0}, {"exclusive", 1}, {"reverse", 1}}},
     {"topk", "f32[2x5]", {{"axis", 1}, {"k", 2}}},
     {"topk", "f32[5x2]", {{"axis", 0}, {"k", 3}, {"largest", 0}}},
+    {"sum_squares", "f32[5x3]", {{"piece", 4}}},
     {"matmul", "f32[3x4], f32[4x2]"},
     {"matmul", "f32[2x3x4], f32[4x2]"},
     {"matmul", "f32[2x3x4], f32[1x4x2]"},
