@@ -102,6 +102,13 @@ void HostUpdates::bring(llvm::ArrayRef<Value *> values, Space to) {
     if (v->type.space == to)
       continue;
     bool isAny = false;
+    Value *from = v->def && isTransfer(*v->def) ? v->def->operand(v->index) : nullptr;
+    if (from && from->def && from->type.space == to) { // it has just come from there: a sum that the next run adds to
+      for (auto &u : Value::Uses(v->uses))
+        if (isRead(u))
+          u.node->setOperand(u.index, from);
+      continue;
+    }
     for (auto &u : v->uses)
       if (isRead(u)) {
         isAny = true;

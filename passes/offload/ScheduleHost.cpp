@@ -330,6 +330,9 @@ void HostScheduler::carryOut() {
     if (stage == Begins) {
       for (Node *n : j.in)
         end(*n, before);
+      for (Value *v : llvm::SmallVector<Value *>(j.node->operands())) // what another job makes is waited for in front of it
+        if (Node *maker = v ? behindViews(v)->def : nullptr; maker && isHostWork(*maker))
+          end(*maker, before);
       begin(*j.node, before);
     } else if (stage == Ends) {
       end(*j.node, before);
