@@ -134,7 +134,7 @@ void Finder::find(GlobalValue *param, llvm::ArrayRef<GlobalValue *> states) {
   } while (!checkUses());
   for (Value *v : u_.leaves)
     for (auto &use : v->uses)
-      if (use.node->parent() == u_.f && use.node->op == &ops::sum_squares)
+      if (v->isGlobal() && use.node->parent() == u_.f && use.node->op == &ops::sum_squares)
         u_.norms.push_back(use.node);
   for (Node *a : u_.assigns) {
     Value *v = a->operand(1);
@@ -331,8 +331,11 @@ bool Splitter::part(int64_t length) {
       late_.insert(n);
     else
       first_.nodes.push_back(n);
-  first_.leaves = u_.leaves;
   first_.norms = u_.norms;
+  for (Value *v : u_.leaves)
+    if (llvm::any_of(v->uses,
+                     [&](auto &u) { return llvm::is_contained(first_.nodes, u.node) || llvm::is_contained(u_.norms, u.node); }))
+      first_.leaves.insert(v);
   own(first_, [&](const Node &n) { return !late_.contains(&n); });
   if (late_.empty())
     return true;

@@ -179,7 +179,8 @@ void Partitioner::gatherForReaders(GlobalValue &param) {
       continue;
     std::vector<Value::Use> uses;
     for (auto &u : param.uses) {
-      bool isUpdate = assigns(*u.node) || (u.node->op->isElementwise() && u.node->result()->type.isPartitioned());
+      bool isUpdate = assigns(*u.node) || (u.node->op->isElementwise() && u.node->result()->type.isPartitioned()) ||
+                      (u.node->op->sumsShard && u.node->result()->type.isAddend());
       if (u.node->parent() == f.get() && !isUpdate)
         uses.push_back(u);
     }
