@@ -360,6 +360,5 @@ constexpr OpDef ops::sum_squares = defineOp({
     .linear = 0b10,
     .precision = Precision::F32,
     .sumsShard = true,
-    .rows = Rows::Others,
     .flops = flopsPerOperand,
 });
