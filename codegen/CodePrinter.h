@@ -13,7 +13,8 @@ public:
 
   // ---- generated kernels
 
-  /// The call for a fused node; `placeOf` says where an operand or result lies.
+  /// The call for a fused node; `placeOf` says where an operand or result lies, and of nullptr where the product
+  /// before it does.
   virtual llvm::Expected<std::string> kernelCall(const Node &fused, llvm::function_ref<Place(const Value *)> placeOf) = 0;
   /// Translation units with all of them, of about equal length, so that they compile side by side.
   virtual std::vector<std::string> kernelSources() const = 0;

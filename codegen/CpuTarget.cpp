@@ -4,7 +4,7 @@
 #include "codegen/EmitKernels.h"
 #include "codegen/KernelCall.h"
 #include "codegen/Workspaces.h"
-#include "ir/Op.h"
+#include "ir/Epilogue.h"
 #include "passes/memory/Liveness.h"
 #include "runtime/cpu/Wide.h"
 #include "runtime/nvme/Nvme.h"
@@ -90,9 +90,9 @@ std::string CpuTarget::wayOf(const Node &n) const {
 // ---- memory
 
 int64_t CpuTarget::workspaceBytes(const Node &n) const {
-  if (runsKernel(n))
-    return KernelEmitter::scratchBytes(n);
-  return performed(n)->kernel ? workspaces_.bytes(n) : 0;
+  if (performed(n)->kernel)
+    return productScratch(n) + workspaces_.bytes(n);
+  return runsKernel(n) ? KernelEmitter::scratchBytes(n) : 0;
 }
 
 /// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,
@@ -100,7 +100,7 @@ int64_t CpuTarget::workspaceBytes(const Node &n) const {
 /// use the columns once, only rows are.
 static int64_t packingBytes(const Node &n) {
   constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
-  const Type &y = n.result()->type;
+  const Type y = productType(n);
   const Type &x = n.operand(firstFactor(n))->type;
   int64_t k = x.dims.back(), rows = y.dims[y.ndim() - 2], columns = y.dims.back();
   if (elemBytes(x.elem) == 2) {

@@ -3,7 +3,7 @@
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Control.h"
-#include "ir/Op.h"
+#include "ir/Epilogue.h"
 #include "ir/View.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -39,7 +39,13 @@ static llvm::Expected<Called> calledBy(const Node &fused) {
   Called c{fused.parent()->module->function(name), {}, fused.attrs.i("parts", 1)};
   if (!c.kernel)
     return errorAt(fused.loc, "no kernel '" + name + "'");
-  for (Value *v : fused.operands()) {
+  auto operands = kernelOperands(fused);
+  for (unsigned i = 0; i < operands.size(); ++i) {
+    Value *v = operands[i];
+    if (!v) {
+      c.strides.push_back(denseStrides(c.kernel->args[i]->type.localDims()));
+      continue;
+    }
     auto view = viewOf(v);
     if (!view)
       return errorAt(fused.loc, "operand '" + v->name + "' of a kernel is no view of memory");
@@ -131,11 +137,12 @@ llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::functio
   const Variant &variant = variants.find(called->key())->second;
   const Body &body = bodies[variant.body];
   std::vector<std::string> arguments;
+  const auto values = kernelOperands(fused);
   const size_t operands = called->kernel->args.size(), results = called->kernel->results.size();
   for (int64_t part = 0; part < called->parts; ++part) {
     auto add = [&](const Value *v) { arguments.push_back(called->parts == 1 ? pointer(v) : std::to_string(offset(v))); };
     for (size_t i = 0; i < operands; ++i)
-      add(fused.operand(part * operands + i));
+      add(values[part * operands + i]);
     for (size_t i = 0; i < results; ++i)
       add(fused.result(part * results + i));
   }

@@ -37,7 +37,8 @@ public:
   KernelEmitter(const Module &m, llvm::ArrayRef<Space> spaces, const PrintKernel &print, std::string head);
 
   /// The C++ call for a fused node: "k17(A + 64, A + 0, A + 128)"; of several parts "k17(A, {64, 0, 128, 96, 0, 160})". `pointer`
-  /// gives the expression of the address (char *) of element 0 of an operand or result, `offset` where that is in the arena.
+  /// gives the expression of the address (char *) of element 0 of an operand or result (of nullptr, that of the
+  /// product before it), `offset` where that is in the arena.
   llvm::Expected<std::string> call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer,
                                    llvm::function_ref<int64_t(const Value *)> offset) const;
   /// Bytes of the arena that a call needs besides operands and results: partial sums. Plan-memory gives them

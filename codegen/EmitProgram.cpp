@@ -261,8 +261,14 @@ llvm::Expected<std::string> ProgramEmitter::startAndWait(const Function &f, cons
 
 /// What computes or copies in one arena, A.
 llvm::Expected<std::string> ProgramEmitter::local(const Function &f, const Node &n) {
-  if (runsKernel(n))
-    return printerOf(n).kernelCall(n, [&](const Value *v) { return placeOf(f, const_cast<Value *>(v)); });
+  if (runsKernel(n)) {
+    auto product = performed(n)->feedsKernel ? kernelCall(f, n) : "";
+    if (!product)
+      return product;
+    auto loops =
+        printerOf(n).kernelCall(n, [&](const Value *v) { return v ? placeOf(f, const_cast<Value *>(v)) : productPlace(f, n); });
+    return !loops || product->empty() ? std::move(loops) : *product + " " + *loops;
+  }
   if (assigns(n))
     return assign(f, n);
   if (n.op->structural == Structural::Insert)

@@ -1,6 +1,6 @@
 // Fills a zccrt_call from a node, and asks the kernel for its workspace.
 #include "codegen/KernelCall.h"
-#include "ir/Op.h"
+#include "ir/Epilogue.h"
 #include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include <cstring>
@@ -22,7 +22,8 @@ zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) { return tensorAt(t
 
 /// Attributes that plan-memory and fuse wrote for the compiler itself.
 static bool isInternal(StringRef attr) {
-  return attr == "offsets" || attr == "steps" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace";
+  return attr == "offsets" || attr == "steps" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace" ||
+         attr == "product_in";
 }
 
 void KernelCall::addAttr(const std::string &name, const Attr &a) {
@@ -77,22 +78,33 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
   return llvm::Error::success();
 }
 
+/// What the kernel of the same node reads.
+void KernelCall::addProduct(const Function &f, const Node &n) {
+  Place place = f.module->has(Property::Planned) ? productPlace(f, n) : Place{0, 0};
+  if (place.step)
+    moving.push_back({tensors.size(), place.step});
+  tensors.push_back(denseTensor(productType(n), place.offset));
+}
+
 llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, const Node &n, const Target &target) {
   auto c = std::make_unique<KernelCall>();
   const OpDef &op = *performed(n);
   c->kernel = target.findKernel(op.kernel);
   if (!c->kernel)
     return errorAt(n.loc, "operator '" + StringRef(op.name) + "' has no kernel for target '" + target.name() + "'");
-  for (Value *v : n.operands())
+  for (Value *v : productOperands(n))
     if (auto e = c->addTensor(f, n, v))
       return e;
   c->call.nin = int32_t(c->tensors.size());
-  for (auto &r : n.results)
-    if (auto e = c->addTensor(f, n, r.get()))
-      return e;
-  c->call.nout = int32_t(n.results.size());
+  if (op.feedsKernel)
+    c->addProduct(f, n);
+  else
+    for (auto &r : n.results)
+      if (auto e = c->addTensor(f, n, r.get()))
+        return e;
+  c->call.nout = int32_t(c->tensors.size()) - c->call.nin;
   for (auto &[name, a] : n.attrs)
-    if (!isInternal(name) && !(name == "op" && &op != n.op))
+    if (!op.feedsKernel && !isInternal(name) && !(name == "op" && &op != n.op))
       c->addAttr(name, a);
   c->call.t = c->tensors.data();
   c->call.attrs = c->attrs.data();
@@ -101,8 +113,9 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
   c->call.name = c->strings_.back().c_str();
   c->strings_.push_back(n.loc && !n.loc->nodes.empty() ? n.loc->nodes[0] : "");
   c->call.node = c->strings_.back().c_str();
-  c->call.scratch = n.attrs.i("scratch", -1);
-  c->call.scratch_bytes = n.attrs.i("scratch_bytes");
+  const int64_t product = productScratch(n);
+  c->call.scratch = n.attrs.i("scratch", -1) + (n.attrs.has("scratch") ? product : 0);
+  c->call.scratch_bytes = n.attrs.i("scratch_bytes") - product;
   c->call.threads = target.threads();
   return c;
 }

@@ -33,6 +33,7 @@ private:
   std::deque<std::vector<double>> floats_;
   void addAttr(const std::string &name, const Attr &a);
   llvm::Error addTensor(const Function &f, const Node &n, Value *v);
+  void addProduct(const Function &f, const Node &n);
 };
 
 /// A dense tensor of a type at an offset.

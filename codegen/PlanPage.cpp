@@ -158,7 +158,7 @@ static std::string shape(const Value *v) { return v ? v->type.str() : "-"; }
 
 /// What two nodes that are the same work have in common.
 static std::string kernelName(const Node &n) {
-  if (n.op->isFused())
+  if (runsKernel(n) && !n.op->feedsKernel)
     return "@" + n.attrs.s("kernel") + " -> " + (n.results.empty() ? "" : shape(n.result()));
   std::string s = n.op->name;
   for (unsigned i = 0; i < std::min(n.numOperands(), 2u); ++i)

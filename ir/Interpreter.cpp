@@ -2,6 +2,7 @@
 #include "ir/Interpreter.h"
 #include "ir/Builder.h"
 #include "ir/Control.h"
+#include "ir/Epilogue.h"
 #include "ir/Philox.h"
 #include "ir/Scalar.h"
 #include "llvm/ADT/DenseMap.h"
@@ -205,6 +206,7 @@ private:
   llvm::Expected<Tensors> call(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> started(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> fused(Node &n, ArrayRef<const Tensor *> in);
+  llvm::Expected<Tensors> fusedProduct(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> scan(Node &n, ArrayRef<const Tensor *> in);
   llvm::Expected<Tensors> cond(Node &n, ArrayRef<const Tensor *> in);
   llvm::Error execute(Node &n);
@@ -301,7 +303,7 @@ llvm::Expected<Tensors> Run::started(Node &n, ArrayRef<const Tensor *> in) {
     body.results.push_back(std::make_unique<Value>(Value::Result, r->name, t));
   }
   if (runsKernel(n))
-    return fused(n, in);
+    return performed(n)->feedsKernel ? fusedProduct(n, in) : fused(n, in);
   return evalNode(body, in, compute);
 }
 
@@ -351,6 +353,8 @@ llvm::Expected<Tensors> Run::cond(Node &n, ArrayRef<const Tensor *> in) {
 }
 
 llvm::Expected<Tensors> Run::call(Node &n, ArrayRef<const Tensor *> in) {
+  if (n.op->feedsKernel)
+    return fusedProduct(n, in);
   switch (n.op->structural) {
   case Structural::Scan:
     return scan(n, in);
@@ -393,6 +397,20 @@ llvm::Expected<Tensors> Run::fused(Node &n, ArrayRef<const Tensor *> in) {
     llvm::move(*part, std::back_inserter(results));
   }
   return results;
+}
+
+/// A product, and the kernel that reads it.
+llvm::Expected<Tensors> Run::fusedProduct(Node &n, ArrayRef<const Tensor *> in) {
+  Node alone(&ops::matmul, n.loc);
+  alone.results.push_back(std::make_unique<Value>(Value::Result, "product", productType(n)));
+  auto product = evalNode(alone, in.take_front(2), compute);
+  if (!product)
+    return product;
+  size_t at = size_t(n.attrs.i("product"));
+  (*product)[0].type = f.module->function(n.attrs.s("kernel"))->args[at]->type;
+  llvm::SmallVector<const Tensor *> args(in.drop_front(2));
+  args.insert(args.begin() + at, &(*product)[0]);
+  return fused(n, args);
 }
 
 llvm::Error Run::execute(Node &n) {

@@ -1,5 +1,6 @@
 // What the verifier's rules V1 and V2 say of one node and its operands.
 #include "ir/Control.h"
+#include "ir/Epilogue.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CheckedArithmetic.h"
@@ -216,6 +217,17 @@ llvm::Error zcc::checkSize(const Type &t) {
 
 using Types = llvm::SmallVector<Type, 2>;
 
+/// Whether a product is what its kernel's argument of this type takes: as many elements, in their order.
+static llvm::Error checkProduct(const Node &n, const Type &argument) {
+  auto product = inferTypes(ops::matmul, {&n.operand(0)->type, &n.operand(1)->type}, {});
+  if (!product)
+    return product.takeError();
+  const Type &t = (*product)[0];
+  if (t.withDims(argument.dims) != argument || t.count() != argument.count())
+    return error("the product is " + t.str() + ", argument " + Twine(n.attrs.i("product")) + " of its kernel " + argument.str());
+  return llvm::Error::success();
+}
+
 static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
   std::string name = n.attrs.s("kernel");
   const Function *k = m.function(name);
@@ -223,12 +235,21 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
     return error("there is no kernel '@" + name + "'");
   const int64_t parts = n.attrs.i("parts", 1);
   const size_t count = k->args.size();
-  if (parts < 1 || count * parts != n.numOperands())
+  const llvm::SmallVector<Value *, 4> operands = kernelOperands(n);
+  if (int64_t at = n.attrs.i("product"); performed(n)->feedsKernel && (at < 0 || at >= int64_t(count)))
+    return error("kernel '@" + name + "' has no argument " + Twine(at) + " for the product");
+  if (parts < 1 || count * parts != operands.size())
     return error("kernel '@" + name + "' takes " + Twine(count) + " operands" + (parts == 1 ? "" : " for each part") + ", not " +
-                 Twine(n.numOperands()) + (parts == 1 ? Twine() : " for " + Twine(parts) + " parts"));
-  for (unsigned i = 0; i < n.numOperands(); ++i)
-    if (const Type &t = k->args[i % count]->type; t != n.operand(i)->type)
-      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " + t.str() + ", not " + n.operand(i)->type.str());
+                 Twine(operands.size()) + (parts == 1 ? Twine() : " for " + Twine(parts) + " parts"));
+  for (unsigned i = 0; i < operands.size(); ++i) {
+    const Type &type = k->args[i % count]->type;
+    if (!operands[i]) {
+      if (auto e = checkProduct(n, type))
+        return e;
+    } else if (type != operands[i]->type) {
+      return error("operand " + Twine(i) + " of kernel '@" + name + "' is " + type.str() + ", not " + operands[i]->type.str());
+    }
+  }
   Types types;
   for (int64_t part = 0; part < parts; ++part)
     for (const Value *r : k->results)

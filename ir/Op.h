@@ -155,6 +155,7 @@ struct OpDef {
   bool exact = false;     ///< each element is one of the operands', or its magnitude: nothing is to be rounded
   bool cheap = false;     ///< costs as much as a load: computed again rather than stored
   bool dear = false;      ///< computing it again costs more than keeping its value
+  bool feedsKernel = false; ///< nobody reads what it computes but a kernel of the module, in the same node (ir/Epilogue.h)
   bool startable = false; ///< `start` may begin it; what computes, too, in @host
   bool sumsShard = false; ///< what it makes of a shard is an addend
   bool staysWide = false; ///< a sum or a loss: its f32 result is not rounded
@@ -221,17 +222,17 @@ const OpDef *findOp(llvm::StringRef name);
 /// What a node performs: the operator that a `start` begins (nullptr if there is none of that name), else its own.
 const OpDef *performed(const Node &n);
 /// Of a matrix product: the operand that is its first factor; the second follows it.
-inline unsigned firstFactor(const Node &n) { return n.numOperands() - 2; }
+inline unsigned firstFactor(const Node &n) { return n.is(ops::add_matmul); }
 inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
 /// Whether a value is computed from nothing, so that it lies wherever it is read.
 inline bool isLeaf(const Value *v) { return v && v->def && v->def->op->leaf; }
 inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
 /// Whether a node is a transfer itself, not the start of one.
 inline bool isTransfer(const Node &n) { return n.op->structural == Structural::Transfer; }
-/// Whether a node runs a kernel of the module, or starts one.
+/// Whether a node runs a kernel of the module, by itself or behind a product, or starts one.
 inline bool runsKernel(const Node &n) {
   const OpDef *op = performed(n);
-  return op && op->isFused();
+  return op && (op->isFused() || op->feedsKernel);
 }
 /// Where a node computes, or what it starts: where its operands lie, but for constants, which lie anywhere.
 Space computeSpace(const Node &n);

@@ -1,7 +1,7 @@
 // Counts operations and bytes of each node.
 #include "passes/CostModel.h"
 #include "ir/Control.h"
-#include "ir/Op.h"
+#include "ir/Epilogue.h"
 #include "ir/Scalar.h"
 #include "passes/memory/Liveness.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -95,7 +95,7 @@ static Rate workOf(const Node &n) {
   if (n.op->library == Library::Convolution)
     r = Rate(size_t(Rate::Convolution) + convolutionKind(n));
   else if (n.op->library == Library::Product) {
-    const Type &y = n.result()->type;
+    const Type y = productType(n);
     int64_t columns = y.dims.back(), depth = x.dims.back();
     int64_t rows = n.operand(firstFactor(n) + 1)->type.ndim() == 2 && columns ? y.count() / columns
                                                                               : y.dims[y.ndim() - 2]; // one larger matrix
@@ -231,7 +231,7 @@ static void addKernel(NodeCost &c, const Node &call, const Function &kernel) {
     addArithmetic(c, *member, member->results.empty() ? 1 : passes.times(member->result()));
   for (Rate r : {Rate::Operations, Rate::Transcendentals, Rate::Rows})
     c[r] *= double(call.attrs.i("parts", 1)); // there is nothing else yet
-  for (unsigned i = 0; i < call.numOperands(); ++i)
+  for (unsigned i = 0; i < call.numOperands() && !call.op->feedsKernel; ++i) // what follows a product reads once
     c[Rate::NearBytes] +=
         (passes.times(kernel.args[i % kernel.args.size()].get()) - 1) * double(call.operand(i)->type.localBytes());
 }
@@ -351,8 +351,11 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
       addKernel(c, n, *k);
   for (auto &[value, bytes] : touchedBy(n))
     c[Rate::Bytes] += bytes;
+  const int pieces = n.op->feedsKernel ? 2 : 1; // of work: the kernel runs behind the product, which is written and read again
+  if (n.op->feedsKernel)
+    c[Rate::Bytes] += 2 * double(productType(n).localBytes());
   constexpr double kLeastShared = 32768; // bytes that threads share, as the runtime's threadsFor
-  c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared;
-  c[Rate::Launches] = 1;
+  c[Rate::Teams] = c[Rate::Bytes] >= kLeastShared ? pieces : 0;
+  c[Rate::Launches] = pieces;
   return computeSpace(n) == Space::Host ? onHost(c) : c;
 }

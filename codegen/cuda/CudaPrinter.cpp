@@ -2,7 +2,7 @@
 #include "codegen/cuda/CudaPrinter.h"
 #include "codegen/EmitTables.h"
 #include "codegen/cuda/CudaLoops.h"
-#include "ir/View.h"
+#include "ir/Epilogue.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
@@ -48,11 +48,12 @@ llvm::Expected<std::string> CudaPrinter::kernelCall(const Node &fused, llvm::fun
   if (!call || !isChecked)
     return call;
   std::string list;
-  for (const Value *v : fused.operands())
-    list += touched(address(placeOf(v)), v, /*isResult=*/false);
+  const Function &kernel = *fused.parent()->module->function(fused.attrs.s("kernel"));
+  for (auto [v, arg] : llvm::zip(kernelOperands(fused), kernel.args)) // a product is dense as its argument is
+    list += touched(address(placeOf(v)), v ? v : arg.get(), /*isResult=*/false);
   for (auto &r : fused.results)
     list += touched(address(placeOf(r.get())), r.get(), /*isResult=*/true);
-  if (int64_t scratch = KernelEmitter::scratchBytes(fused))
+  if (int64_t scratch = fused.op->feedsKernel ? 0 : KernelEmitter::scratchBytes(fused))
     list += llvm::formatv(", {{A + {0}, {1}, 1}", fused.attrs.i("scratch"), scratch);
   std::string node = cString(fused.loc && !fused.loc->nodes.empty() ? fused.loc->nodes[0] : "");
   return "zccrt::emulate::touch(" + node + ", {" + list.substr(2) + "}); " + *call;

@@ -121,9 +121,9 @@ const zccrt_kernel_def *CudaTarget::findKernel(llvm::StringRef name) const {
 }
 
 int64_t CudaTarget::workspaceBytes(const Node &n) const {
-  if (n.op->isFused())
-    return KernelEmitter::scratchBytes(n);
-  return n.op->kernel ? workspaces_.bytes(n) : 0;
+  if (n.op->kernel)
+    return productScratch(n) + workspaces_.bytes(n);
+  return n.op->isFused() ? KernelEmitter::scratchBytes(n) : 0;
 }
 
 int64_t CudaTarget::deviceLibraryBytes(const Module &m) const {

@@ -59,6 +59,8 @@ static int64_t launchesOfCall(const Node &n, const Target &target) {
 /// A loop's parts of a total are added up by a second kernel. Parts of a node are as many as a launch can be told of.
 static int64_t launchesOfLoops(const Node &n) {
   const Function *kernel = n.parent()->module->function(n.attrs.s("kernel"));
+  if (n.op->feedsKernel) // it takes no totals
+    return 1;
   std::vector<Dims> strides;
   for (unsigned i = 0; kernel && i < kernel->args.size(); ++i)
     if (auto view = viewOf(n.operand(i)))
@@ -73,10 +75,8 @@ static int64_t launchesOfLoops(const Node &n) {
 int64_t zcc::launchesOf(const Node &n, const Target &target) {
   const Function &f = *n.parent();
   auto isApart = [&](Value *a, Value *b) { return !(placeOf(f, a) == placeOf(f, b)); };
-  if (runsKernel(n))
-    return launchesOfLoops(n);
-  if (n.op->kernel)
-    return launchesOfCall(n, target);
+  if (n.op->kernel || runsKernel(n))
+    return (n.op->kernel ? launchesOfCall(n, target) : 0) + (runsKernel(n) ? launchesOfLoops(n) : 0);
   if (assigns(n))
     return isApart(n.operand(0), n.operand(1));
   if (n.op->structural == Structural::Insert)

@@ -1,4 +1,5 @@
 // Matrix products and convolutions: library kernels with gradients in terms of each other.
+#include "ir/Epilogue.h"
 #include "ir/ops/Window.h"
 
 using namespace zcc;
@@ -131,6 +132,30 @@ constexpr OpDef zcc::ops::add_matmul = defineOp({
     .library = Library::Product,
     .precision = Precision::Compute,
     .flops = flopsAddMatmul,
+});
+
+// ---- fused_matmul
+
+static TypesOr inferFusedMatmul(Operands, const Attrs &a) {
+  return error(llvm::Twine("the results of 'fused_matmul' are those of its kernel '@") + a.s("kernel") + "'");
+}
+
+static double flopsFusedMatmul(const Node &n) {
+  return 2.0 * double(productType(n).count()) * double(n.operand(0)->type.dims.back());
+}
+
+constexpr OpDef zcc::ops::fused_matmul = defineOp({
+    .name = "fused_matmul",
+    .summary = "a kernel of the module over matmul(a, b), its argument `product`, and x: bias, activation, residual...",
+    .operands = {{{"a"}, {"b"}, {"x", OperandDef::Flags(OperandDef::Variadic | OperandDef::AnyElem)}}},
+    .attrs = {{{"kernel", AttrKind::Str, nullptr}, {"product", AttrKind::Int, "0"}}},
+    .results = -1,
+    .infer = inferFusedMatmul,
+    .kernel = "matmul",
+    .noGrad = "it is made after differentiation",
+    .library = Library::Product,
+    .feedsKernel = true,
+    .flops = flopsFusedMatmul,
 });
 
 // ---- conv

@@ -1,6 +1,7 @@
 // Computes when each value is live, and checks a plan of memory against it.
 #include "passes/memory/Liveness.h"
 #include "ir/Control.h"
+#include "ir/Epilogue.h"
 #include "ir/Op.h"
 #include "ir/Steps.h"
 #include "llvm/Support/MathExtras.h"
@@ -95,6 +96,21 @@ Place zcc::placeOf(const Function &f, Value *v) {
     return {};
   p.offset += s->offset * elemBytes(b->type.elem);
   return p;
+}
+
+Place zcc::productPlace(const Function &f, const Node &n) {
+  if (n.attrs.has("product_in"))
+    return placeOf(f, n.result(unsigned(n.attrs.i("product_in"))));
+  Place p;
+  p.space = computeSpace(n);
+  p.offset = n.attrs.i("scratch");
+  return p;
+}
+
+int64_t zcc::productScratch(const Node &n) {
+  if (!performed(n)->feedsKernel || n.attrs.has("product_in"))
+    return 0;
+  return llvm::alignTo(productType(n).localBytes(), kLine);
 }
 
 int64_t zcc::plannedOffset(const Function &f, Value *v) { return placeOf(f, v).offset; }

@@ -91,6 +91,9 @@ struct Place {
 };
 /// Of a value that a planned function uses, through views; offset -1 if it has none.
 Place placeOf(const Function &f, Value *v);
+/// Where a planned product lies for the kernel of its node, and how much of the node's workspace it takes, whose head it is.
+Place productPlace(const Function &f, const Node &n);
+int64_t productScratch(const Node &n);
 /// Its offset alone.
 int64_t plannedOffset(const Function &f, Value *v);
 /// Names of the module attributes with the offsets of a function's arguments, and with their steps.
