@@ -1,6 +1,7 @@
 // Each rule is one function. What is checked of a single node, and shared with the parser, is in NodeRules.cpp.
 #include "ir/Verifier.h"
 #include "ir/Control.h"
+#include "ir/Epilogue.h"
 #include "ir/Notes.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -384,6 +385,20 @@ static void checkV8(const Function &f, Report &r) {
 
 // ---- V9: notes
 
+/// A product is written in the memory of a result that is as large and lies over nothing that the kernel reads.
+static void checkProductIn(const Node &n, Report &r) {
+  if (!n.op->feedsKernel || !n.attrs.has("product_in"))
+    return;
+  int64_t i = n.attrs.i("product_in");
+  if (i < 0 || i >= int64_t(n.results.size()) || n.result(unsigned(i))->type.localBytes() != productType(n).localBytes())
+    r.at(n, "[V9] the note 'product_in' names a result of as many bytes as the product, " + productType(n).str());
+  const std::vector<int64_t> pairs = n.attrs.ints("inplace");
+  for (size_t p = 0; p + 1 < pairs.size(); p += 2)
+    if (pairs[p] == i)
+      r.at(n, "[V9] result " + Twine(i) + " has the product, which is written before operand " + Twine(pairs[p + 1]) +
+                  " is read: it is not written over that");
+}
+
 static void checkV9(Report &r) {
   for (auto &[name, value] : r.m.attrs)
     if (std::string s = checkNote(NoteDef::Module, name, value); !s.empty())
@@ -393,11 +408,13 @@ static void checkV9(Report &r) {
       if (std::string s = checkNote(NoteDef::Global, name, value); !s.empty())
         r.at(*g, "[V9] " + s);
   for (auto &f : r.m.functions)
-    for (auto &n : f->nodes)
+    for (auto &n : f->nodes) {
       for (auto &[name, value] : n->attrs)
         if (!attrDef(*n, name))
           if (std::string s = checkNote(NoteDef::Node, name, value); !s.empty())
             r.at(*n, "[V9] " + s);
+      checkProductIn(*n, r);
+    }
 }
 
 // ---- all

@@ -146,7 +146,7 @@ static double flopsFusedMatmul(const Node &n) {
 
 constexpr OpDef zcc::ops::fused_matmul = defineOp({
     .name = "fused_matmul",
-    .summary = "a kernel of the module over matmul(a, b), its argument `product`, and x: bias, activation, residual...",
+    .summary = "a kernel of the module over matmul(a, b), its argument `product`, and x: bias, activation, residual",
     .operands = {{{"a"}, {"b"}, {"x", OperandDef::Flags(OperandDef::Variadic | OperandDef::AnyElem)}}},
     .attrs = {{{"kernel", AttrKind::Str, nullptr}, {"product", AttrKind::Int, "0"}}},
     .results = -1,

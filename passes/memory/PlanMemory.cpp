@@ -124,7 +124,7 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
       p.bufferOf[v] = b;
     }
     Space space = computeSpace(n);
-    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : 0;
+    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : productScratch(n);
     for (const Function *body : bodiesOf(n))
       scratch = std::max(scratch, plans.find(body)->second.bytes[int(Space::Device)]);
     if (scratch > 0) {

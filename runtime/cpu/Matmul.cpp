@@ -1,5 +1,7 @@
 // Matrix products: y[..., m, n] = a[..., m, k] b[..., k, n], or added to what y holds. What follows a product (bias, activation,
-// residual, norm) is a generated kernel that reads it once; measured, oneDNN's own bias gained nothing over that.
+// residual, norm) is a generated kernel that reads it once, behind the whole product, also where it is of the same node
+// (ir/Epilogue.h); measured, oneDNN's own bias gained nothing over that, nor did panels of rows (tools/bench/panels.cpp), in
+// which products have other bits.
 //
 // f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured faster for the kind of shape;
 // 16-bit floats to the primitive; other elements to plain loops. Batches that are one larger matrix are merged; other batches run

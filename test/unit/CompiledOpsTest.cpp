@@ -15,6 +15,7 @@
 #include "tools/Npz.h"
 #include "llvm/ADT/StringSet.h"
 #include <cmath>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <list>
 
@@ -45,6 +46,7 @@ struct Batch {
 
   std::vector<Value *> draw(const OpCase &c, Builder &b, bool trained, std::mt19937 &random);
   void addForward(const OpCase &c, std::mt19937 &random);
+  bool addEpilogue(const OpCase &c, std::mt19937 &random);
   void addGradients(llvm::ArrayRef<OpCase> cases, std::mt19937 &random);
   void finish();
 
@@ -173,6 +175,37 @@ void Batch::addForward(const OpCase &c, std::mt19937 &random) {
     what.push_back(describe(c) + ", result " + std::to_string(r->index));
     eval->results.push_back(isHalf(r->type.elem) && elem != Elem::F32 ? b.cast(r.get(), Elem::F32) : r.get());
   }
+}
+
+/// The operator behind a product: of an operand that is as large as the result with a unit matrix. Whether there is one.
+bool Batch::addEpilogue(const OpCase &c, std::mt19937 &random) {
+  if (!eval)
+    eval = module.addFunction("eval");
+  Builder b(*eval, nullptr, loc);
+  const size_t before = args.size();
+  std::vector<Value *> operands = draw(c, b, false, random);
+  Node *n = b.node(*findOp(c.op), operands, c.attrs);
+  const Dims dims = n->result()->type.dims;
+  for (unsigned i = 0; i < operands.size(); ++i) {
+    Value *v = operands[i];
+    if (!v || v->type.elem != elem || v->type.dims != dims || dims.size() < 2)
+      continue;
+    Tensor unit(Type(Elem::F32, {dims.back(), dims.back()}));
+    for (int64_t e = 0; e < dims.back(); ++e)
+      unit.f[e * dims.back() + e] = 1;
+    Builder inFront(*eval, n, loc);
+    Value *factor = eval->addArg("x" + std::to_string(args.size()), unit.type);
+    args.push_back(std::move(unit));
+    n->setOperand(i, inFront.make(ops::matmul, {v, inFront.cast(factor, elem)}));
+    what.push_back(describe(c) + " behind a product");
+    eval->results.push_back(isHalf(n->result()->type.elem) ? b.cast(n->result(), Elem::F32) : n->result());
+    return true;
+  }
+  n->erase();
+  eraseDeadNodes(*eval);
+  for (; args.size() > before; args.pop_back())
+    eval->eraseArg(unsigned(args.size() - 1));
+  return false;
 }
 
 /// The sum of the results, each element times a random number.
@@ -447,8 +480,32 @@ static void checkParts(On on) {
 TEST(CompiledOps, PartsEqualTheInterpreter) { checkParts(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, PartsEqualTheInterpreter) { checkParts(On::EmulatedGpu); }
 
-// `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest; what feeds a kernel of the
-// module EpilogueTest.
+/// Every elementwise operator as the kernel of a product's node.
+static void checkEpilogues(On on) {
+  for (Elem elem : {Elem::F32, Elem::BF16, Elem::F16}) {
+    Batch b;
+    b.elem = elem;
+    std::mt19937 random(6);
+    int count = 0;
+    for (const OpCase &c : elem == Elem::F32 ? withLarger(opCases()) : lowCases())
+      if (const OpDef &op = *findOp(c.op); op.isElementwise() && !op.isIdentity() && !op.stopsGradient)
+        count += b.addEpilogue(c, random);
+    EXPECT_TRUE(count > 12 || std::getenv("ZCC_OP"));
+    if (!count)
+      continue;
+    check(b, on);
+    int attached = 0;
+    for (auto &n : b.eval->nodes)
+      attached += n->op->feedsKernel;
+    EXPECT_EQ(attached, count);
+  }
+}
+
+TEST(CompiledOps, EpiloguesEqualTheInterpreter) { checkEpilogues(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, EpiloguesEqualTheInterpreter) { checkEpilogues(On::EmulatedGpu); }
+
+// `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest. Those that feed a kernel
+// of the module are tested above.
 TEST(CompiledOps, EveryRecordThatComputesHasACase) {
   Batch forward, gradients;
   fillForward(forward);
