@@ -49,8 +49,8 @@ llvm::Expected<std::string> CudaPrinter::kernelCall(const Node &fused, llvm::fun
     return call;
   std::string list;
   const Function &kernel = *fused.parent()->module->function(fused.attrs.s("kernel"));
-  for (auto [v, arg] : llvm::zip(kernelOperands(fused), kernel.args)) // a product is dense as its argument is
-    list += touched(address(placeOf(v)), v ? v : arg.get(), /*isResult=*/false);
+  for (auto [i, v] : llvm::enumerate(kernelOperands(fused))) // a product is dense as its argument is
+    list += touched(address(placeOf(v)), v ? v : kernel.args[i % kernel.args.size()].get(), /*isResult=*/false);
   for (auto &r : fused.results)
     list += touched(address(placeOf(r.get())), r.get(), /*isResult=*/true);
   if (int64_t scratch = fused.op->feedsKernel ? 0 : KernelEmitter::scratchBytes(fused))
