@@ -99,7 +99,6 @@ private:
   void printGradients(llvm::raw_ostream &os);
   llvm::Expected<std::string> parts(const Function &f, const Node &n);
   std::string limits() const;
-  std::string deviceFields() const;
   std::string record() const;
 };
 } // namespace
@@ -419,15 +418,6 @@ std::string ProgramEmitter::limits() const {
       collectives.slots.most(), mostParts, transfers.slots.most(), mostMoves, host.slots.most());
 }
 
-/// What computes, if the host does not, and whether it gets graphs.
-std::string ProgramEmitter::deviceFields() const {
-  StringRef device = info.target->deviceSymbol();
-  std::string why = whyNoGraph(m);
-  return device.empty()
-             ? ""
-             : formatv("    .device = {0},\n    .no_graph = {1},\n", device, why.empty() ? "nullptr" : cString(why)).str();
-}
-
 std::string ProgramEmitter::record() const {
   const Options &o = *info.options;
   const Function *micro = m.function("micro");
@@ -503,7 +493,7 @@ std::string ProgramEmitter::record() const {
   field("plan_json", "planJson");
   s += limits();
   table("nodes", "nnodes", std::to_string(nodes.size()));
-  return s + deviceFields() + "};\n";
+  return s + deviceFields(m, info.target->deviceSymbol()) + "};\n";
 }
 
 /// The parameters with a gradient, in the order of %grad_squares.

@@ -230,7 +230,7 @@ static void addKernel(NodeCost &c, const Node &call, const Function &kernel) {
   for (auto &member : kernel.nodes)
     addArithmetic(c, *member, member->results.empty() ? 1 : passes.times(member->result()));
   for (Rate r : {Rate::Operations, Rate::Transcendentals, Rate::Rows})
-    c[r] *= double(call.attrs.i("parts", 1)); // there is nothing else yet
+    c[r] *= double(call.attrs.i("parts", 1));                                // there is nothing else yet
   for (unsigned i = 0; i < call.numOperands() && !call.op->feedsKernel; ++i) // what follows a product reads once
     c[Rate::NearBytes] +=
         (passes.times(kernel.args[i % kernel.args.size()].get()) - 1) * double(call.operand(i)->type.localBytes());

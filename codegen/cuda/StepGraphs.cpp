@@ -1,7 +1,9 @@
 // Looks for what keeps a step from being graphs.
 #include "codegen/cuda/StepGraphs.h"
+#include "codegen/EmitTables.h"
 #include "ir/Op.h"
 #include "passes/CostModel.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
 
@@ -21,4 +23,11 @@ std::string zcc::whyNoGraph(const Module &m) {
     }
   }
   return "";
+}
+
+std::string zcc::deviceFields(const Module &m, llvm::StringRef device) {
+  if (device.empty())
+    return "";
+  const std::string why = whyNoGraph(m);
+  return llvm::formatv("    .device = {0},\n    .no_graph = {1},\n", device, why.empty() ? "nullptr" : cString(why));
 }

@@ -7,5 +7,7 @@ namespace zcc {
 
 /// What forbids it; "": nothing.
 std::string whyNoGraph(const Module &m);
+/// Of a program's record: what computes ("": the host, and there are none), and why it gets no graphs.
+std::string deviceFields(const Module &m, llvm::StringRef device);
 
 } // namespace zcc
