@@ -104,7 +104,7 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
         return e;
   c->call.nout = int32_t(c->tensors.size()) - c->call.nin;
   for (auto &[name, a] : n.attrs)
-    if (!op.feedsKernel && !isInternal(name) && !(name == "op" && &op != n.op))
+    if (op.feedsKernel ? name == "way" : !isInternal(name) && !(name == "op" && &op != n.op)) // others are its kernel's
       c->addAttr(name, a);
   c->call.t = c->tensors.data();
   c->call.attrs = c->attrs.data();
