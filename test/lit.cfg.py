@@ -27,8 +27,8 @@ config.substitutions.append((r"%zcc\b(?!-)", zcc))
 config.substitutions.append((r"%python\b", config.python))
 config.substitutions.append((r"%build\b", paths.build))
 config.substitutions.append((r"%lower\b", "--expand-composites --sink-casts --globalize-constants --legalize-operands")) # as far as fuse
-if os.environ.get("ZCC_VERIFY_ROUNDTRIP"):
-    config.substitutions.append((r"\bzcc-opt\b", zcc + "-opt --verify-roundtrip"))
+# Each pass's text parses back the same, and passes say truly whether they change anything.
+config.substitutions.append((r"(?<![/\w])zcc-opt\b(?! --verify-roundtrip)", zcc + "-opt --verify-roundtrip"))
 
 for name, value in os.environ.items():
     if name.startswith(("OMPI_", "CCACHE_", "ASAN_", "UBSAN_", "TSAN_", "OMP_")):

@@ -1,18 +1,15 @@
 // Measures this machine with one thread and with all of them, and its disks where folders are named.
 #include "tools/Calibrate.h"
-#include "codegen/Profile.h"
-#include "runtime/Fail.h"
-#include "runtime/OutFile.h"
 #include "tools/DiskRates.h"
 #include "tools/LinkRates.h"
 #include "tools/MachineRates.h"
+#include "tools/ProfileFile.h"
 #include "tools/WayRates.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
-#include <cmath>
 #include <sched.h>
 #include <set>
 
@@ -63,24 +60,6 @@ static Profile measure(const ToolOptions &tool, int threads) {
   return p;
 }
 
-/// To three digits: more are noise.
-static void round(Profile::Rates &rates) {
-  for (auto &[rate, value] : rates) {
-    double unit = std::pow(10, std::floor(std::log10(value)) - 2);
-    value = std::round(value / unit) * unit;
-  }
-}
-
-/// What has been measured before, of other numbers of threads or of the disk, stays.
-static llvm::Expected<Profile> known(const std::string &path) {
-  if (!llvm::sys::fs::exists(path))
-    return Profile();
-  auto old = readProfile(path);
-  if (!old)
-    return error(llvm::toString(old.takeError()) + "\nnote: remove it, or name another file with --profile=FILE");
-  return old;
-}
-
 llvm::Error zcc::calibrate(const Request &r) {
   if (!r.model.empty())
     return error("--calibrate takes no model; a folder to measure its disk is named as --calibrate=" + r.model);
@@ -90,26 +69,13 @@ llvm::Error zcc::calibrate(const Request &r) {
   std::string path = r.tool.profile.empty() ? ownProfilePath() : r.tool.profile;
   if (path.empty())
     return error("neither HOME nor XDG_CACHE_HOME is set: --profile=FILE says where the profile is to be kept");
-  auto profile = known(path);
-  if (!profile)
-    return profile.takeError();
   if (std::error_code ec =
           r.tool.profile.empty() ? llvm::sys::fs::create_directories(llvm::sys::path::parent_path(path)) : std::error_code())
     return error("cannot make the folder of '" + path + "': " + ec.message());
-  try {
-    zccrt::OutFile file(path); // first: a place that cannot be written to is known at once
-    Profile measured = measure(r.tool, o->threads ? o->threads : ownCores());
-    round(measured.whole);
-    for (auto &[threads, rates] : measured.byThreads)
-      round(rates);
-    profile->merge(measured);
-    const std::string text = profile->json();
-    file.write(text.data(), text.size());
-    file.commit();
-    llvm::outs() << text;
-  } catch (const zccrt::Failure &e) {
-    return error(e.what());
-  }
+  auto text = updateProfile(path, [&] { return measure(r.tool, o->threads ? o->threads : ownCores()); });
+  if (!text)
+    return text.takeError();
+  llvm::outs() << *text;
   llvm::errs() << "zcc: note: kept in '" << path << "'" << (r.tool.profile.empty() ? "" : "; --profile=" + path + " uses it")
                << '\n';
   return llvm::Error::success();

@@ -5,6 +5,7 @@
 #include "runtime/OutFile.h"
 #include "tools/DiskRates.h"
 #include "tools/Process.h"
+#include "tools/ProfileFile.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/CommandLine.h"
@@ -30,6 +31,8 @@ static cl::opt<std::string> checksum("checksum", cl::desc("on or off"), cl::valu
                                      cl::cat(optionCategory()));
 static cl::opt<std::string> json("json", cl::desc("file for what was measured"), cl::value_desc("FILE"),
                                  cl::cat(optionCategory()));
+static cl::opt<std::string> profile("profile", cl::desc("profile of zcc (--calibrate) that gets the mixed rate of the disk"),
+                                    cl::value_desc("FILE"), cl::cat(optionCategory()));
 
 namespace {
 struct Cell {
@@ -150,6 +153,30 @@ static void writeJson(const zccrt::NvmeOptions &o, const std::vector<Cell> &cell
 
 // ---- main
 
+/// Of all block sizes and depths, printed row by row.
+static std::vector<Cell> measured(zccrt::NvmeOptions o, const std::vector<uint64_t> &blockSizes,
+                                  const std::vector<unsigned> &depthList) {
+  std::vector<Cell> cells;
+  for (uint64_t block : blockSizes)
+    for (unsigned depth : depthList) {
+      o.blockBytes = block;
+      o.depth = depth;
+      cells.push_back({block, depth, measureDisk(o)});
+      if (cells.size() == 1) {
+        const DiskRates &r = cells[0].rates;
+        for (const std::string &note : r.notes)
+          llvm::errs() << "zcc-nvme: note: " << note << '\n';
+        llvm::outs() << (r.isUring ? "io_uring" : "threads") << (r.isRegistered ? ", registered memory" : "")
+                     << (o.checksum ? ", checksums" : "") << "; GB/s\n"
+                     << llvm::formatv("{0,10}{1,8}{2,11}{3,11}{4,11}\n", "block", "depth", "read", "write", "mixed");
+      }
+      printCell(cells.back());
+    }
+  const DiskRates &r = typical(cells).rates;
+  llvm::outs() << llvm::formatv("one page: read in {0:f0} us, written in {1:f0} us\n", r.readLatency * 1e6, r.writeLatency * 1e6);
+  return cells;
+}
+
 static llvm::Error measure() {
   auto o = readCommon();
   if (!o)
@@ -161,23 +188,17 @@ static llvm::Error measure() {
   if (!depthList)
     return depthList.takeError();
   std::vector<Cell> cells;
-  for (uint64_t block : *blockSizes)
-    for (unsigned depth : *depthList) {
-      o->blockBytes = block;
-      o->depth = depth;
-      cells.push_back({block, depth, measureDisk(*o)});
-      if (cells.size() == 1) {
-        const DiskRates &r = cells[0].rates;
-        for (const std::string &note : r.notes)
-          llvm::errs() << "zcc-nvme: note: " << note << '\n';
-        llvm::outs() << (r.isUring ? "io_uring" : "threads") << (r.isRegistered ? ", registered memory" : "")
-                     << (o->checksum ? ", checksums" : "") << "; GB/s\n"
-                     << llvm::formatv("{0,10}{1,8}{2,11}{3,11}{4,11}\n", "block", "depth", "read", "write", "mixed");
-      }
-      printCell(cells.back());
-    }
-  const DiskRates &r = typical(cells).rates;
-  llvm::outs() << llvm::formatv("one page: read in {0:f0} us, written in {1:f0} us\n", r.readLatency * 1e6, r.writeLatency * 1e6);
+  auto asProfile = [&] {
+    cells = measured(*o, *blockSizes, *depthList);
+    Profile p;
+    p.cpu = cpuName();
+    p.whole[Rate::Disk] = typical(cells).rates.mixed;
+    return p;
+  };
+  if (profile.empty())
+    cells = measured(*o, *blockSizes, *depthList);
+  else if (auto text = updateProfile(profile, asProfile); !text)
+    return text.takeError();
   if (!json.empty())
     writeJson(*o, cells);
   return llvm::Error::success();

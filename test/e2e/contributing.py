@@ -5,7 +5,7 @@ A block names its file in its first line, `+++ PATH`; lines with a blank in fron
 `+` come behind the ones before them. A block of `+` lines only is a new file. Each section's heading says how many files it touches.
 
 Only what has changed is compiled: files that were touched, and sources that include a list (.def) that was. What includes a list by way
-of a header gets further declarations from it, which change nothing; rows of options are fields of zcc's own records, so zcc is compiled.
+of a header gets further declarations from it, which change nothing; rows of options are fields of a record, so what sees that is compiled.
 The rest comes from BUILD."""
 import json
 import os
@@ -77,7 +77,9 @@ shutil.copytree(os.path.join(build, "lib"), os.path.join(out, "lib"))
 os.mkdir(os.path.join(out, "bin"))
 objects = {}  # that are in no library: the old, the new
 if "passes/options/Options.def" in touched:
-    sources |= {p for p in commands if p.startswith("tools/")}
+    depends = run(["ninja", "-C", build, "-t", "deps"], out)  # OBJECT: .., then what it includes
+    seen = {o.split(":")[0] for o in depends.split("\n\n") if "tools/ZccOptions.h" in o}
+    sources |= {p for p, c in commands.items() if re.search(r" -o (\S+)", c["command"])[1] in seen and p.startswith("tools/")}
 for path in sorted(sources):
     like = commands.get(path) or next(c for p, c in sorted(commands.items()) if os.path.dirname(p) == os.path.dirname(path))
     words = shlex.split(like["command"])

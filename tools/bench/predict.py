@@ -2,16 +2,25 @@
 """Predicted step times beside measured ones, on this machine's profile (`zcc --calibrate` writes it); prints a table.
 
     predict.py [--python PYTHON] [--zcc build/bin/zcc] [--profile FILE] [--models ..] [--dtypes fp32,bf16] [--ranks 1,2]
-               [--steps 8] [--flags "..."]
+               [--steps 8] [--flags "..."] [--nvme-path DIR]
 
 PYTHON has what workloads.py needs. Programs of several ranks partition parameters (--zero=3). Measured is the median of the steps
-behind the first two. Exits with 1 where one is off by more than --within (0.15 of the measured time).
+behind the first two. With a folder for NVMe, what lies there is predicted by that disk's rate (the mixed one of zcc-nvme), taken right
+before each row; --profile must be given then. Exits with 1 where one is off by more than --within (0.15 of the measured time).
 """
-import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
+import argparse, json, os, shlex, shutil, statistics, subprocess, sys, tempfile
 
 import steps as bench
 
 MODELS = "mlp,gpt2-mini,gpt2-124m,llama-60m,bert-mini,vit-tiny,resnet18,resnet50"
+
+
+def profile_with_disk(a, tmp):
+    """The profile with the rate at which the disk reads and writes in this minute."""
+    path = shutil.copy(a.profile, tmp)
+    subprocess.run([os.path.join(os.path.dirname(a.zcc), "zcc-nvme"), "--block=1MiB", "--depth=16", f"--profile={path}", a.nvme_path],
+                   check=True, capture_output=True)
+    return path
 
 
 def measure(a, name, model, ranks, flags, data, tmp):
@@ -21,7 +30,8 @@ def measure(a, name, model, ranks, flags, data, tmp):
     plan = json.loads(subprocess.run([*command, "--plan=json"], check=True, capture_output=True, text=True).stdout)
     subprocess.run([*command, "-o", program], check=True, capture_output=True)
     launch = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
-    times = bench.zcc_run(program, data, bench.counted(name, a.steps), ["--quiet"], launch)[0]
+    nvme = [f"--nvme-path={a.nvme_path}"] if a.nvme_path else []
+    times = bench.zcc_run(program, data, bench.counted(name, a.steps), ["--quiet", *nvme], launch)[0]
     return plan["predicted_step_s"], statistics.median(times)
 
 
@@ -31,7 +41,10 @@ def main():
     p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--profile"); p.add_argument("--models", default=MODELS)
     p.add_argument("--dtypes", default="fp32,bf16"); p.add_argument("--ranks", default="1,2"); p.add_argument("--steps", type=int, default=8)
     p.add_argument("--flags", default=""); p.add_argument("--within", type=float, default=0.15)
+    p.add_argument("--nvme-path")
     a = p.parse_args()
+    if a.nvme_path and not a.profile:
+        p.error("--nvme-path needs --profile")
     a.zcc = os.path.abspath(a.zcc)
     worst = 0.0
     print("| model | dtype | ranks | predicted s | measured s | predicted / measured |\n|---|---|---|---|---|---|")
@@ -41,7 +54,8 @@ def main():
             for dtype in a.dtypes.split(","):
                 for ranks in map(int, a.ranks.split(",")):
                     flags = [f"--dtype={dtype}", f"--ranks={ranks}", *(["--zero=3"] if ranks > 1 else []), *shlex.split(a.flags)]
-                    flags += [f"--profile={a.profile}"] if a.profile else []
+                    if a.profile:
+                        flags.append(f"--profile={profile_with_disk(a, tmp) if a.nvme_path else a.profile}")
                     predicted, measured = measure(a, model, onnx, ranks, flags, data, tmp)
                     worst = max(worst, abs(predicted / measured - 1))
                     print(f"| {model} | {dtype} | {ranks} | {predicted:.4f} | {measured:.4f} | {predicted / measured:.2f} |", flush=True)
