@@ -80,8 +80,10 @@ private:
   void settle();
 
   struct Cone;
+  bool isKept(const Value *v) const;
   bool follow(Value *x, Cone &c) const;
   bool isOverwritten(const Value *leaf, const FuseGroup *reader) const;
+  size_t extraReads(const FuseGroup &reader, const Cone &c) const;
   bool canTake(const FuseGroup &reader, const Cone &c) const;
   std::vector<Node *> cloneInto(const FuseGroup &reader, const Cone &c);
   bool recomputeIn(FuseGroup &reader, const Cone &c);

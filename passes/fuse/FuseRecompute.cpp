@@ -15,15 +15,26 @@ static bool isGathered(Value *v) {
 struct FuseGroups::Cone {
   Value *value;
   FuseGroup *home;
+  bool endsAtKept; ///< members that are kept are read, and not computed again
   llvm::SetVector<Node *> nodes;
   llvm::SetVector<Value *> leaves;
 };
+
+/// Whether something that is no kernel reads it in the backward, so that it is stored until then anyway.
+bool FuseGroups::isKept(const Value *v) const {
+  return llvm::any_of(v->uses, [&](auto &u) {
+    const FuseGroup *g = groupOf.lookup(u.node);
+    if (g && g->isKernel)
+      return false;
+    return u.node->op->view ? isKept(u.node->result()) : u.node->phase == Phase::Backward;
+  });
+}
 
 /// Adds what `x` is computed from; false if that is dear, or too much.
 bool FuseGroups::follow(Value *x, Cone &c) const {
   constexpr size_t kMostCone = 6; // beside a path to the leaves, which may be longer: readers' sizes bound that
   Node *d = x->def;
-  if (!d || groupOf.lookup(d) != c.home || c.home->shape->extents.lookup(d) != Extent::Full) {
+  if (!d || groupOf.lookup(d) != c.home || c.home->shape->extents.lookup(d) != Extent::Full || (c.endsAtKept && isKept(x))) {
     c.leaves.insert(x);
     return true;
   }
@@ -46,21 +57,24 @@ bool FuseGroups::isOverwritten(const Value *leaf, const FuseGroup *reader) const
   return writer && writer != reader && writer->label < reader->label;
 }
 
-/// Whether a reader may take the cone over: it reads little that it does not read anyway, and stays small.
-bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
+/// Of the cone's leaves, the whole tensors that a reader does not read anyway.
+size_t FuseGroups::extraReads(const FuseGroup &reader, const Cone &c) const {
   steps += reader.nodes.size();
   std::vector<Value *> in = reader.inputs();
-  int extra = 0;
+  return llvm::count_if(c.leaves,
+                        [&](Value *l) { return l->type.localCount() == c.home->shape->count() && !llvm::is_contained(in, l); });
+}
+
+/// Whether a reader may take the cone over: it reads little that it does not read anyway, and stays small.
+bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
   for (Value *l : c.leaves) {
     if (isGathered(l))
       return false; // it would have to be kept until then
     if (l->def && l->def->op->reshapes && groupOf.lookup(behindReshapes(l)->def) == c.home)
       return false; // an inner reshape: its source would have to be stored in its place
-    if (l->type.localCount() == c.home->shape->count() && !llvm::is_contained(in, l))
-      ++extra;
   }
   // A chain that each kernel took over from the one before would make kernels as long as the chain.
-  return extra <= 1 && reader.nodes.size() + c.nodes.size() <= kMostNodes;
+  return extraReads(reader, c) <= 1 && reader.nodes.size() + c.nodes.size() <= kMostNodes;
 }
 
 /// Clones of the cone right before the reader's first member, with its index: order within a group is by index.
@@ -117,9 +131,14 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
 
 /// Clones the cone of `v` within its group into each reader, if all of them can take it.
 void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
-  Cone c{v, groupOf.lookup(v->def), {}, {}};
+  FuseGroup *home = groupOf.lookup(v->def);
+  Cone c{v, home, false, {}, {}}, fromKept{v, home, true, {}, {}};
   if (!follow(v, c))
     return;
+  auto readsMore = [&](FuseGroup *r) { return extraReads(*r, c) > 0 && extraReads(*r, fromKept) <= extraReads(*r, c); };
+  // What a reader must read in addition should be what is there anyway: the result of a rectifier and not what it was given.
+  if (follow(v, fromKept) && llvm::all_of(readers, readsMore))
+    c = std::move(fromKept);
   for (FuseGroup *r : readers)
     if (llvm::any_of(c.leaves, [&](Value *l) { return isOverwritten(l, r); }))
       return;

@@ -5,7 +5,9 @@ crash. Prints a table: what the model needs without (`--plan`), the limit, the p
 limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch, transformers, onnx, onnxscript
 
 stack: a transformer whose activations are four times the limit, computed again. head: a language model whose logits are, in tiles of
-rows. layer: one linear layer whose weights alone are four times the limit, by tile from the disk. gpt2: GPT-2 124M in a quarter of what it needs, on the disk. xl (--xl; 24 GiB of disk): GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB."""
+rows. layer: one linear layer whose weights alone are four times the limit, by tile from the disk. gpt2: GPT-2 124M in a quarter of what
+it needs, on the disk. With --xl (24 GiB of disk) xl: GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB; and xl-ranks: the same
+on two ranks at stage 3, a sequence each, within 4 GiB each."""
 import argparse
 import json
 import os
@@ -87,6 +89,7 @@ CASES = {
     "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
            {"input_ids": tokens(50257, 1, 1024), "labels": tokens(50257, 1, 1024)}, 6144, [*AWAY, "--checkpoint-activations=1"]),
 }
+CASES["xl-ranks"] = (*CASES["xl"][:3], 4096, [*CASES["xl"][4], "--zero=3", "--ranks=2"])
 
 
 def export(build, loss, inputs, path):
@@ -114,7 +117,7 @@ def measure(a, name, folder):
     build, loss, inputs, limit, flags = CASES[name]
     path = os.path.join(folder, f"{name}.onnx")
     export(build, loss, inputs, path)
-    flags = [*flags, *(["--clip-grad-norm=1.0"] if name in ("gpt2", "xl") else [])]
+    flags = [*flags, *(["--clip-grad-norm=1.0"] if name.startswith(("gpt2", "xl")) else [])]
     need = plan(a.zcc, path)
     limit = int(need * limit) if limit < 1 else limit * MIB
     flags.append(f"--memory={limit - CODE}")
@@ -122,8 +125,9 @@ def measure(a, name, folder):
     done = subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
     if done.returncode:
         return need, limit, None, next(line for line in done.stderr.splitlines() if "error:" in line)
-    np.savez(os.path.join(folder, "data.npz"), **{n: make(2) for n, make in inputs.items()})
-    run = subprocess.Popen([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
+    np.savez(os.path.join(folder, "data.npz"), **{n: make(4) for n, make in inputs.items()})
+    launch = ["mpirun", "-n", "2", "--oversubscribe"] if "--ranks=2" in flags else []
+    run = subprocess.Popen([*launch, program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
                             f"--nvme-path={a.nvme_path or folder}"], preexec_fn=limited(limit), stderr=subprocess.PIPE, text=True)
     peak = peak_until_end(run)
     said = run.stderr.read().strip()
@@ -138,16 +142,16 @@ def main():
     p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--nvme-path"); p.add_argument("--steps", type=int, default=3)
     p.add_argument("--only", action="append"); p.add_argument("--xl", action="store_true")
     a = p.parse_args()
-    names = a.only or [n for n in CASES if n != "xl" or a.xl]
-    print(f"{'':8}{'needs':>10}{'limit':>10}{'plan':>10}{'resident':>10}  MiB {'s/step':>8}  loss of step 0")
+    names = a.only or [n for n in CASES if not n.startswith("xl") or a.xl]
+    print(f"{'':9}{'needs':>10}{'limit':>10}{'plan':>10}{'resident':>10}  MiB {'s/step':>8}  loss of step 0")
     for name in names:
         with tempfile.TemporaryDirectory(dir=a.nvme_path) as folder:
             need, limit, planned, result = measure(a, name, folder)
         if planned is None:
-            print(f"{name:8}{need / MIB:10.0f}{limit / MIB:10.0f}  {result}", flush=True)
+            print(f"{name:9}{need / MIB:10.0f}{limit / MIB:10.0f}  {result}", flush=True)
         else:
             peak, seconds, loss = result
-            print(f"{name:8}{need / MIB:10.0f}{limit / MIB:10.0f}{planned / MIB:10.0f}{peak / MIB:10.0f}      {seconds:8.2f}  {loss:.6g}",
+            print(f"{name:9}{need / MIB:10.0f}{limit / MIB:10.0f}{planned / MIB:10.0f}{peak / MIB:10.0f}      {seconds:8.2f}  {loss:.6g}",
                   flush=True)
 
 

@@ -11,10 +11,19 @@ def resident(pid):
         return 0
 
 
+def family(pid):
+    """A process and those that it has started, as mpirun does ranks."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            return [pid, *(q for child in f.read().split() for q in family(child))]
+    except OSError:
+        return [pid]
+
+
 def peak_until_end(run):
-    """Waits for a subprocess.Popen; its peak in bytes."""
+    """Waits for a subprocess.Popen; its peak in bytes, or the largest rank's."""
     peak = 0
     while run.poll() is None:
-        peak = max(peak, resident(run.pid))
+        peak = max(peak, *map(resident, family(run.pid)))
         time.sleep(0.02)
     return peak
