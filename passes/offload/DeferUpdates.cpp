@@ -65,7 +65,6 @@ private:
   void defer(const Move &m, Node *place);
   GlobalValue *state(const std::string &name, const Type &t);
   Value *held(Value *scalar, const Loc &loc);
-  void repeat(Builder &b, const Move &m, Held &now) const;
   Value *emit(Builder &b, const Move &m, Held now, Value *isLate, Node *before) const;
   void erase(const Move &m);
   bool isFetched(const GlobalValue &param, const Node &use) const;
@@ -98,6 +97,7 @@ bool Deferrer::isOwn(const GlobalValue &param, const Value *v) const {
   return v == &param || llvm::is_contained(states_.at(&param), v);
 }
 
+static bool meetsRanks(const Node &n) { return n.op->collective != Collective::None; }
 static bool isGather(const Value &v) { return v.def && v.def->op->collective == Collective::Gather; }
 /// What is assigned, or gathered to be.
 static Value *updated(const Node &assign) {
@@ -112,11 +112,9 @@ std::optional<llvm::SetVector<Node *>> Deferrer::nodesOf(const GlobalValue &para
   llvm::SmallVector<Value *> work;
   bool isOwnAlone = true;
   auto add = [&](Node *n, unsigned operand) {
-    const bool meets = n->op->collective != Collective::None; // others' operands, too
-    if (meets && nodes.contains(n))
-      isOwnAlone = false;
+    isOwnAlone &= !meetsRanks(*n) || !nodes.contains(n); // of a collective, one operand is the parameter's
     if (nodes.insert(n))
-      work.push_back(n->result(meets ? operand : 0));
+      work.push_back(n->result(meetsRanks(*n) ? operand : 0));
   };
   nodes.insert(u.nodes.begin(), u.nodes.end());
   for (Node *n : u.norms)
@@ -160,7 +158,7 @@ bool Deferrer::mayMove(const Move &m, const Update &u) const {
   auto isMoved = [&](const Value *v) { return v->def && m.nodes.contains(v->def); };
   for (Node *n : m.nodes)
     for (Value *v : n->operands()) {
-      bool isOthers = n->op->collective != Collective::None && !isMoved(v);
+      bool isOthers = meetsRanks(*n) && !isMoved(v);
       bool isGradient = llvm::is_contained(m.gradients, v);
       if (!isOthers && !isMoved(v) && !isGradient && !v->type.isScalar() && !isOwn(*m.param, v) && !isFixed(*v))
         return false;
@@ -200,14 +198,14 @@ std::optional<Move> Deferrer::find(GlobalValue &param) const {
   if (!nodes)
     return std::nullopt;
   Move m{&param, std::move(*nodes), {}, u.assigns, nullptr, false};
+  llvm::sort(m.assigns, [&](Node *a, Node *b) { return at_.lookup(a) < at_.lookup(b); });
   for (Value *v : u.leaves)
     if (!isOwn(param, v) && !isFixed(*v) && !(v->def && m.nodes.contains(v->def)))
       m.gradients.push_back(v);
   m.before = firstUse(m);
   if (!m.before || !mayMove(m, u))
     return std::nullopt;
-  auto meets = [](const Node *n) { return n->op->collective != Collective::None; };
-  m.meets = meets(m.before) || llvm::any_of(m.nodes, meets) ||
+  m.meets = meetsRanks(*m.before) || llvm::any_of(m.nodes, [](Node *n) { return meetsRanks(*n); }) ||
             llvm::any_of(m.assigns, [](Node *a) { return isGather(*a->operand(1)); });
   return m;
 }
@@ -229,42 +227,64 @@ Value *Deferrer::held(Value *scalar, const Loc &loc) {
   return kept;
 }
 
-/// The nodes once more, of what `now` has instead of what they read; it gets their results.
-void Deferrer::repeat(Builder &b, const Move &m, Held &now) const {
-  for (Node *n : m.nodes) {
-    b.loc = n->loc;
-    llvm::SmallVector<Value *, 4> operands, results;
-    for (unsigned i = 0; i < n->numOperands(); ++i) {
-      Value *v = n->operand(i);
-      if (n->op->collective != Collective::None && !now.count(v))
-        continue; // another parameter's
-      if (isConstant(v) && !now.count(v))
-        now[v] = b.make(*v->def->op, {}, v->def->attrs);
-      operands.push_back(now.count(v) ? now[v] : v);
-      results.push_back(n->op->collective != Collective::None ? n->result(i) : n->result());
-    }
-    now[results[0]] = b.make(*n->op, operands, n->attrs);
-  }
+/// This rank's shard of what is whole: one serves all that an update reads of it.
+static Value *shardOf(Builder &b, Value *whole, const Held &now) {
+  for (auto &use : whole->uses)
+    if (use.node->op->structural == Structural::Shard && now.count(use.node->result()))
+      return now.lookup(use.node->result());
+  return b.make(ops::shard, {whole});
 }
 
-/// The update, of what is held; where `isLate` is given and false, everything stays as it is. A parameter that is gathered is
-/// assigned in front of `before`. Returns what the parameter becomes.
+/// A node once more, of what `now` has instead of what it reads; it gets the result.
+static void repeat(Builder &b, Node &n, Held &now) {
+  const bool meets = meetsRanks(n);
+  unsigned result = 0;
+  llvm::SmallVector<Value *, 4> operands;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    Value *v = n.operand(i);
+    if (meets && !now.count(v))
+      continue; // another parameter's
+    if (isConstant(v) && !now.count(v))
+      now[v] = b.make(*v->def->op, {}, v->def->attrs);
+    operands.push_back(now.count(v) ? now[v] : v);
+    result = meets ? i : 0;
+  }
+  b.loc = n.loc;
+  const bool isShard = n.op->structural == Structural::Shard && operands[0]->isGlobal();
+  now[n.result(result)] = isShard ? shardOf(b, operands[0], now) : b.make(*n.op, operands, n.attrs);
+}
+
+/// What is assigned is: where `isLate` is given and false, the old value. A parameter that is gathered is assigned in front of
+/// `before`. Returns what is assigned.
+static Value *assignAgain(Builder &b, Node &assign, Held &now, Value *isLate, Node *before) {
+  Value *v = updated(assign), *old = assign.operand(0);
+  const Node *gather = isGather(*assign.operand(1)) ? assign.operand(1)->def : nullptr;
+  b.loc = assign.loc;
+  v = now.count(v) ? now[v] : v;
+  if (isLate)
+    v = b.make(ops::select, {isLate, v, gather ? shardOf(b, old, now) : old});
+  if (gather)
+    v = b.make(*gather->op, {v}, gather->attrs);
+  Builder(b.fn, gather ? before : b.before, assign.loc).node(ops::assign, {old, v})->phase = Phase::Update;
+  return v;
+}
+
+/// The update, of what is held. Returns what the parameter becomes.
 Value *Deferrer::emit(Builder &b, const Move &m, Held now, Value *isLate, Node *before) const {
   Value *becomes = nullptr;
+  auto assign = m.assigns.begin();
+  auto assignUpTo = [&](int position) {
+    for (; assign != m.assigns.end() && at_.lookup(*assign) < position; ++assign) {
+      Value *v = assignAgain(b, **assign, now, isLate, before);
+      becomes = (*assign)->operand(0) == m.param ? v : becomes;
+    }
+  };
   b.phase = Phase::Update;
-  repeat(b, m, now);
-  for (Node *a : m.assigns) {
-    Value *v = updated(*a), *old = a->operand(0);
-    const Node *gather = isGather(*a->operand(1)) ? a->operand(1)->def : nullptr;
-    b.loc = a->loc;
-    v = now.count(v) ? now.lookup(v) : v;
-    if (isLate)
-      v = b.make(ops::select, {isLate, v, gather ? b.make(ops::shard, {old}) : old});
-    if (gather)
-      v = b.make(*gather->op, {v}, gather->attrs);
-    Builder(b.fn, gather ? before : b.before, a->loc).node(ops::assign, {old, v})->phase = Phase::Update;
-    becomes = old == m.param ? v : becomes;
+  for (Node *n : m.nodes) {
+    assignUpTo(at_.lookup(n));
+    repeat(b, *n, now);
   }
+  assignUpTo(INT_MAX);
   return becomes;
 }
 
@@ -283,7 +303,7 @@ void Deferrer::erase(const Move &m) {
       drop(v->def, v->index);
   }
   for (Node *n : llvm::reverse(m.nodes)) {
-    if (n->op->collective == Collective::None) {
+    if (!meetsRanks(*n)) {
       n->erase();
       continue;
     }
