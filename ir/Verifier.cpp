@@ -292,6 +292,13 @@ static void checkV4(const Function &f, Report &r) {
 
 // ---- V5: each trained parameter is updated once, from gradients that were summed
 
+/// The results of what reads a value; where that runs for several parts, of the part that does.
+static llvm::ArrayRef<std::unique_ptr<Value>> resultsFor(const Value::Use &u) {
+  const size_t parts = std::max<int64_t>(u.node->attrs.i("parts", 1), 1);
+  const size_t operands = std::max<size_t>(u.node->numOperands() / parts, 1), results = u.node->results.size() / parts;
+  return llvm::ArrayRef(u.node->results).slice(u.index / operands * results, results);
+}
+
 /// The collectives that an addend reaches through what is linear, and through states that hold it.
 static unsigned reductionsOf(const Value *addend) {
   llvm::SmallVector<const Value *> work = {addend};
@@ -308,7 +315,7 @@ static unsigned reductionsOf(const Value *addend) {
         found.insert(u.node);
       else if (assigns(*u.node))
         follow(u.node->operand(0));
-      for (auto &res : u.node->results)
+      for (auto &res : resultsFor(u))
         follow(res.get());
     }
   }

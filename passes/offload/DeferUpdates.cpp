@@ -18,9 +18,12 @@
 //                                              }
 //                                              func @flush() { ... }           the same, before anything else reads parameters
 //
+// With it goes what it has for itself: the gather of a parameter that every rank holds and updates a shard of, and the norms of
+// the parameter and its direction (LAMB) with their sum over the ranks. Where ranks meet, an update stands in front of the first
+// use of a parameter before it, so that they meet beside the forward; a gathered parameter is assigned in front of its own.
+//
 // Which: those noted `late`, by choose-plan or by hand; where nothing searches, those whose states live elsewhere by the flag and
-// whose gradients wait for the norm of all there anyway. Only what a step updates in its one call of @micro, element by element,
-// with no collective between the update and the parameter.
+// whose gradients wait for the norm of all there anyway. Only what a step updates in its one call of @micro, element by element.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/offload/Updates.h"
@@ -28,9 +31,22 @@
 
 using namespace zcc;
 
+/// So many parameters before its own first use stands an update in which ranks meet.
+constexpr size_t kAhead = 2;
+
 namespace {
-/// What its update reads from the step that has left it, as the states that hold it.
+/// What updates read from the step that has left them, as the states that hold it.
 using Held = llvm::DenseMap<Value *, Value *>;
+
+/// The update of one parameter.
+struct Move {
+  GlobalValue *param;
+  llvm::SetVector<Node *> nodes; ///< in the function's order; of a collective, what has an operand of theirs
+  llvm::SmallVector<Value *> gradients;
+  std::vector<Node *> assigns;
+  Node *before; ///< the parameter's first use
+  bool meets;   ///< whether ranks meet in it, or where it is first used
+};
 
 class Deferrer {
 public:
@@ -40,12 +56,17 @@ public:
 
 private:
   bool isAsked(const GlobalValue &param, const Update &u) const;
-  Node *firstUse(const GlobalValue &param, const Update &u) const;
-  bool mayMove(const GlobalValue &param, const Update &u) const;
-  void defer(GlobalValue &param, const Update &u, Node *before);
+  bool isOwn(const GlobalValue &param, const Value *v) const;
+  std::optional<llvm::SetVector<Node *>> nodesOf(const GlobalValue &param, const Update &u) const;
+  Node *firstUse(const Move &m) const;
+  bool mayMove(const Move &m, const Update &u) const;
+  std::optional<Move> find(GlobalValue &param) const;
+  void prepare(const Loc &loc);
+  void defer(const Move &m, Node *place);
   GlobalValue *state(const std::string &name, const Type &t);
   Value *held(Value *scalar, const Loc &loc);
-  Value *emit(Builder &b, const Update &u, const Held &held, Value *isLate, const GlobalValue &param) const;
+  Value *emit(Builder &b, const Move &m, Held now, Value *isLate, Node *before) const;
+  void erase(const Move &m);
   bool isFetched(const GlobalValue &param, const Node &use) const;
 
   Module &m_;
@@ -72,11 +93,57 @@ bool Deferrer::isAsked(const GlobalValue &param, const Update &u) const {
   return !ctx_.options.seeksPlan() && places_.lookup(&param).states != Space::Device && !waitingGradients(u, at_).empty();
 }
 
+bool Deferrer::isOwn(const GlobalValue &param, const Value *v) const {
+  return v == &param || llvm::is_contained(states_.at(&param), v);
+}
+
+static bool meetsRanks(const Node &n) { return n.op->collective != Collective::None; }
+static bool isGather(const Value &v) { return v.def && v.def->op->collective == Collective::Gather; }
+/// What is assigned, or gathered to be.
+static Value *updated(const Node &assign) {
+  Value *v = assign.operand(1);
+  return isGather(*v) ? v->def->operand(v->index) : v;
+}
+
+/// The nodes of an update with its shards, its norms, and what follows from these on the way to the update; nothing, if that
+/// leads elsewhere.
+std::optional<llvm::SetVector<Node *>> Deferrer::nodesOf(const GlobalValue &param, const Update &u) const {
+  llvm::SetVector<Node *> nodes;
+  llvm::SmallVector<Value *> work;
+  bool isOwnAlone = true;
+  auto add = [&](Node *n, unsigned operand) {
+    isOwnAlone &= !meetsRanks(*n) || !nodes.contains(n); // of a collective, one operand is the parameter's
+    if (nodes.insert(n))
+      work.push_back(n->result(meetsRanks(*n) ? operand : 0));
+  };
+  nodes.insert(u.nodes.begin(), u.nodes.end());
+  for (Node *n : u.norms)
+    add(n, 0);
+  for (auto &use : u.whole)
+    if (use.node->op->structural == Structural::Shard)
+      add(use.node, 0);
+  for (auto &use : param.uses)
+    if (use.node->parent() == &micro_ && use.node->op->structural == Structural::Shard)
+      add(use.node, 0);
+  while (!work.empty() && isOwnAlone)
+    for (auto &use : work.pop_back_val()->uses) {
+      if (llvm::is_contained(u.nodes, use.node))
+        continue;
+      isOwnAlone &= use.node->phase == Phase::Update && use.node->parent() == &micro_ && !use.node->op->writes;
+      add(use.node, use.index);
+    }
+  if (!isOwnAlone)
+    return std::nullopt;
+  auto sorted = nodes.takeVector();
+  llvm::sort(sorted, [&](Node *a, Node *b) { return at_.lookup(a) < at_.lookup(b); });
+  return llvm::SetVector<Node *>(sorted.begin(), sorted.end());
+}
+
 /// The first node but for the update that reads the parameter; nullptr: none, or it reads what is updated.
-Node *Deferrer::firstUse(const GlobalValue &param, const Update &u) const {
+Node *Deferrer::firstUse(const Move &m) const {
   Node *first = nullptr;
-  for (auto &use : param.uses) {
-    if (use.node->parent() != &micro_ || isWrite(use) || llvm::is_contained(u.nodes, use.node))
+  for (auto &use : m.param->uses) {
+    if (use.node->parent() != &micro_ || isWrite(use) || m.nodes.contains(use.node))
       continue;
     if (use.node->phase == Phase::Update)
       return nullptr;
@@ -87,24 +154,60 @@ Node *Deferrer::firstUse(const GlobalValue &param, const Update &u) const {
 }
 
 /// Whether all that it reads but gradients and numbers is its own, and nothing else reads that.
-bool Deferrer::mayMove(const GlobalValue &param, const Update &u) const {
-  if (u.assigns.empty() || u.nodes.empty() || !u.isElementwise || !u.whole.empty() || param.type.isScalar() ||
-      llvm::is_contained(micro_.results, static_cast<const Value *>(&param)))
-    return false;
-  const auto &states = states_.at(&param);
-  auto isOwn = [&](Value *v) { return v == &param || llvm::is_contained(states, v); };
-  for (Value *v : u.leaves)
-    if (v->kind == Value::Argument || (v->isGlobal() && !isOwn(v) && !isFixed(*v)))
-      return false;
-  for (GlobalValue *g : states)
-    for (auto &use : g->uses)
-      if (use.node->parent() != &micro_ || (!isWrite(use) && !llvm::is_contained(u.nodes, use.node)))
+bool Deferrer::mayMove(const Move &m, const Update &u) const {
+  auto isMoved = [&](const Value *v) { return v->def && m.nodes.contains(v->def); };
+  for (Node *n : m.nodes)
+    for (Value *v : n->operands()) {
+      bool isOthers = meetsRanks(*n) && !isMoved(v);
+      bool isGradient = llvm::is_contained(m.gradients, v);
+      if (!isOthers && !isMoved(v) && !isGradient && !v->type.isScalar() && !isOwn(*m.param, v) && !isFixed(*v))
         return false;
-  return llvm::all_of(u.assigns, [&](Node *a) {
+    }
+  for (Value *v : m.gradients)
+    if (v->kind != Value::Result || at_.lookup(v->def) < at_.lookup(m.before))
+      return false;
+  for (GlobalValue *g : states_.at(m.param))
+    for (auto &use : g->uses)
+      if (use.node->parent() != &micro_ || (!isWrite(use) && !m.nodes.contains(use.node)))
+        return false;
+  for (auto &use : u.whole)
+    if (Node *n = use.node; !m.nodes.contains(n))
+      if (n->op->collective != Collective::Gather || n->result(use.index)->uses.size() != 1 ||
+          !llvm::is_contained(m.assigns, n->result(use.index)->uses.front().node))
+        return false;
+  return llvm::all_of(m.assigns, [&](Node *a) {
     Value *v = a->operand(1);
-    return isOwn(a->operand(0)) && a->operand(0)->type.dims == v->type.dims && a->operand(0)->type.shards == v->type.shards &&
-           (!v->def || llvm::is_contained(u.nodes, v->def) || u.leaves.contains(v));
+    return isOwn(*m.param, a->operand(0)) && a->operand(0)->type.dims == v->type.dims &&
+           a->operand(0)->type.shards == v->type.shards &&
+           (!updated(*a)->def || isMoved(updated(*a)) || u.leaves.contains(updated(*a)));
   });
+}
+
+/// The update of a parameter, if it is asked to move and may.
+std::optional<Move> Deferrer::find(GlobalValue &param) const {
+  auto &states = states_.at(&param);
+  bool areAlike = llvm::all_of(
+      states, [&](GlobalValue *s) { return s->type.dims == param.type.dims && s->type.shards == states[0]->type.shards; });
+  if (states.empty() || !areAlike || param.type.isScalar() ||
+      llvm::is_contained(micro_.results, static_cast<const Value *>(&param)))
+    return std::nullopt;
+  Update u = findUpdate(micro_, at_, &param, states);
+  if (u.assigns.empty() || u.nodes.empty() || !u.isElementwise || !isAsked(param, u))
+    return std::nullopt;
+  auto nodes = nodesOf(param, u);
+  if (!nodes)
+    return std::nullopt;
+  Move m{&param, std::move(*nodes), {}, u.assigns, nullptr, false};
+  llvm::sort(m.assigns, [&](Node *a, Node *b) { return at_.lookup(a) < at_.lookup(b); });
+  for (Value *v : u.leaves)
+    if (!isOwn(param, v) && !isFixed(*v) && !(v->def && m.nodes.contains(v->def)))
+      m.gradients.push_back(v);
+  m.before = firstUse(m);
+  if (!m.before || !mayMove(m, u))
+    return std::nullopt;
+  m.meets = meetsRanks(*m.before) || llvm::any_of(m.nodes, [](Node *n) { return meetsRanks(*n); }) ||
+            llvm::any_of(m.assigns, [](Node *a) { return isGather(*a->operand(1)); });
+  return m;
 }
 
 GlobalValue *Deferrer::state(const std::string &name, const Type &t) {
@@ -124,25 +227,91 @@ Value *Deferrer::held(Value *scalar, const Loc &loc) {
   return kept;
 }
 
-/// The update, of what is held; where `isLate` is given and false, everything stays as it is. Returns what the parameter becomes.
-Value *Deferrer::emit(Builder &b, const Update &u, const Held &held, Value *isLate, const GlobalValue &param) const {
-  Value *becomes = nullptr;
-  Held now = held;
-  b.phase = Phase::Update;
-  for (Node *n : u.nodes)
-    for (Value *v : n->operands())
-      if (isConstant(v) && !now.count(v))
-        now[v] = b.make(*v->def->op, {}, v->def->attrs);
-  repeatNodes(b, u, now);
-  for (Node *a : u.assigns) {
-    Value *v = now.lookup(a->operand(1)), *old = a->operand(0);
-    v = v ? v : a->operand(1);
-    b.loc = a->loc;
-    v = isLate ? b.make(ops::select, {isLate, v, old}) : v;
-    b.node(ops::assign, {old, v});
-    becomes = old == &param ? v : becomes;
+/// This rank's shard of what is whole: one serves all that an update reads of it.
+static Value *shardOf(Builder &b, Value *whole, const Held &now) {
+  for (auto &use : whole->uses)
+    if (use.node->op->structural == Structural::Shard && now.count(use.node->result()))
+      return now.lookup(use.node->result());
+  return b.make(ops::shard, {whole});
+}
+
+/// A node once more, of what `now` has instead of what it reads; it gets the result.
+static void repeat(Builder &b, Node &n, Held &now) {
+  const bool meets = meetsRanks(n);
+  unsigned result = 0;
+  llvm::SmallVector<Value *, 4> operands;
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    Value *v = n.operand(i);
+    if (meets && !now.count(v))
+      continue; // another parameter's
+    if (isConstant(v) && !now.count(v))
+      now[v] = b.make(*v->def->op, {}, v->def->attrs);
+    operands.push_back(now.count(v) ? now[v] : v);
+    result = meets ? i : 0;
   }
+  b.loc = n.loc;
+  const bool isShard = n.op->structural == Structural::Shard && operands[0]->isGlobal();
+  now[n.result(result)] = isShard ? shardOf(b, operands[0], now) : b.make(*n.op, operands, n.attrs);
+}
+
+/// What is assigned is: where `isLate` is given and false, the old value. A parameter that is gathered is assigned in front of
+/// `before`. Returns what is assigned.
+static Value *assignAgain(Builder &b, Node &assign, Held &now, Value *isLate, Node *before) {
+  Value *v = updated(assign), *old = assign.operand(0);
+  const Node *gather = isGather(*assign.operand(1)) ? assign.operand(1)->def : nullptr;
+  b.loc = assign.loc;
+  v = now.count(v) ? now[v] : v;
+  if (isLate)
+    v = b.make(ops::select, {isLate, v, gather ? shardOf(b, old, now) : old});
+  if (gather)
+    v = b.make(*gather->op, {v}, gather->attrs);
+  Builder(b.fn, gather ? before : b.before, assign.loc).node(ops::assign, {old, v})->phase = Phase::Update;
+  return v;
+}
+
+/// The update, of what is held. Returns what the parameter becomes.
+Value *Deferrer::emit(Builder &b, const Move &m, Held now, Value *isLate, Node *before) const {
+  Value *becomes = nullptr;
+  auto assign = m.assigns.begin();
+  auto assignUpTo = [&](int position) {
+    for (; assign != m.assigns.end() && at_.lookup(*assign) < position; ++assign) {
+      Value *v = assignAgain(b, **assign, now, isLate, before);
+      becomes = (*assign)->operand(0) == m.param ? v : becomes;
+    }
+  };
+  b.phase = Phase::Update;
+  for (Node *n : m.nodes) {
+    assignUpTo(at_.lookup(n));
+    repeat(b, *n, now);
+  }
+  assignUpTo(INT_MAX);
   return becomes;
+}
+
+/// Of a collective, what is the update's.
+void Deferrer::erase(const Move &m) {
+  auto drop = [](Node *n, unsigned i) {
+    n->eraseOperand(i);
+    n->eraseResult(i);
+    if (n->results.empty())
+      n->erase();
+  };
+  for (Node *a : m.assigns) {
+    Value *v = a->operand(1);
+    a->erase();
+    if (isGather(*v))
+      drop(v->def, v->index);
+  }
+  for (Node *n : llvm::reverse(m.nodes)) {
+    if (!meetsRanks(*n)) {
+      n->erase();
+      continue;
+    }
+    unsigned own = 0;
+    while (!n->operand(own)->def || !m.nodes.contains(n->operand(own)->def))
+      ++own;
+    drop(n, own);
+  }
 }
 
 /// Whether a node of the forward would bring the parameter from where the update has just taken it.
@@ -151,39 +320,39 @@ bool Deferrer::isFetched(const GlobalValue &param, const Node &use) const {
   return isAway && use.phase == Phase::Forward && !use.op->view && use.op->collective == Collective::None;
 }
 
-void Deferrer::defer(GlobalValue &param, const Update &u, Node *before) {
-  const Loc loc = u.nodes.front()->loc;
-  if (!isLate_) {
-    Builder b(micro_, micro_.first(), loc);
-    b.phase = Phase::Update;
-    GlobalValue *late = state("late", Type(Elem::I64, {}));
-    isLate_ = b.make(ops::ne, {late, b.scalar(0, Elem::I64)}, {}, "is_late");
-    flush_ = m_.addFunction("flush");
-  }
+void Deferrer::prepare(const Loc &loc) {
+  Builder b(micro_, micro_.first(), loc);
+  b.phase = Phase::Update;
+  GlobalValue *late = state("late", Type(Elem::I64, {}));
+  isLate_ = b.make(ops::ne, {late, b.scalar(0, Elem::I64)}, {}, "is_late");
+  flush_ = m_.addFunction("flush");
+}
+
+/// To `place`, which is not behind its parameter's first use.
+void Deferrer::defer(const Move &m, Node *place) {
+  GlobalValue &param = *m.param;
+  const Loc loc = m.nodes.front()->loc;
+  if (!isLate_)
+    prepare(loc);
   Held now;
-  for (Value *v : u.leaves) {
-    if (v->isGlobal())
-      continue;
+  for (Value *v : m.gradients) {
     GlobalValue *g = state(param.name + ".late", v->type);
     g->attrs.set("of", param.name);
     Node *last = summarizeFirst(*v, at_);
     Builder(micro_, last->next(), v->def->loc).node(ops::assign, {g, v})->phase = Phase::Update;
     now[v] = g;
   }
-  for (Node *n : u.nodes)
+  for (Node *n : m.nodes)
     for (Value *v : n->operands())
-      if (v->type.isScalar() && !isFixed(*v))
+      if (v->type.isScalar() && !isFixed(*v) && !(v->def && m.nodes.contains(v->def)))
         now[v] = held(v, n->loc);
-  Builder inMicro(micro_, before, loc), inFlush(*flush_, nullptr, loc);
-  Value *updated = emit(inMicro, u, now, isLate_, param);
-  emit(inFlush, u, now, nullptr, param);
-  for (unsigned i = 0; i < before->numOperands() && updated && isFetched(param, *before); ++i)
-    if (before->operand(i) == &param)
-      before->setOperand(i, updated);
-  for (Node *a : u.assigns)
-    a->erase();
-  for (Node *n : llvm::reverse(u.nodes))
-    n->erase();
+  Builder inMicro(micro_, place, loc), inFlush(*flush_, nullptr, loc);
+  Value *becomes = emit(inMicro, m, now, isLate_, m.before);
+  emit(inFlush, m, now, nullptr, nullptr);
+  for (unsigned i = 0; i < m.before->numOperands() && becomes && isFetched(param, *m.before); ++i)
+    if (m.before->operand(i) == &param)
+      m.before->setOperand(i, becomes);
+  erase(m);
 }
 
 bool Deferrer::run() {
@@ -194,29 +363,26 @@ bool Deferrer::run() {
     else if (g->role == GlobalValue::State && g->attrs.has("of") && !g->type.isScalar())
       states_[m_.global(g->attrs.s("of"))].push_back(g.get());
   }
-  int64_t bytes = 0, count = 0;
+  std::vector<Move> moves;
+  int64_t bytes = 0;
   bool hadNotes = false;
   for (GlobalValue *p : params) {
     hadNotes |= p->attrs.has("late");
-    auto &states = states_[p];
-    bool areAlike =
-        llvm::all_of(states, [&](GlobalValue *s) { return s->type.dims == p->type.dims && s->type.shards == p->type.shards; });
-    if (!states.empty() && areAlike) {
-      Update u = findUpdate(micro_, at_, p, states);
-      Node *before = mayMove(*p, u) && isAsked(*p, u) ? firstUse(*p, u) : nullptr;
-      if (before) {
-        defer(*p, u, before);
-        bytes += p->type.localBytes();
-        ++count;
-      }
+    states_.try_emplace(p);
+    if (auto m = find(*p)) {
+      bytes += p->type.localBytes();
+      moves.push_back(std::move(*m));
     }
     p->attrs.erase("late");
   }
-  if (count)
+  llvm::stable_sort(moves, [&](auto &a, auto &b) { return at_.lookup(a.before) < at_.lookup(b.before); });
+  for (size_t i = 0; i < moves.size(); ++i)
+    defer(moves[i], moves[moves[i].meets ? i - std::min(i, kAhead) : i].before);
+  if (!moves.empty())
     ctx_.remarks.push_back(llvm::formatv("the updates of {0} of {1} parameters ({2:f2} MiB) run on into the next step's forward",
-                                         count, params.size(), double(bytes) / (1 << 20))
+                                         moves.size(), params.size(), double(bytes) / (1 << 20))
                                .str());
-  return count || hadNotes;
+  return !moves.empty() || hadNotes;
 }
 
 llvm::Expected<bool> zcc::deferUpdates(Module &m, PassContext &ctx) {

@@ -284,27 +284,33 @@ bool Splitter::isLate(const Node &n) const {
       n.operands(), [&](Value *v) { return v->type.isScalar() ? followsFrom(*v, u_.nodes) : v->def && late_.contains(v->def); });
 }
 
-/// What decides whether a value is taken in the place of an old one; nullptr: nothing.
-static Value *takenBy(Value *v) {
-  while (v->def && v->def->op->converts())
-    v = v->def->operand(0);
-  return v->def && v->def->op == &ops::select ? v->def->operand(0) : nullptr;
+static bool isChosen(const Value &v) { return v.def && v.def->op == &ops::select; }
+
+/// What decides whether a value is taken in the place of an old one: whether the step counts, and whether there was one.
+static llvm::SmallVector<Value *, 2> takenBy(Value *v) {
+  llvm::SmallVector<Value *, 2> conditions;
+  while (v->def && (v->def->op->converts() || isChosen(*v))) {
+    if (isChosen(*v))
+      conditions.push_back(v->def->operand(0));
+    v = v->def->operand(isChosen(*v) ? 1 : 0);
+  }
+  return conditions;
 }
 
 /// Notes what the second pass finds where the first one has written it: where a step is left out, that is the old value, and
 /// nothing is taken of what follows from it.
 bool Splitter::store() {
-  llvm::SmallPtrSet<Value *, 2> taken;
   for (Node *a : u_.assigns) {
-    Value *v = behindGather(a->operand(1)), *by = takenBy(v);
-    taken.insert(by);
+    Value *v = behindGather(a->operand(1)), *old = a->operand(0);
+    if (takenBy(v) != takenBy(behindGather(u_.assigns[0]->operand(1))))
+      return false;
     if (late_.contains(v->def))
       continue;
-    stored_[v] = a->operand(0);
-    if (by && v->def->op == &ops::select && v->def->operand(2) == a->operand(0))
-      stored_[v->def->operand(1)] = a->operand(0);
+    stored_[v] = old;
+    for (; isChosen(*v) && v->def->operand(2) == old; v = v->def->operand(1))
+      stored_[v->def->operand(1)] = old;
   }
-  return taken.size() == 1;
+  return true;
 }
 
 /// What the second pass computes a value of; false: it would need what the first one has overwritten.

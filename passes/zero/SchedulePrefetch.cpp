@@ -167,7 +167,18 @@ static void overlapReductions(Function &f) {
     startHere(f, *n, at);
 }
 
-/// Waits for updated parameters, and the assignments behind them, go to where a later one starts.
+/// The first node behind an assignment that reads what it writes; nullptr: none.
+static Node *readBehind(const Node &assign, const Positions &at) {
+  Node *first = nullptr;
+  for (auto &u : assign.operand(0)->uses) {
+    bool isBehind = u.node->parent() == assign.parent() && at.lookup(u.node) > at.lookup(&assign);
+    if (isBehind && (!first || at.lookup(u.node) < at.lookup(first)))
+      first = u.node;
+  }
+  return first;
+}
+
+/// Waits for updated parameters, and the assignments behind them, go to where a later one starts, or to where the first is read.
 static void overlapUpdates(Function &f) {
   auto at = positions(f);
   std::vector<Node *> gathers;
@@ -181,8 +192,10 @@ static void overlapUpdates(Function &f) {
   std::vector<Node *> starts;
   for (size_t i = 0; i < gathers.size(); ++i) {
     Node *later = i + kUpdatesUnderWay < gathers.size() ? gathers[i + kUpdatesUnderWay] : nullptr;
-    for (auto &r : gathers[i]->results)
-      r->uses.front().node->moveBefore(later);
+    for (auto &r : gathers[i]->results) {
+      Node *assign = r->uses.front().node, *reader = readBehind(*assign, at);
+      assign->moveBefore(reader && (!later || at.lookup(reader) < at.lookup(later)) ? reader : later);
+    }
   }
   at = positions(f);
   for (Node *n : gathers)
