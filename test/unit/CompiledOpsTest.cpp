@@ -288,7 +288,7 @@ void Batch::finish() {
 // ---- running
 
 static std::unique_ptr<Target> targetOf(On on, llvm::StringRef isa) {
-  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", kEmulation, kThreads);
+  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", kEmulation, cpuTarget(isa, kThreads));
 }
 
 /// Compiles as `zcc --loss=none` does; nothing on failure.
