@@ -128,7 +128,7 @@ const zccrt_kernel_def *CudaTarget::findKernel(llvm::StringRef name) const {
 int64_t CudaTarget::workspaceBytes(const Node &n) const {
   if (n.op->kernel)
     return productScratch(n) + workspaces_.bytes(n);
-  return n.op->isFused() ? KernelEmitter::scratchBytes(n) : 0;
+  return n.op->isFused() ? KernelEmitter::scratchBytes(n, kGrid) : 0;
 }
 
 int64_t CudaTarget::deviceLibraryBytes(const Module &m) const {
