@@ -1,5 +1,5 @@
-// The sum of the squares of pieces of a tensor with the host's bits (cpu/SumSquares.cpp), for a norm may be taken of states that
-// live there: 16 lanes for each piece, then the pieces one after the other.
+// The sum of the squares of pieces of a tensor with the host's bits (cpu/SumSquares.cpp), for a norm may be taken there, where
+// states live: 16 lanes for each piece, then the pieces one after the other.
 #include "runtime/cuda/Each.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Warp.h"
