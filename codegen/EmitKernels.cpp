@@ -156,10 +156,10 @@ llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::functio
   return body.symbol + "(" + llvm::join(arguments, ", ") + ")";
 }
 
-int64_t KernelEmitter::scratchBytes(const Node &fused) {
+int64_t KernelEmitter::scratchBytes(const Node &fused, int threads) {
   auto called = calledBy(fused);
   if (called)
-    return called->parts * planLoops(*called->kernel, called->strides, /*threads=*/1, called->parts).scratchBytes();
+    return called->parts * planLoops(*called->kernel, called->strides, threads, called->parts).scratchBytes();
   llvm::consumeError(called.takeError()); // call() says so
   return 0;
 }

@@ -73,8 +73,8 @@ class ProgramEmitter {
 public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
       : m(mod), info(i), printer(i.target->printer(mod, spacesOf(*i.target))),
-        onHost(spacesOf(*i.target).size() == 1 ? i.target->host().printer(mod, {Space::Host}) : nullptr), calls(i.target->name()),
-        extents(mod), firstWrites(mod), nodes(i.timed) {}
+        onHost(spacesOf(*i.target).size() == 1 ? i.target->host().printer(mod, {Space::Host}) : nullptr), extents(mod),
+        firstWrites(mod), nodes(i.timed) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -198,12 +198,13 @@ llvm::Expected<std::string> ProgramEmitter::start(const Function &f, const Node 
 }
 
 llvm::Expected<std::string> ProgramEmitter::kernelCall(const Function &f, const Node &n) {
-  auto call = KernelCall::make(f, n, info.target->of(computeSpace(n)));
+  const Target &target = info.target->of(computeSpace(n));
+  auto call = KernelCall::make(f, n, target);
   if (!call)
     return call.takeError();
   if ((*call)->workspace() > (*call)->call.scratch_bytes)
     return errorAt(n.loc, "the plan has no workspace for this operator");
-  unsigned number = calls.add(**call);
+  unsigned number = calls.add(**call, target.name());
   std::string moves;
   for (auto [tensor, step] : (*call)->moving)
     moves += formatv("tensors[{0}].offset = {1} + {2} * t; ", calls.firstTensor(number) + tensor, (*call)->tensors[tensor].offset,

@@ -81,7 +81,7 @@ std::string CallTable::intsText(llvm::ArrayRef<int64_t> v) {
   return "ints + " + std::to_string(i->second);
 }
 
-unsigned CallTable::add(const KernelCall &c) {
+unsigned CallTable::add(const KernelCall &c, StringRef target) {
   std::string list;
   for (const zccrt_attr &a : c.attrs) {
     std::string floatText = "0", intText = "0";
@@ -99,7 +99,7 @@ unsigned CallTable::add(const KernelCall &c) {
     attrPool += list;
     attrs += c.attrs.size();
   }
-  unsigned kernel = kernels.try_emplace(c.kernel->name, kernels.size()).first->second;
+  unsigned kernel = kernels.insert({{target, c.kernel->name}, unsigned(kernels.size())}).first->second;
   unsigned n = calls.size();
   calls.push_back(formatv("  {{{0}, {1}, tensors + {2}, {3}, {4}, attrs + {5}, {6}, {7}, {8}, {9}, "
                           "cache + {10}},\n",
@@ -130,24 +130,23 @@ void CallTable::print(llvm::raw_ostream &os) const {
   table("zccrt_call", "calls", llvm::join(calls, ""));
   os << "static zccrt_kernel kernels[" << kernels.size() << "];\n";
   for (auto &[name, i] : kernels)
-    os << "static zccrt_kernel &" << target << '_' << name << " = kernels[" << i << "];\n";
+    os << "static zccrt_kernel &" << name.first << '_' << name.second << " = kernels[" << i << "];\n";
   os << '\n';
 }
 
 void CallTable::printPrepare(llvm::raw_ostream &os) const {
   os << "static void prepare() {\n";
   if (!empty()) {
-    os << "  static const char *const names[] = {";
+    os << "  const struct {\n    const zccrt_kernel_def *of;\n    int count;\n    const char *name;\n  } names[] = {";
     for (auto &[name, i] : kernels)
-      os << cString(name) << ", ";
+      os << formatv("{{zccrt_{0}_kernels, zccrt_{0}_kernel_count, {1}}, ", name.first, cString(name.second));
     os << "};\n  static const unsigned char kernelOf[] = {" << listText(llvm::ArrayRef(kernelOf))
        << "};\n"
           "  for (unsigned i = 0; i < sizeof names / sizeof *names; ++i)\n"
-       << formatv("    for (int k = 0; k < zccrt_{0}_kernel_count; ++k)\n"
-                  "      if (!strcmp(zccrt_{0}_kernels[k].name, names[i]))\n"
-                  "        kernels[i] = zccrt_{0}_kernels[k].run;\n",
-                  target)
-       << "  for (unsigned i = 0; i < sizeof kernelOf; ++i)\n"
+          "    for (int k = 0; k < names[i].count; ++k)\n"
+          "      if (!strcmp(names[i].of[k].name, names[i].name))\n"
+          "        kernels[i] = names[i].of[k].run;\n"
+          "  for (unsigned i = 0; i < sizeof kernelOf; ++i)\n"
           "    kernels[kernelOf[i]](nullptr, calls + i);\n";
   }
   os << "}\n\n";

@@ -16,10 +16,8 @@ std::string tensorText(const zccrt_tensor &t);
 /// The zccrt_call records, one a node, and the pools they point into.
 class CallTable {
 public:
-  /// `target`: what the kernels' functions and their table are named after.
-  explicit CallTable(llvm::StringRef target) : target(target) {}
-  /// Adds a call and returns its number.
-  unsigned add(const KernelCall &c);
+  /// Adds a call and returns its number. `target`: what the kernel's function and its table are named after.
+  unsigned add(const KernelCall &c, llvm::StringRef target);
   bool empty() const { return calls.empty(); }
   /// The number of a call's first tensor in `tensors`.
   unsigned firstTensor(unsigned call) const { return firstTensors[call]; }
@@ -29,11 +27,10 @@ public:
   void printPrepare(llvm::raw_ostream &os) const;
 
 private:
-  std::string target;
   std::string intPool, floatPool, attrPool, tensorPool;
   unsigned ints = 0, floats = 0, tensors = 0, attrs = 0;
-  llvm::StringMap<unsigned> knownInts, knownAttrs; ///< texts in the pools: equal layers share them
-  llvm::MapVector<llvm::StringRef, unsigned> kernels;
+  llvm::StringMap<unsigned> knownInts, knownAttrs;                                ///< texts in the pools: equal layers share them
+  llvm::MapVector<std::pair<llvm::StringRef, llvm::StringRef>, unsigned> kernels; ///< by target and name
   std::vector<std::string> calls;
   std::vector<unsigned> kernelOf, firstTensors;
   bool isMoving = false; ///< a tensor lies elsewhere in each iteration of a scan

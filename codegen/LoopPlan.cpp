@@ -19,6 +19,12 @@ constexpr int64_t kTotalInOneRow = 1 << 15, kTotalChunk = 1 << 14;
 // Columns are summed in blocks of this many rows, for accuracy.
 constexpr int64_t kColumnBlock = 64;
 
+// On a GPU blocks share the sums of few rows or columns: what else is too little for a hundred processors of eight blocks each. A
+// thread then has some 32 elements.
+constexpr int64_t kManyBlocks = 512, kWarp = 32;
+constexpr int64_t kLongColumn = 512, kColumnUnit = 256;
+constexpr int64_t kLongRow = 1 << 15, kRowUnit = 1 << 13;
+
 namespace {
 class Planner {
   LoopPlan p;
@@ -36,6 +42,7 @@ private:
   void keepDear();
   void columns();
   void total();
+  void share(int64_t length, int64_t unit);
   LoopPass wholePass() const;
   void planLoads(size_t pass);
   bool isKnown(const Value *v, size_t pass) const;
@@ -66,7 +73,7 @@ LoopPlan Planner::plan(ArrayRef<Dims> strides) {
   for (size_t i = 0; i < p.dims.size(); ++i)
     (p.reduced[i] ? p.reducedAxes : p.keptAxes).push_back(i);
   assert((p.parts == 1 || p.dims.size() == 1) && "parts of a kernel that is not flat");
-  p.threads = elementCount(p.dims) * p.parts >= kLarge ? threads : 1;
+  p.threads = threads != kGrid && elementCount(p.dims) * p.parts >= kLarge ? threads : 1;
   switch (p.shape.form) {
   case KernelShape::Pointwise:
     elementwise();
@@ -253,8 +260,7 @@ static int64_t lanesOf(int64_t extent) {
 void Planner::rowPasses() {
   p.form = LoopPlan::Rows;
   p.lanes = lanesOf(p.dims[p.innermost()]);
-  for (size_t a : p.reducedAxes)
-    p.rowElements *= p.dims[a];
+  p.rowElements = p.reducedElements();
   int last = 0;
   for (const Node *n : p.members)
     last = std::max(last, p.shape.phases.lookup(n));
@@ -272,6 +278,14 @@ void Planner::rowPasses() {
   keepDear();
   for (size_t i = 0; i < p.passes.size(); ++i)
     planLoads(i);
+  if (threads == kGrid && p.keptElements() < kManyBlocks && p.rowElements > kLongRow)
+    share(p.rowElements, kRowUnit);
+}
+
+/// Sums of so many elements are cut into units.
+void Planner::share(int64_t length, int64_t unit) {
+  p.chunk = unit;
+  p.units = (length + unit - 1) / unit;
 }
 
 /// What is dear and needed again is kept for the later passes.
@@ -296,9 +310,12 @@ void Planner::columns() {
   p.form = LoopPlan::Columns;
   p.passes.push_back(wholePass());
   planLoads(0);
-  int64_t others = 1, last = p.dims[p.keptAxes.back()];
-  for (size_t a : llvm::drop_end(p.keptAxes))
-    others *= p.dims[a];
+  const int64_t last = p.dims[p.keptAxes.back()], others = p.keptElements() / last;
+  if (threads == kGrid) {
+    if (others * ((last + kWarp - 1) / kWarp) < kManyBlocks && p.reducedElements() > kLongColumn)
+      share(p.reducedElements(), kColumnUnit);
+    return;
+  }
   // Enough strips for all threads, each at least a cache line wide.
   constexpr int64_t kWidest = 512, kNarrowest = 16;
   int64_t strips = std::max<int64_t>(1, (2 * threads + others - 1) / others);
@@ -308,18 +325,37 @@ void Planner::columns() {
     p.rowBlock = kColumnBlock;
 }
 
-/// Units are chunks of the only axis, or the first axis' slices.
+/// Units are chunks of the only axis, or the first axis' slices; on a GPU, whose threads find their elements one by one, chunks.
 void Planner::total() {
   p.form = LoopPlan::Total;
   p.lanes = lanesOf(p.dims.back());
   p.passes.push_back(wholePass());
   planLoads(0);
+  if (threads == kGrid)
+    return share(p.reducedElements(), kTotalChunk);
   p.chunk = p.dims.size() == 1 ? kTotalChunk : 0;
   p.units = p.chunk ? (p.dims[0] + p.chunk - 1) / p.chunk : p.dims[0];
 }
 
+int64_t LoopPlan::keptElements() const {
+  int64_t n = 1;
+  for (size_t a : keptAxes)
+    n *= dims[a];
+  return n;
+}
+
+int64_t LoopPlan::reducedElements() const {
+  int64_t n = 1;
+  for (size_t a : reducedAxes)
+    n *= dims[a];
+  return n;
+}
+
 int64_t LoopPlan::scratchBytes() const {
-  return form == Total ? int64_t(passes[0].sums.size()) * units * int64_t(sizeof(double)) : 0;
+  int64_t sums = 0;
+  for (const LoopPass &w : passes)
+    sums += int64_t(w.sums.size());
+  return sums * units * keptElements() * int64_t(sizeof(double));
 }
 
 LoopPlan zcc::planLoops(const Function &kernel, ArrayRef<Dims> strides, int threads, int64_t parts) {

@@ -51,20 +51,26 @@ struct LoopPlan {
   int64_t parts = 1;       ///< so many times over other operands; if not 1, there is one kept or one reduced axis
   int threads = 1;         ///< 1: no parallel loop
   int64_t lanes = 1;       ///< sums side by side along the innermost axis
-  int64_t chunk = 0;       ///< Elementwise over one axis, Total over one axis: elements of a piece of it; 0: not in pieces
+  int64_t chunk = 0;       ///< Elementwise over one axis, Total over one axis: elements of a piece of it; 0: not in pieces. Of a
+                           ///< grid: what a unit sums of a row, of a column, of all
   size_t tiledAxis = 0;    ///< Tiled
   int64_t tile = 0;        ///< Tiled: the side of a tile
   int64_t rowElements = 1; ///< Rows: of a buffer
   int64_t stripWidth = 0;  ///< Columns
   int64_t rowBlock = 0;    ///< Columns: rows whose sums are added before they join the others; 0: all
-  int64_t units = 0;       ///< Total
+  int64_t units = 0;       ///< Total; of a grid also Rows and Columns whose sums several blocks share, 0: a block has its own
 
   size_t innermost() const { return dims.size() - 1; }
   /// Whether a member's value is one of a row (or column), not of an element.
   bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
+  int64_t keptElements() const;
+  int64_t reducedElements() const;
   /// Bytes for the sums of units, of one part.
   int64_t scratchBytes() const;
 };
+
+/// In the place of a number of threads: loops are the grids of a GPU.
+constexpr int kGrid = 0;
 
 /// `strides[i]`: of operand i over its own dims, in elements. `threads`: what large loops may use. `parts`: of a fused node.
 LoopPlan planLoops(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads, int64_t parts = 1);

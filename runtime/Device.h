@@ -26,7 +26,7 @@ public:
 
 class Device {
 public:
-  enum Stream { Compute, Collectives, ToHost, FromHost, Disk, kStreams };
+  enum Stream { Compute, Collectives, ToHost, FromHost, Disk, Host, kStreams };
   /// What a stream had been given when it was marked.
   struct Mark {
     Stream stream = Compute;

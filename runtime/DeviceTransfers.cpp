@@ -1,14 +1,23 @@
 // Which stream moves what, and the way between the disk and the device.
 #include "runtime/DeviceTransfers.h"
+#include "runtime/Environment.h"
+#include "runtime/Trace.h"
 #include "runtime/nvme/Nvme.h"
 #include <algorithm>
 
 namespace zccrt {
 
-DeviceTransfers::DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, int slots)
-    : on(d), arenas(arenas), disk(disk), slots(slots) {
+DeviceTransfers::DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, const zccrt_program &p)
+    : on(d), arenas(arenas), disk(disk), slots(p.transfer_slots), workOf(p.host_slots) {
   if (disk)
     bounce = std::make_unique<PinnedArena>(on, kBounceBytes);
+  if (p.host_slots) {
+    on.call(Device::Host, [] {
+      useAllCores(); // as for JobQueue
+      gatherThreads();
+    });
+    on.synchronize(Device::Host);
+  }
 }
 
 static Device::Stream streamOf(const zccrt_move &m) {
@@ -73,5 +82,16 @@ void DeviceTransfers::wait(int slot) {
     m = {};
   }
 }
+
+void DeviceTransfers::startWork(int slot, void (*work)(char *)) {
+  on.wait(Device::Host, on.mark(Device::Compute));
+  on.call(Device::Host, [work, arena = arenas[kHost].base(), node = nodeNow()] {
+    TraceScope span(Lane::Host, nullptr, -1, node);
+    work(arena);
+  });
+  workOf[slot] = on.mark(Device::Host);
+}
+
+void DeviceTransfers::waitForWork(int slot) { on.wait(Device::Compute, workOf[slot]); }
 
 } // namespace zccrt

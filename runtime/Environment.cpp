@@ -2,6 +2,7 @@
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <climits>
 #include <cstdlib>
@@ -50,6 +51,11 @@ void useAllCores() {
   memset(&mask, 0xff, sizeof mask);
   // The kernel keeps what the control group allows; where even that is refused, the old mask stays.
   sched_setaffinity(0, sizeof mask, &mask);
+}
+
+void gatherThreads() {
+#pragma omp parallel
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 /// Cores of the node that this process could use were it not bound by mpirun. What a user bound it

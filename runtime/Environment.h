@@ -31,6 +31,8 @@ void prepareProcess(const zccrt_program &p, char **argv);
 
 /// Lets the calling thread run on every core that the system allows.
 void useAllCores();
+/// Makes the calling thread's OpenMP team, so that a step does not.
+void gatherThreads();
 
 /// Throws a Failure naming what the code needs and this CPU lacks.
 void checkCpu(const char *isa);

@@ -1,11 +1,11 @@
 // Starts each transfer on the engine for its two spaces, and waits for all that a slot has started.
 #include "runtime/Spaces.h"
+#include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include "runtime/JobQueue.h"
 #include "runtime/Trace.h"
 #include "runtime/nvme/Nvme.h"
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -91,12 +91,6 @@ template <Lane lane> void run(const Copy &c) {
 
 } // namespace
 
-/// The worker's own threads are there before the first step, which is not to make them.
-static void gatherThreads(char *) {
-#pragma omp parallel
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-}
-
 static void runWork(const Work &w) {
   TraceScope span(Lane::Host, nullptr, -1, w.node);
   w.run(w.arena);
@@ -110,7 +104,7 @@ struct Spaces::Engines {
             p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::FromHost>),
         work(p.host_slots, p.host_slots > 0, [] { return Work(); }, runWork), slots(p.transfer_slots), workOf(p.host_slots) {
     if (p.host_slots)
-      work.wait(work.start([](Work &w) { w = {gatherThreads, nullptr, -1}; }));
+      work.wait(work.start([](Work &w) { w = {[](char *) { gatherThreads(); }, nullptr, -1}; }));
     for (Slot &s : slots)
       s.tickets.reserve(p.most_moves);
   }
@@ -160,7 +154,7 @@ Spaces::Spaces(const zccrt_program &p, const SpaceOptions &o) : device(deviceAre
     disk = std::make_unique<DiskArena>(*nvme);
   all = {{device.get(), host.get(), disk.get()}};
   if (d)
-    onDevice = std::make_unique<DeviceTransfers>(*d, all, nvme.get(), p.transfer_slots);
+    onDevice = std::make_unique<DeviceTransfers>(*d, all, nvme.get(), p);
   else if (p.transfer_slots || p.host_slots)
     engines = std::make_unique<Engines>(p, host != nullptr);
 }
@@ -202,10 +196,12 @@ void Spaces::wait(int slot) {
 }
 
 void Spaces::startWork(int slot, void (*run)(char *)) {
+  if (onDevice)
+    return onDevice->startWork(slot, run);
   engines->workOf[slot] = engines->work.start([&](Work &w) { w = {run, host->base(), nodeNow()}; });
 }
 
-void Spaces::waitForWork(int slot) { engines->work.wait(engines->workOf[slot]); }
+void Spaces::waitForWork(int slot) { onDevice ? onDevice->waitForWork(slot) : engines->work.wait(engines->workOf[slot]); }
 
 // ---- what the program calls
 

@@ -168,12 +168,7 @@ llvm::Expected<Options> zcc::readPassOptions(const Request &r) {
   auto o = passOptions();
   if (!o)
     return withOrigin(r, o.takeError());
-  if (r.tool.target == "cuda") {
-    // Nothing makes the host wait for what the device has queued.
-    if (o->offloadUpdate == UpdatePlace::Host)
-      return error("--offload-update=cpu: --target=cuda updates on the device; leave it out");
-    o->offloadUpdate = UpdatePlace::Device;
+  if (r.tool.target == "cuda")
     o->separateHost = true;
-  }
   return o;
 }

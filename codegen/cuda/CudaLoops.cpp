@@ -1,6 +1,7 @@
 // Prints grids: a thread for each element; a warp or a block for each row; for columns blocks of 32 of them by 8 threads, each
-// with every eighth row; for totals a block for each unit, then one thread for their sums. What threads sum is added up in an
-// order that the extents give.
+// with every eighth row; for totals a block for each unit. Where rows or columns are few and long, too, a block has a unit of
+// one, and who reads its sum, the next pass over the row or another kernel, adds up those of its units first. What threads sum is
+// added up in an order that the extents give.
 #include "codegen/cuda/CudaLoops.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
@@ -13,8 +14,16 @@ constexpr int64_t kBlock = 256, kWarp = 32;
 constexpr int64_t kLongRow = 1024;
 constexpr int64_t kRowsOfBlock = 8;
 
+int64_t zcc::gridsOf(const LoopPlan &p) {
+  if (!p.units)
+    return 1;
+  int64_t passes = llvm::count_if(p.passes, [](const LoopPass &w) { return !w.empty(); });
+  return passes + llvm::any_of(p.kernel->results, [&](const Value *r) { return p.isReduced(r->def); });
+}
+
 std::string CudaLoops::definition() {
   printForm();
+  assert(kernelCount == gridsOf(p));
   return kernels + "void @SYMBOL(@PARAMS) {\n" + launches + "}\n";
 }
 
@@ -104,6 +113,8 @@ void CudaLoops::elementwise() {
 }
 
 void CudaLoops::rows() {
+  if (p.units)
+    return sharedRows();
   bool isLong = p.rowElements >= kLongRow;
   std::string count = product(p.keptAxes);
   out.line(isLong ? "const int64_t row = blockIdx.x;" : "const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;");
@@ -151,17 +162,117 @@ void CudaLoops::rowPass(const LoopPass &w) {
   finishPass(w, "");
 }
 
+// ---- sums that blocks share
+
+/// Where in scratch memory the parts of a sum are, by unit, then by row or column.
+std::string CudaLoops::part(const Node &sum) {
+  int64_t before = 0;
+  for (const LoopPass &w : p.passes)
+    for (const Node *x : w.sums) {
+      if (x == &sum)
+        return "((" + computeType(x->result()->type.elem) + " *)(scratch + " +
+               open.mark({"int64_t", num(before * p.units * p.keptElements() * 8)}) + "))";
+      ++before;
+    }
+  llvm_unreachable("a sum of no pass");
+}
+
+/// A unit of a row or column: every so many of its elements by one thread, from the `first` on, then its part of each sum.
+void CudaLoops::sumUnit(const LoopPass &w, const Team &t) {
+  const std::string e = fresh("e"), chunk = num(p.chunk), count = product(p.reducedAxes);
+  out.line("const int64_t unit = blockIdx.x % " + units() + ", lo = unit * " + chunk + ", hi = lo + " + chunk + " < " + count +
+           " ? lo + " + chunk + " : " + count + ";");
+  declareSums(w);
+  out.open("for (int64_t " + e + " = lo + " + t.first + "; " + t.within + e + " < hi; " + e + " += " + t.threads + ")");
+  splitIndex(e, p.reducedAxes);
+  bodyOf(w, "");
+  out.close();
+  for (unsigned r : w.results)
+    stored[k.results[r]] = r;
+  if (w.sums.empty())
+    return;
+  reduceSums(w, t.reduce);
+  out.open("if (" + t.within + t.first + " == 0)");
+  for (const Node *x : w.sums)
+    out.line(part(*x) + "[unit * " + product(p.keptAxes) + " + kept] = " + accumulator[x] + ";");
+  out.close();
+}
+
+/// Names the sums of a pass: every so many of the units' parts by one thread.
+void CudaLoops::addParts(const LoopPass &w, const Team &t) {
+  declareSums(w);
+  for (const Node *x : w.sums) {
+    std::string s = accumulator[x], u = fresh("u");
+    out.line("for (int64_t " + u + " = " + t.first + "; " + t.within + u + " < " + units() + "; " + u + " += " + t.threads +
+             ") " + s + " = " + combineCode(*x, s, part(*x) + "[" + u + " * " + product(p.keptAxes) + " + kept]") + ";");
+  }
+  reduceSums(w, t.reduce);
+  for (const Node *x : w.sums)
+    nameSum(*x, accumulator[x]);
+}
+
+/// A kernel for each pass, and one for what rows or columns have one of. `place` names the indices of the row or column of a
+/// block.
+void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::function_ref<void(const std::string &block)> place) {
+  auto begin = [&](const std::string &block, size_t passes) {
+    pushScope();
+    place(block);
+    for (size_t i = 0; i <= passes && i < p.passes.size(); ++i) {
+      for (const Node *n : p.passes[i].before)
+        value(n->result(), *n, 0);
+      if (i < passes)
+        addParts(p.passes[i], t);
+    }
+  };
+  for (size_t i = 0; i < p.passes.size(); ++i) {
+    if (p.passes[i].empty())
+      continue;
+    begin("(blockIdx.x / " + units() + ")", i);
+    sumUnit(p.passes[i], t);
+    popScope();
+    finishKernel("unsigned(" + blocks + " * " + units() + ")", t.block);
+  }
+  if (llvm::none_of(k.results, [&](const Value *r) { return p.isReduced(r->def); }))
+    return;
+  begin("int64_t(blockIdx.x)", p.passes.size());
+  out.line("__syncthreads();"); // as for rows
+  out.open("if (" + t.within + t.first + " == 0)");
+  storeReduced();
+  out.close();
+  popScope();
+  finishKernel("unsigned(" + blocks + ")", t.block);
+}
+
+void CudaLoops::sharedRows() {
+  const Team all = {"threadIdx.x", num(kBlock), "blockReduce", "", num(kBlock)};
+  sharedSums(all, product(p.keptAxes), [&](const std::string &block) {
+    out.line("const int64_t kept = " + block + ";");
+    if (!p.keptAxes.empty())
+      splitIndex("kept", p.keptAxes);
+  });
+}
+
+/// Of 32 columns by 8 threads.
 void CudaLoops::columns() {
   const LoopPass &w = p.passes[0];
-  size_t last = p.keptAxes.back();
+  const size_t last = p.keptAxes.back();
+  const std::string strips = "((" + extent(last) + " + 31) / 32)", within = axisName(last) + " < " + extent(last);
   ArrayRef<size_t> others = ArrayRef(p.keptAxes).drop_back();
-  std::string strips = "((" + extent(last) + " + 31) / 32)";
-  out.line("const int64_t strip = blockIdx.x % " + strips + ", other = blockIdx.x / " + strips + ";");
-  out.line("const int64_t " + axisName(last) + " = strip * 32 + threadIdx.x;");
-  if (!others.empty())
-    splitIndex("other", others);
+  const std::string blocks = strips + " * " + product(others), block = "dim3(32, 8)";
+  auto place = [&](const std::string &number) {
+    out.line("const int64_t strip = " + number + " % " + strips + ", other = " + number + " / " + strips + ";");
+    out.line("const int64_t " + axisName(last) + " = strip * 32 + threadIdx.x;");
+    if (!others.empty())
+      splitIndex("other", others);
+  };
+  if (p.units)
+    return sharedSums({"threadIdx.y", "8", "columnReduce", within + " && ", block}, blocks, [&](const std::string &number) {
+      place(number);
+      out.line("const int64_t kept = other * " + extent(last) + " + " + axisName(last) + ";");
+    });
+  place("blockIdx.x");
   declareSums(w);
-  out.open("if (" + axisName(last) + " < " + extent(last) + ")");
+  out.open("if (" + within + ")");
   out.open("for (int64_t r = threadIdx.y; r < " + product(p.reducedAxes) + "; r += 8)");
   splitIndex("r", p.reducedAxes);
   bodyOf(w, "");
@@ -169,40 +280,12 @@ void CudaLoops::columns() {
   out.close();
   reduceSums(w, "columnReduce");
   out.line("__syncthreads();"); // as for rows
-  out.open("if (threadIdx.y == 0 && " + axisName(last) + " < " + extent(last) + ")");
+  out.open("if (threadIdx.y == 0 && " + within + ")");
   pushScope();
   for (const Node *x : w.sums)
     nameSum(*x, accumulator[x]);
   storeReduced();
   popScope();
   out.close();
-  finishKernel("unsigned(" + strips + " * " + product(others) + ")", "dim3(32, 8)");
-}
-
-void CudaLoops::total() {
-  const LoopPass &w = p.passes[0];
-  auto part = [&](size_t i) { return "((double *)scratch + " + num(i * p.units) + ")"; };
-  declareSums(w);
-  if (p.chunk) {
-    std::string chunk = num(p.chunk), count = num(p.dims[0]);
-    out.line("const int64_t lo = blockIdx.x * int64_t(" + chunk + "), hi = lo + " + chunk + " < " + count + " ? lo + " + chunk +
-             " : " + count + ";");
-    out.open("for (int64_t i0 = lo + threadIdx.x; i0 < hi; i0 += blockDim.x)");
-  } else {
-    ArrayRef<size_t> inner = ArrayRef(p.reducedAxes).drop_front();
-    out.line("const int64_t i0 = blockIdx.x;");
-    out.open("for (int64_t e = threadIdx.x; e < " + product(inner) + "; e += blockDim.x)");
-    splitIndex("e", inner);
-  }
-  bodyOf(w, "");
-  out.close();
-  reduceSums(w, "blockReduce");
-  out.open("if (threadIdx.x == 0)");
-  for (size_t i = 0; i < w.sums.size(); ++i)
-    out.line(part(i) + "[blockIdx.x] = double(" + accumulator[w.sums[i]] + ");");
-  out.close();
-  finishKernel(num(p.units), num(kBlock));
-
-  addUnits(w, part);
-  finishKernel("1", "1");
+  finishKernel("unsigned(" + blocks + ")", block);
 }

@@ -6,6 +6,9 @@
 
 namespace zcc {
 
+/// How many kernels a plan is, one launched behind the other.
+int64_t gridsOf(const LoopPlan &plan);
+
 class CudaLoops : public LoopValues {
 public:
   explicit CudaLoops(const LoopPlan &plan, std::string casts) : LoopValues(plan), casts(std::move(casts)) {}
@@ -16,7 +19,7 @@ private:
   std::string casts;    ///< typed pointers made of the parameters
   std::string kernels;  ///< definitions so far
   std::string launches; ///< of the host's function
-  unsigned kernelCount = 0;
+  int64_t kernelCount = 0;
   std::string buffered; ///< index of the element in a thread's part of a row
 
   void finishKernel(const std::string &grid, const std::string &block);
@@ -31,8 +34,21 @@ private:
   void tiles() override { elementwise(); }
   void rows() override;
   void rowPass(const LoopPass &w);
+  void sharedRows();
+  /// The threads of a block that sum together.
+  struct Team {
+    std::string first, threads; ///< which of how many a thread is
+    std::string reduce;         ///< the function for their sums
+    std::string within;         ///< "i1 < 768 && ", where blocks have threads for more rows or columns than there are
+    std::string block;          ///< its shape
+  };
+  std::string units() { return open.mark({"int64_t", num(p.units)}); }
+  std::string part(const Node &sum);
+  void sumUnit(const LoopPass &w, const Team &t);
+  void addParts(const LoopPass &w, const Team &t);
+  void sharedSums(const Team &t, const std::string &blocks, llvm::function_ref<void(const std::string &block)> place);
   void columns() override;
-  void total() override;
+  void total() override { sharedRows(); }
 };
 
 } // namespace zcc

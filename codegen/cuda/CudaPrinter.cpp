@@ -8,7 +8,7 @@
 using namespace zcc;
 
 static KernelText printForCuda(const Function &kernel, llvm::ArrayRef<Dims> strides, int64_t parts) {
-  LoopPlan plan = planLoops(kernel, strides, /*threads=*/1, parts);
+  LoopPlan plan = planLoops(kernel, strides, kGrid, parts);
   KernelText t;
   t.hasScratch = plan.scratchBytes() > 0;
   std::string casts;
@@ -53,7 +53,7 @@ llvm::Expected<std::string> CudaPrinter::kernelCall(const Node &fused, llvm::fun
     list += touched(address(placeOf(v)), v ? v : kernel.args[i % kernel.args.size()].get(), /*isResult=*/false);
   for (auto &r : fused.results)
     list += touched(address(placeOf(r.get())), r.get(), /*isResult=*/true);
-  if (int64_t scratch = fused.op->feedsKernel ? 0 : KernelEmitter::scratchBytes(fused))
+  if (int64_t scratch = fused.op->feedsKernel ? 0 : KernelEmitter::scratchBytes(fused, kGrid))
     list += llvm::formatv(", {{A + {0}, {1}, 1}", fused.attrs.i("scratch"), scratch);
   std::string node = cString(fused.loc && !fused.loc->nodes.empty() ? fused.loc->nodes[0] : "");
   return "zccrt::emulate::touch(" + node + ", {" + list.substr(2) + "}); " + *call;

@@ -16,11 +16,11 @@ namespace {
 
 class CudaTarget : public Target {
 public:
-  CudaTarget(llvm::StringRef arch, CudaDevice device, int threads, std::optional<Profile> profile)
-      : arch_(arch), device_(device), threads_(threads), profile_(std::move(profile)) {}
+  CudaTarget(llvm::StringRef arch, CudaDevice device, std::unique_ptr<Target> host, std::optional<Profile> profile)
+      : arch_(arch), device_(device), host_(std::move(host)), profile_(std::move(profile)) {}
 
   llvm::StringRef name() const override { return "cuda"; }
-  int threads() const override { return threads_; }
+  int threads() const override { return host_->threads(); }
   Machine machine() const override;
   std::string ratesFrom() const override { return profile_ ? profile_->path : "what is published of " + model().name.str(); }
   llvm::StringRef deviceSymbol() const override {
@@ -33,6 +33,7 @@ public:
   int64_t launches(const Node &n) const override;
   int64_t libraryBytes(const Module &m) const override;
   int64_t deviceLibraryBytes(const Module &m) const override;
+  const Target &host() const override { return *host_; }
   std::unique_ptr<CodePrinter> printer(const Module &m, llvm::ArrayRef<Space> spaces) const override {
     return std::make_unique<CudaPrinter>(m, spaces, *this, device_);
   }
@@ -49,15 +50,16 @@ private:
 
   std::string arch_;
   CudaDevice device_;
-  int threads_;
+  std::unique_ptr<Target> host_;
   std::optional<Profile> profile_;
   mutable Workspaces workspaces_{*this}; ///< it only remembers
 };
 
 } // namespace
 
-std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device, int threads, std::optional<Profile> profile) {
-  return std::make_unique<CudaTarget>(arch, device, threads, std::move(profile));
+std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device, std::unique_ptr<Target> host,
+                                        std::optional<Profile> profile) {
+  return std::make_unique<CudaTarget>(arch, device, std::move(host), std::move(profile));
 }
 
 const CudaTarget::Model &CudaTarget::model() const {
@@ -107,9 +109,12 @@ Machine CudaTarget::machine() const {
   m[Rate::Launches] = 1 / kLaunchSeconds;
   m[Rate::HostCopy] = 25e9; // PCIe 4.0 x16, less what its packets take
   m[Rate::Disk] = 3e9;
+  const Machine host = host_->machine();
+  for (Rate r : {Rate::HostFlops, Rate::HostTranscendentals, Rate::HostBytes})
+    m[r] = host[r];
   m.collectivesCompute = false;
   if (profile_)
-    profile_->apply(m, threads_);
+    profile_->apply(m, threads());
   return m;
 }
 
@@ -123,7 +128,7 @@ const zccrt_kernel_def *CudaTarget::findKernel(llvm::StringRef name) const {
 int64_t CudaTarget::workspaceBytes(const Node &n) const {
   if (n.op->kernel)
     return productScratch(n) + workspaces_.bytes(n);
-  return n.op->isFused() ? KernelEmitter::scratchBytes(n) : 0;
+  return n.op->isFused() ? KernelEmitter::scratchBytes(n, kGrid) : 0;
 }
 
 int64_t CudaTarget::deviceLibraryBytes(const Module &m) const {

@@ -10,9 +10,9 @@ namespace zcc {
 /// Checked: an emulated one that looks at every access of kernels.
 enum class CudaDevice { Gpu, Emulated, Checked };
 
-/// `arch`: "sm_90". `threads`: of the host, of each rank. Its rates are the profile's; what that has not, or without one, is what
-/// the vendor publishes.
-std::unique_ptr<Target> cudaTarget(llvm::StringRef arch, CudaDevice device, int threads,
+/// `arch`: "sm_90". `host`: the CPU that it hangs on, with the threads of each rank. Its rates are the profile's; what that has
+/// not, or without one, is what the vendor publishes.
+std::unique_ptr<Target> cudaTarget(llvm::StringRef arch, CudaDevice device, std::unique_ptr<Target> host,
                                    std::optional<Profile> profile = std::nullopt);
 
 } // namespace zcc

@@ -2,7 +2,7 @@
 #include "codegen/cuda/Launches.h"
 #include "codegen/CodePrinter.h"
 #include "codegen/KernelCall.h"
-#include "codegen/LoopPlan.h"
+#include "codegen/cuda/CudaLoops.h"
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "ir/View.h"
@@ -56,7 +56,7 @@ static int64_t launchesOfCall(const Node &n, const Target &target) {
   return count;
 }
 
-/// A loop's parts of a total are added up by a second kernel. Parts of a node are as many as a launch can be told of.
+/// Parts of a node are as many as a launch can be told of.
 static int64_t launchesOfLoops(const Node &n) {
   const Function *kernel = n.parent()->module->function(n.attrs.s("kernel"));
   if (n.op->feedsKernel) // it takes no totals
@@ -69,7 +69,7 @@ static int64_t launchesOfLoops(const Node &n) {
     return 0;
   const int64_t parts = n.attrs.i("parts", 1), most = zccrt::partsOfLaunch(kernel->args.size() + kernel->results.size());
   const int64_t launches = parts == 1 ? 1 : (parts + most - 1) / most;
-  return launches * (planLoops(*kernel, strides, /*threads=*/1, parts).form == LoopPlan::Total ? 2 : 1);
+  return launches * gridsOf(planLoops(*kernel, strides, kGrid, parts));
 }
 
 int64_t zcc::launchesOf(const Node &n, const Target &target) {

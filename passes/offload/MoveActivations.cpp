@@ -52,6 +52,9 @@ private:
 };
 } // namespace
 
+/// Whether it brings a parameter: that is no activation, and goes where it is said to be released.
+static bool isBrought(const Node &n) { return n.is(ops::wait) || isTransfer(n) || n.op->collective != Collective::None; }
+
 /// Bytes a second that other transfers leave to this one's engine, with the clock of compute.
 double ActivationOffloader::freeRate() {
   Machine machine = machineOf(ctx_.target);
@@ -70,7 +73,7 @@ double ActivationOffloader::freeRate() {
 
 void ActivationOffloader::collect(double rate) {
   for (auto &n : f_.nodes) {
-    if (n->phase != Phase::Forward || !ownsMemory(*n))
+    if (n->phase != Phase::Forward || !ownsMemory(*n) || isBrought(*n))
       continue;
     for (auto &r : n->results) {
       int64_t bytes = r->type.localBytes();

@@ -6,6 +6,7 @@
 //
 // What a flag gives is fixed, and so is what is noted already; the rest is open. recompute-activations, offload-states and
 // schedule-transfers do what is noted.
+#include "ir/Equal.h"
 #include "passes/Refusal.h"
 #include "passes/plan/PlanBound.h"
 #include "passes/plan/PlanGap.h"
@@ -112,8 +113,8 @@ llvm::Expected<bool> zcc::choosePlan(Module &m, PassContext &ctx) {
   auto found = reportOf(search, m, axes, ctx);
   if (!found)
     return found.takeError();
+  const uint64_t before = hashOf(m);
   note(m, axes, search.taken());
-  bool changed = !found->taken.decisions.empty();
   ctx.search = std::make_shared<PlanReport>(std::move(*found));
-  return changed;
+  return hashOf(m) != before; // what is noted may be what is said of no decision
 }

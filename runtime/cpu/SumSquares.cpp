@@ -1,4 +1,5 @@
 // The sum of the squares of pieces of a tensor: a piece in float by lanes, pieces in double one after the other.
+// cuda/kernels/SumSquares.cu has the same order.
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Lanes.h"

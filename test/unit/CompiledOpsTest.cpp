@@ -288,7 +288,7 @@ void Batch::finish() {
 // ---- running
 
 static std::unique_ptr<Target> targetOf(On on, llvm::StringRef isa) {
-  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", kEmulation, kThreads);
+  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", kEmulation, cpuTarget(isa, kThreads));
 }
 
 /// Compiles as `zcc --loss=none` does; nothing on failure.
@@ -479,6 +479,34 @@ static void checkParts(On on) {
 
 TEST(CompiledOps, PartsEqualTheInterpreter) { checkParts(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, PartsEqualTheInterpreter) { checkParts(On::EmulatedGpu); }
+
+/// Sums that blocks of a GPU share: of few long rows and columns, and of all, in one pass and where a second one needs them.
+static void checkLongSums(On on) {
+  struct {
+    const char *operand;
+    Dims axes;
+  } cases[] = {{"f32[3x40000]", {1}}, {"f32[2x3x20000]", {0, 2}}, {"f32[40000]", {0}},         {"f32[3x20001]", {0, 1}},
+               {"f32[700x5]", {0}},   {"f32[2x600x40]", {1}},     {"f32[30x2x30x33]", {0, 2}}, {"i64[700x5]<90", {0}}};
+  Batch b;
+  b.eval = b.module.addFunction("eval");
+  std::mt19937 random(6);
+  Loc loc = makeLoc("node", "Op");
+  Builder build(*b.eval, nullptr, loc);
+  for (auto &[operand, axes] : cases) {
+    Value *x = b.draw({"neg", operand, {}, 0.5, 2}, build, false, random)[0];
+    Value *sum = build.reduceSum(x, axes),
+          *away = x->type.elem == Elem::F32 ? build.expr("x - s * 1e-5", {{"x", x}, {"s", sum}}) : build.make(ops::sub, {x, sum});
+    Value *most = build.make(ops::reduce_max, {x}, {{"axes", std::vector<int64_t>(axes.begin(), axes.end())}});
+    for (Value *v : {sum, most, build.make(ops::add, {build.reduceSum(build.make(ops::mul, {away, away}), axes), most}), away}) {
+      b.eval->results.push_back(v);
+      b.what.push_back(std::string("result ") + std::to_string(b.what.size() % 4) + " of " + operand);
+    }
+  }
+  check(b, on);
+}
+
+TEST(CompiledOps, LongSumsEqualTheInterpreter) { checkLongSums(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, LongSumsEqualTheInterpreter) { checkLongSums(On::EmulatedGpu); }
 
 /// Every elementwise operator as the kernel of a product's node.
 static void checkEpilogues(On on) {

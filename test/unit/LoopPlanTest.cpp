@@ -98,6 +98,22 @@ pass: sum %sum; store r0;
 )");
 }
 
+// Of a GPU: blocks share the sums of few long columns and rows, of whichever axes; others have a block each.
+TEST(LoopPlan, Grids) {
+  auto planOfSum = [](const std::string &from, const std::string &axes, const std::string &to) {
+    return planOf("kernel @k(%a : " + from + ") -> (" + to + ") {\n %s = reduce_sum %a {axes = [" + axes + "]} : " + to +
+                      "\n return %s\n}\n",
+                  {}, kGrid);
+  };
+  auto has = [](const std::string &plan, const std::string &what) { return plan.find(what) != std::string::npos; };
+  EXPECT_TRUE(has(planOfSum("f32[600x100]", "0", "f32[1x100]"), "chunk 256, units 3"));
+  EXPECT_FALSE(has(planOfSum("f32[600x20000]", "0", "f32[1x20000]"), "units"));
+  EXPECT_FALSE(has(planOfSum("f32[512x100]", "0", "f32[1x100]"), "units"));
+  EXPECT_TRUE(has(planOfSum("f32[2x3x20000]", "0, 2", "f32[1x3x1]"), "chunk 8192, units 5"));
+  EXPECT_FALSE(has(planOfSum("f32[512x40000]", "1", "f32[512x1]"), "units"));
+  EXPECT_TRUE(has(planOfSum("f32[40000]", "0", "f32[1]"), "chunk 16384, units 3"));
+}
+
 TEST(LoopPlan, Total) {
   EXPECT_EQ(planOf(R"(
   kernel @k(%a : f32[40000]) -> (f32[1]) {

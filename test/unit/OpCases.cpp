@@ -127,6 +127,7 @@ static const OpCase kCases[] = {
     {"gather", "f32[2x4x3], i32[5]<4", {{"axis", 1}}},
     {"gather", "f32[2x3], i64[]<3", {{"axis", 1}}},
     {"scatter_add", "f32[4x3], i64[2x3]<4, f32[2x3x3]", {{"axis", 0}}},
+    {"scatter_add", "f32[3x2], i64[230]<3, f32[230x2]", {{"axis", 0}}}, // a row's updates in several chunks
     {"gather_elements", "f32[3x4], i64[3x2]<4", {{"axis", 1}}},
     {"gather_elements", "f32[3x4], i64[2x4]<3", {{"axis", 0}}},
     {"scatter_elements", "f32[5x2], i64[1x2]<5, f32[1x2]", {{"axis", 0}}},
@@ -134,6 +135,8 @@ static const OpCase kCases[] = {
     {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "mul"}}},
     {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "max"}}},
     {"scatter_elements", "f32[2x3], i64[2x4]<3, f32[2x4]", {{"axis", 1}, {"reduce", "min"}}},
+    {"scatter_elements", "f32[3x2], i64[230x2]<3, f32[230x2]", {{"axis", 0}, {"reduce", "add"}}},
+    {"scatter_elements", "f32[3x2], i64[230x2]<3, f32[230x2]", {{"axis", 0}, {"reduce", "max"}}},
     {"gather_nd", "f32[3x3x2], i64[4x2]<3"},
     {"gather_nd", "f32[2x3x2], i64[2x4x1]<3", {{"batch", 1}}},
     {"scatter_nd", "f32[5x2], i64[1x1]<5, f32[1x2]"},

@@ -21,8 +21,8 @@ def places(a, rng, ranks, stage):
     flags = [somewhere("optimizer"), f"--sub-group-size={rng.randrange(1, 200000)}", somewhere("activations")]
     if not is_gpu(a):
         flags.append("--separate-host")
-        if flags[0] != "--offload-optimizer=none":
-            flags.append(f"--offload-update={rng.choice(['auto', 'device', 'cpu'])}")
+    if flags[0] != "--offload-optimizer=none":
+        flags.append(f"--offload-update={rng.choice(['auto', 'device', 'cpu'])}")
     if ranks == 1 or stage == 3:
         flags.append(somewhere("param"))
     return flags
