@@ -120,6 +120,14 @@ struct Result {
 /// One word of a shell command, whatever a path holds but single quotes.
 inline std::string shellWord(const std::string &path) { return "'" + path + "'"; }
 
+/// The shell's words for one disabled test in a process of its own, whatever part of the tests this one runs.
+inline std::string alone(const std::string &test) {
+  char self[PATH_MAX] = {};
+  EXPECT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+  return "env -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX " + shellWord(self) +
+         " --gtest_also_run_disabled_tests --gtest_filter=" + test;
+}
+
 /// Runs a shell command.
 inline Result shell(const std::string &command) {
   Folder f;
