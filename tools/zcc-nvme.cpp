@@ -207,7 +207,7 @@ static llvm::Error measure() {
 static int run(int argc, char **argv) {
   if (!parseCommandLine(argc, argv, "zcc-nvme: measures how fast compiled programs read and write their state on a disk"))
     return 1;
-  if (printHelp())
+  if (printHelp(/*inGroups=*/false))
     return 0;
   try {
     return report("zcc-nvme", measure());

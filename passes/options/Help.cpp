@@ -116,7 +116,7 @@ static void printOption(StringRef name, const cl::Option &o) {
   llvm::outs() << '\n';
 }
 
-bool zcc::printHelp() {
+bool zcc::printHelp(bool inGroups) {
   if (helpOverview.empty())
     return false;
   StringRef tool = StringRef(helpOverview).split(':').first;
@@ -131,7 +131,7 @@ bool zcc::printHelp() {
   for (auto [title, name] : kLines) {
     if (title)
       group = title;
-    else if (auto at = llvm::find(left, name); at != left.end()) {
+    else if (auto at = llvm::find(left, name); inGroups && at != left.end()) {
       if (group)
         llvm::outs() << '\n' << group << ":\n";
       group = nullptr;
@@ -153,7 +153,7 @@ bool zcc::printTables(llvm::function_ref<void()> afterOps) {
 #define ZCC_TABLE_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, VALUE, HELP) TYPE FIELD = !textsOf(NAME).empty();
 #include "passes/options/Options.def"
   } asked;
-  const bool helped = printHelp();
+  const bool helped = printHelp(/*inGroups=*/true);
   if (asked.ops) {
     printOps();
     afterOps();

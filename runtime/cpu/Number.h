@@ -5,6 +5,7 @@
 #include "runtime/cpu/KernelMath.h"
 #include "runtime/zccrt.h"
 #include <cstdint>
+#include <type_traits>
 
 namespace zccrt::cpu {
 
@@ -23,6 +24,8 @@ struct F16 {
   ZCC_ANYWHERE F16(float f) : bits(z_to_f16(f)) {}
   ZCC_ANYWHERE operator float() const { return z_f16(bits); }
 };
+
+template <typename T> constexpr bool kIsHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
 
 /// Calls f with a null pointer to the C++ type of an element (bool: uint8_t).
 template <typename F> void withNumber(int32_t elem, F f) {

@@ -72,7 +72,8 @@ ZCC_CLONES void addChainOf(F16 *y, const F16 *updates, const int32_t *next, int6
 }
 
 /// Sums of 16-bit floats: the updates of each row are linked in order, `head` by row and `next` by update.
-template <typename T> void addHalfRows(const AxisRows &target, T *y, int64_t rows, const T *updates, int32_t *head, int threads) {
+template <typename T, typename Rows>
+void addHalfRows(const Rows &target, T *y, int64_t rows, const T *updates, int32_t *head, int threads) {
   constexpr int64_t kWidth = 512;
   int32_t *next = head + rows;
   std::fill_n(head, rows, -1);
@@ -91,8 +92,17 @@ template <typename T> void addHalfRows(const AxisRows &target, T *y, int64_t row
   });
 }
 
-/// Rows of the data; the sums of 16-bit floats need a number for each, and for each update.
-int64_t rowsOf(const zccrt_call *c, const AxisRows &target) { return target.inner ? count(operand(c, 0)) / target.inner : 0; }
+template <typename Rows> int64_t rowsOf(const zccrt_call *c, const Rows &target) {
+  return target.inner ? count(operand(c, 0)) / target.inner : 0;
+}
+
+/// Sums of 16-bit floats need a number for each row of the data, and for each update.
+template <typename Rows> int64_t chainBytes(const zccrt_call *c, const char *reduce) {
+  if (!isHalf(operand(c, 0).elem) || strcmp(reduce, "add"))
+    return 0;
+  const Rows target(nullptr, c);
+  return (rowsOf(c, target) + target.rows) * int64_t(sizeof(int32_t));
+}
 
 void copyBase(char *arena, const zccrt_call *c) {
   const zccrt_tensor &base = operand(c, 0), &y = result(c, 0);
@@ -120,7 +130,10 @@ template <typename Rows> void scatterRows(char *arena, const zccrt_call *c, cons
     if (!strcmp(reduce, "none"))
       combineRows<T, Replace>(target, y, updates, threads);
     else if (!strcmp(reduce, "add"))
-      combineRows<T, Add>(target, y, updates, threads);
+      if constexpr (kIsHalf<T>)
+        addHalfRows<T>(target, y, rowsOf(c, target), updates, scratchAt<int32_t>(arena, c), threads);
+      else
+        combineRows<T, Add>(target, y, updates, threads);
     else if (!strcmp(reduce, "mul"))
       combineRows<T, Mul>(target, y, updates, threads);
     else if (!strcmp(reduce, "max"))
@@ -134,32 +147,13 @@ template <typename Rows> void scatterRows(char *arena, const zccrt_call *c, cons
 
 } // namespace
 
-int64_t scatterAddWorkspace(const zccrt_call *c) {
-  if (!isHalf(operand(c, 0).elem))
-    return 0;
-  AxisRows target(nullptr, c);
-  return (rowsOf(c, target) + target.rows) * int64_t(sizeof(int32_t));
-}
+static const char *reduceOf(const zccrt_call *c) { return attrString(c, "reduce", "none"); }
 
-void scatterAddRun(char *arena, const zccrt_call *c) {
-  int32_t elem = operand(c, 0).elem;
-  if (!isHalf(elem))
-    return scatterRows<AxisRows>(arena, c, "add");
-  if (!arena)
-    return;
-  copyBase(arena, c);
-  AxisRows target(arena, c);
-  int threads = threadsFor(c, target.rows * (target.inner * elemBytes(elem) + 16));
-  withFloat(elem, [&](auto *type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    if constexpr (sizeof(T) == 2)
-      addHalfRows<T>(target, at<T>(arena, result(c, 0)), rowsOf(c, target), at<T>(arena, operand(c, 2)),
-                     scratchAt<int32_t>(arena, c), threads);
-  });
-}
-void scatterElementsRun(char *arena, const zccrt_call *c) {
-  scatterRows<AxisElements>(arena, c, attrString(c, "reduce", "none"));
-}
-void scatterNdRun(char *arena, const zccrt_call *c) { scatterRows<TupleRows>(arena, c, attrString(c, "reduce", "none")); }
+int64_t scatterAddWorkspace(const zccrt_call *c) { return chainBytes<AxisRows>(c, "add"); }
+void scatterAddRun(char *arena, const zccrt_call *c) { scatterRows<AxisRows>(arena, c, "add"); }
+int64_t scatterElementsWorkspace(const zccrt_call *c) { return chainBytes<AxisElements>(c, reduceOf(c)); }
+void scatterElementsRun(char *arena, const zccrt_call *c) { scatterRows<AxisElements>(arena, c, reduceOf(c)); }
+int64_t scatterNdWorkspace(const zccrt_call *c) { return chainBytes<TupleRows>(c, reduceOf(c)); }
+void scatterNdRun(char *arena, const zccrt_call *c) { scatterRows<TupleRows>(arena, c, reduceOf(c)); }
 
 } // namespace zccrt::cpu

@@ -7,12 +7,13 @@ Run by a Python that has PyTorch. The bound of a step is the sum over its kernel
 libraries or PyTorch's (its own oneDNN and BLAS, plain and channels-last) need for that very shape, type and layout; every other kernel the
 bytes it must move from and to memory (`memory_bytes` of `--plan=json`) at the rate of a large copy. What hides in caches costs nothing there.
 """
-import argparse, collections, json, os, re, shlex, statistics, subprocess, sys, tempfile, time
+import argparse, collections, json, math, os, re, shlex, statistics, subprocess, sys, tempfile, time
 
 Value = collections.namedtuple("Value", "op operands attributes type")
 Kernel = collections.namedtuple("Kernel", "node op what seconds predicted bound by")
 DTYPES = dict(f32="float32", bf16="bfloat16", f16="float16", f64="float64")
-LIBRARY = ("matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention", "attention_grad")
+PRODUCTS = ("matmul", "fused_matmul")
+LIBRARY = (*PRODUCTS, "conv", "conv_grad_input", "conv_grad_weight", "attention", "attention_grad")
 
 
 def read_type(text):
@@ -28,7 +29,7 @@ def read_values(zir):
             for name, t in re.findall(r"(%\S+) : (\w+\[[\dx]*\])", line):
                 values[name] = Value("global", [], "", read_type(t))
         elif m := re.match(r"\s+((?:%\S+, )*%\S+) = (\w+) ?([^{]*)(\{.*\})? : (.*)$", line):
-            operands = [o.strip() for o in m[3].split(",") if o.strip()]
+            operands = [o.strip() for o in re.sub(r"^@\S+", "", m[3]).split(",") if o.strip()]
             for name, t in zip(m[1].split(", "), re.findall(r"\w+\[[\dx]*\]", m[5])):
                 values[name] = Value(m[2], operands, m[4] or "", read_type(t))
     return values
@@ -114,7 +115,7 @@ def library_seconds(values, name, known):
     key = repr((v.op, shapes, re.sub(r"!\w+ = (\[[^\]]*\]|\S+)", "", v.attributes)))
     if key not in known:
         try:
-            if v.op == "matmul":
+            if v.op in PRODUCTS:
                 a, b = (operand(values, o) for o in v.operands[:2])
                 known[key] = best(lambda: torch.matmul(a, b))
             else:
@@ -123,6 +124,12 @@ def library_seconds(values, name, known):
             print(f"bounds.py: {name}: {str(e).splitlines()[0]}", file=sys.stderr)
             known[key] = None
     return known[key]
+
+
+def kernel_bytes(values, v):
+    """What the kernel of a product's node reads besides the product."""
+    types = [values[o].type for o in v.operands[2:] if o in values]
+    return sum(math.prod(dims) * (8 if elem == "f64" else 4 if elem == "f32" else 2) for elem, dims in types if elem in DTYPES)
 
 
 def copy_rate():
@@ -168,6 +175,8 @@ def measure(zcc, model, data, flags, threads, tmp):
         seconds, bound, by = statistics.median(times), moved.get((op, name), 0) / rate, "bytes"
         if op in LIBRARY and name in values:
             theirs = library_seconds(values, name, known)
+            if theirs and op == "fused_matmul":
+                theirs += kernel_bytes(values, values[name]) / rate
             bound, by = (min(times), "zcc") if theirs is None or min(times) < theirs else (theirs, "PyTorch")
         what = "x".join(map(str, values[name].type[1])) if name in values else ""
         kernels.append(Kernel(f"{node} ({phase})", op, what, seconds, predicted[phase, node, op, name], min(bound, seconds), by))
