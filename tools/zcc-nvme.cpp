@@ -188,7 +188,7 @@ static llvm::Error measure() {
   if (!depthList)
     return depthList.takeError();
   std::vector<Cell> cells;
-  auto asProfile = [&] {
+  auto measureAll = [&] {
     cells = measured(*o, *blockSizes, *depthList);
     Profile p;
     p.cpu = cpuName();
@@ -196,8 +196,8 @@ static llvm::Error measure() {
     return p;
   };
   if (profile.empty())
-    cells = measured(*o, *blockSizes, *depthList);
-  else if (auto text = updateProfile(profile, asProfile); !text)
+    measureAll();
+  else if (auto text = updateProfile(profile, measureAll); !text)
     return text.takeError();
   if (!json.empty())
     writeJson(*o, cells);

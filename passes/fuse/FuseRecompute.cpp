@@ -135,9 +135,12 @@ void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
   Cone c{v, home, false, {}, {}}, fromKept{v, home, true, {}, {}};
   if (!follow(v, c))
     return;
-  auto readsMore = [&](FuseGroup *r) { return extraReads(*r, c) > 0 && extraReads(*r, fromKept) <= extraReads(*r, c); };
+  auto readsMore = [&](FuseGroup *r) {
+    size_t extra = extraReads(*r, c);
+    return extra && extraReads(*r, fromKept) <= extra;
+  };
   // What a reader must read in addition should be what is there anyway: the result of a rectifier and not what it was given.
-  if (follow(v, fromKept) && llvm::all_of(readers, readsMore))
+  if (follow(v, fromKept) && fromKept.nodes.size() < c.nodes.size() && llvm::all_of(readers, readsMore))
     c = std::move(fromKept);
   for (FuseGroup *r : readers)
     if (llvm::any_of(c.leaves, [&](Value *l) { return isOverwritten(l, r); }))

@@ -141,16 +141,12 @@ std::optional<llvm::SetVector<Node *>> Deferrer::nodesOf(const GlobalValue &para
 
 /// The first node but for the update that reads the parameter; nullptr: none, or it reads what is updated.
 Node *Deferrer::firstUse(const Move &m) const {
-  Node *first = nullptr;
-  for (auto &use : m.param->uses) {
-    if (use.node->parent() != &micro_ || isWrite(use) || m.nodes.contains(use.node))
-      continue;
-    if (use.node->phase == Phase::Update)
-      return nullptr;
-    if (!first || at_.lookup(use.node) < at_.lookup(first))
-      first = use.node;
-  }
-  return first;
+  auto reads = [&](const Value::Use &use) {
+    return use.node->parent() == &micro_ && !isWrite(use) && !m.nodes.contains(use.node);
+  };
+  if (llvm::any_of(m.param->uses, [&](auto &use) { return reads(use) && use.node->phase == Phase::Update; }))
+    return nullptr;
+  return firstUser(*m.param, at_, reads);
 }
 
 /// Whether all that it reads but gradients and numbers is its own, and nothing else reads that.

@@ -169,13 +169,8 @@ static void overlapReductions(Function &f) {
 
 /// The first node behind an assignment that reads what it writes; nullptr: none.
 static Node *readBehind(const Node &assign, const Positions &at) {
-  Node *first = nullptr;
-  for (auto &u : assign.operand(0)->uses) {
-    bool isBehind = u.node->parent() == assign.parent() && at.lookup(u.node) > at.lookup(&assign);
-    if (isBehind && (!first || at.lookup(u.node) < at.lookup(first)))
-      first = u.node;
-  }
-  return first;
+  return firstUser(*assign.operand(0), at,
+                   [&](auto &u) { return u.node->parent() == assign.parent() && at.lookup(u.node) > at.lookup(&assign); });
 }
 
 /// Waits for updated parameters, and the assignments behind them, go to where a later one starts, or to where the first is read.

@@ -91,10 +91,11 @@ bool zcc::gathersParam(const Node &n) {
   return v->isGlobal();
 }
 
-Node *zcc::firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
+Node *zcc::firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at,
+                     llvm::function_ref<bool(const Value::Use &)> counts) {
   Node *first = nullptr;
   for (auto &u : v.uses)
-    if (!first || at.lookup(u.node) < at.lookup(first))
+    if (counts(u) && (!first || at.lookup(u.node) < at.lookup(first)))
       first = u.node;
   return first;
 }

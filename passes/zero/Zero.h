@@ -40,8 +40,10 @@ void waitFor(Function &f, Node &n, Node &start, llvm::function_ref<Node *(Value 
 /// The node becomes a start before `before`; each result is waited for before the node that `waitAt` says (nullptr: at the end).
 /// Returns the start.
 Node *startAt(Function &f, Node &n, Node *before, llvm::function_ref<Node *(Value &)> waitAt);
-/// The first node that uses a value, views included.
-Node *firstUser(const Value &v, const llvm::DenseMap<const Node *, int> &at);
+/// The first node that uses a value, views included, of the uses that count; nullptr: none.
+Node *firstUser(
+    const Value &v, const llvm::DenseMap<const Node *, int> &at,
+    llvm::function_ref<bool(const Value::Use &)> counts = [](const Value::Use &) { return true; });
 
 /// Whether it writes the global that it is a use of.
 inline bool isWrite(const Value::Use &u) { return assigns(*u.node) && u.index == 0; }
