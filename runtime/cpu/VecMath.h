@@ -164,7 +164,8 @@ ZCCVM float verf(float x) {
   s = __builtin_fmaf(s, z, -0.376126340234f);
   s = __builtin_fmaf(s, z, 0.128379166673f);
   float small = __builtin_fmaf(s, x, x);
-  // erfc(t)^(-1/8) on [0.91, 3.92], beyond which erf rounds to 1: a polynomial to the power of 8 takes half of an exponential's time.
+  // erfc(t)^(-1/8) on [0.91, 3.92], beyond which erf rounds to 1: a polynomial to the power of 8 takes half of an exponential's
+  // time.
   float t = a > 4.0f ? 4.0f : a;
   float q = 0.000489476952f;
   q = __builtin_fmaf(q, t, -0.00336286169477f);
