@@ -97,10 +97,13 @@ static llvm::Error findPeak(Plan &p, const Module &m) {
     p.gatheredBytes = std::max(p.gatheredBytes, mostGathered(*f, *l));
     findPeakElsewhere(p, *f, *l);
     std::vector<int64_t> live = liveBytes(*f, *l);
+    std::vector<int64_t> others = liveBytes(*f, *l, Space::Device, gradientsOf(*f, *l));
+    p.activationBytes = std::max(p.activationBytes, *llvm::max_element(others));
     size_t at = std::max_element(live.begin(), live.end()) - live.begin();
     if (live[at] < p.peakBytes || (live[at] == p.peakBytes && !p.peakAt.empty()))
       continue;
     p.peakBytes = live[at];
+    p.gradientBytes = live[at] - others[at];
     p.peakAt = nodeText(*f, *nodeAt(*f, at));
     addLive(p, *f, *l, int(at));
   }

@@ -34,6 +34,8 @@ struct Plan {
   int64_t persistingBytes = 0, gatheredBytes = 0;
   int64_t constantBytes = 0, inputBytes = 0;
   int64_t peakBytes = 0;                ///< values live at the peak
+  int64_t activationBytes = 0;          ///< of values that are no gradients of parameters, the most at any node
+  int64_t gradientBytes = 0;            ///< gradients of parameters, at the peak
   std::string peakAt;                   ///< "@micro %y = matmul (node '/fc1/MatMul')"
   std::vector<LiveItem> live;           ///< at the peak, the largest first
   std::map<Space, SpacePlan> elsewhere; ///< spaces that are used, besides the device's
@@ -61,11 +63,12 @@ llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &t
 llvm::Error checkBudget(const Plan &p, const Options &o);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
-/// peak_at}}, library_bytes, save_bytes, traffic_bytes_per_rank, flops, launches (of a device), predicted_step_s, engine_busy_s,
-/// profile, bound_by, settings [{key, value, reason}]; schedule {rates, functions [{function, times, seconds, spans}]}, a span
-/// being {engine, op, name, node, begin_s, end_s, work} or {waits_for: its number, op, begin_s, end_s}, as struct Span has it,
-/// work and rates by the keys of a profile; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s,
-/// memory_bytes, host_bytes, nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
+/// peak_at}} (of the device's values also activation_bytes, gradient_bytes), library_bytes, save_bytes, traffic_bytes_per_rank,
+/// flops, launches (of a device), predicted_step_s, engine_busy_s, profile, bound_by, settings [{key, value, reason}]; schedule
+/// {rates, functions [{function, times, seconds, spans}]}, a span being {engine, op, name, node, begin_s, end_s, work} or
+/// {waits_for: its number, op, begin_s, end_s}, as struct Span has it, work and rates by the keys of a profile; and of what
+/// choose-plan has found, search {tried, plain, choice, runner_up: {step_s, memory_bytes, host_bytes, nvme_bytes, decisions},
+/// bound {step_s, engine_s, bytes_away}, above_bound}.
 enum class JsonDetail { All, WithoutSchedule };
 std::string toJson(const Plan &p, JsonDetail detail = JsonDetail::All);
 void print(const Plan &p, llvm::raw_ostream &os);

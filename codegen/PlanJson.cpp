@@ -84,7 +84,8 @@ std::string zcc::toJson(const Plan &p, JsonDetail detail) {
     traffic[name] = int64_t(bytes);
   llvm::json::Object device{{"arena_bytes", p.arenaBytes},           {"model_state_bytes", p.modelStateBytes},
                             {"persisting_bytes", p.persistingBytes}, {"gathered_bytes", p.gatheredBytes},
-                            {"library_bytes", p.deviceLibraryBytes}, {"peak_at", p.peakAt}};
+                            {"library_bytes", p.deviceLibraryBytes}, {"peak_at", p.peakAt},
+                            {"activation_bytes", p.activationBytes}, {"gradient_bytes", p.gradientBytes}};
   llvm::json::Object spaces{{"device", std::move(device)}};
   for (auto &[space, s] : p.elsewhere)
     spaces[spaceName(space)] =

@@ -162,6 +162,9 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
       rest += p.live[i].bytes;
     os << formatv("      {0,-12} in {1} more\n", sizeText(rest), p.live.size() - kMost);
   }
+  if (p.gradientBytes)
+    os << formatv("      of them gradients of parameters {0}; of all else {1} at the most\n", sizeText(p.gradientBytes),
+                  sizeText(p.activationBytes));
   if (p.deviceLibraryBytes)
     os << formatv("    libraries     {0}, workspace of products and what collectives receive\n", sizeText(p.deviceLibraryBytes));
   int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.inputBytes + p.peakBytes + p.deviceLibraryBytes;

@@ -207,7 +207,29 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
   return l;
 }
 
-std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l, Space space) {
+llvm::DenseSet<const Value *> zcc::gradientsOf(const Function &f, const Liveness &l) {
+  llvm::DenseSet<const Value *> out;
+  auto updates = [](const Node &n) { return n.phase == Phase::Update; };
+  for (auto &[v, life] : llvm::reverse(l.values)) { // readers first
+    auto reads = l.reads.find(v);
+    bool isMade = v->def && (v->def->phase == Phase::Backward || performed(*v->def)->isReduction());
+    if (!isMade || v->type.count() == 1 || reads == l.reads.end())
+      continue;
+    bool isGradient = llvm::any_of(reads->second, [&](auto &read) {
+      const Node *n = read.first;
+      if (!n || updates(*n))
+        return n != nullptr;
+      return llvm::any_of(n->results, [&](auto &r) {
+        return out.contains(r.get()) && (movesBetweenRanks(*n) || plannedOffset(f, r.get()) == plannedOffset(f, v));
+      });
+    });
+    if (isGradient)
+      out.insert(v);
+  }
+  return out;
+}
+
+std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l, Space space, const llvm::DenseSet<const Value *> &but) {
   // Values written over one another share bytes, so what counts is the union of ranges at each
   // node.
   struct Range {
@@ -222,7 +244,7 @@ std::vector<int64_t> zcc::liveBytes(const Function &f, const Liveness &l, Space 
       ranges.push_back({offset, offset + bytes, life});
   };
   for (auto &[v, life] : l.values)
-    if (v->type.space == space)
+    if (v->type.space == space && !but.contains(v))
       add(plannedOffset(f, v), extents.bytes(*v), life);
   for (auto &n : f.nodes)
     if (n->attrs.has("scratch") && computeSpace(*n) == space)

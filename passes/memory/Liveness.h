@@ -80,8 +80,12 @@ const Node *readerBetween(const Liveness &l, const GlobalValue &g, Range range, 
 Range rangeOf(const View &v);
 
 /// Bytes of a space live at each node of a planned function: values, workspaces; globals and arguments are not
-/// counted.
-std::vector<int64_t> liveBytes(const Function &f, const Liveness &l, Space s = Space::Device);
+/// counted, nor what is left out.
+std::vector<int64_t> liveBytes(const Function &f, const Liveness &l, Space s = Space::Device,
+                               const llvm::DenseSet<const Value *> &but = {});
+/// Of a planned function, gradients of parameters: what the backward makes and updates read, itself or written over by other
+/// nodes of the backward, summed up over the ranks or not.
+llvm::DenseSet<const Value *> gradientsOf(const Function &f, const Liveness &l);
 
 /// Where element 0 of a value lies in its space's arena, in bytes: in the iteration at slice t of a scan, at offset + t * step.
 struct Place {

@@ -2,11 +2,12 @@
 """Step times of a model whose activations are to take a part of what they take without recomputation; prints a table.
 
     recompute.py MODEL.onnx DATA.npz [--parts 0.5,0.333,0.2] [--zcc build/bin/zcc] [--flags "--optimizer=adamw"] [--tile REGEX:K]
-                 [--gradients MIB] [--rounds 5] [--steps 5]
+                 [--rounds 5] [--steps 5]
 
-Activations are the plan's peak less model states and libraries; --gradients counts so many MiB of them as model states: gradients that are there at
-the peak whatever is recomputed, as a tied embedding's is from the head on. For each part zcc gets the budget that this leaves. All programs run in
-turn; times are over those of the plain program, the medians of the rounds. With --tile there is a row of the tiles alone, and they are in the rows below.
+Activations are what the plan says of values that are no gradients of parameters (activation_bytes, the most at any node, workspaces included): those
+are model states (arXiv 1910.02054, section 3), as are parameters and what the optimizer keeps. For each part zcc gets the budget that leaves it,
+beside the gradients that the plain program has at its peak. All programs run in turn; times are over those of the plain program, the medians of the
+rounds. With --tile there is a row of the tiles alone, and they are in the rows below.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
@@ -21,9 +22,8 @@ def plan(a, *flags):
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def activations(a, p):
-    device = p["spaces"]["device"]
-    return device["arena_bytes"] - device["model_state_bytes"] - a.gradients * MIB
+def activations(p):
+    return p["spaces"]["device"]["activation_bytes"]
 
 
 def programs(a, tmp):
@@ -33,9 +33,9 @@ def programs(a, tmp):
     tiles = [f"--tile={a.tile}"] if a.tile else ["--tile=none"]
     if a.tile:
         rows.append((tiles[0], tiles, plan(a, *tiles)))
-    fixed = plain["spaces"]["device"]["arena_bytes"] - activations(a, plain) + plain["library_bytes"] + plain["save_bytes"]
+    fixed = plain["spaces"]["device"]["arena_bytes"] - activations(plain) + plain["library_bytes"] + plain["save_bytes"]
     for part in map(float, a.parts.split(",")):
-        flags = [*tiles, f"--memory={int(fixed + part * activations(a, plain))}"]
+        flags = [*tiles, f"--memory={int(fixed + part * activations(plain))}"]
         rows.append((f"{part:g}", flags, plan(a, *flags)))
     for name, flags, p in rows:
         if p:
@@ -46,7 +46,7 @@ def programs(a, tmp):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model"); p.add_argument("data"); p.add_argument("--parts", default="0.5,0.333,0.2"); p.add_argument("--zcc", default="build/bin/zcc")
-    p.add_argument("--flags", type=shlex.split, default=["--optimizer=adamw"]); p.add_argument("--tile"); p.add_argument("--gradients", type=float, default=0)
+    p.add_argument("--flags", type=shlex.split, default=["--optimizer=adamw"]); p.add_argument("--tile")
     p.add_argument("--rounds", type=int, default=5); p.add_argument("--steps", type=int, default=5)
     a = p.parse_args()
     a.zcc = os.path.abspath(a.zcc)
@@ -59,14 +59,14 @@ def main():
                     seconds, loss, mib = bench.zcc_run(os.path.join(tmp, name.replace("/", "_")), a.data, a.steps, ["--quiet"])
                     times.setdefault(name, []).append(statistics.median(seconds))
                     losses[name], resident[name] = loss[-1], max(mib, resident.get(name, 0))
-    whole, predicted = activations(a, rows[0][2]), rows[0][2]["predicted_step_s"]
+    whole, predicted = activations(rows[0][2]), rows[0][2]["predicted_step_s"]
     print("| part | activations MiB | of plain | s | times plain | predicted | resident MiB | last loss |\n|---|---|---|---|---|---|---|---|")
     for name, _, made in rows:
         if not made:
             print(f"| {name} | refused | | | | | | |")
             continue
         over = statistics.median(t / plain for t, plain in zip(times[name], times["plain"]))
-        print(f"| {name} | {activations(a, made) / MIB:.0f} | {activations(a, made) / whole:.2f} | {statistics.median(times[name]):.3f} | {over:.3f} | "
+        print(f"| {name} | {activations(made) / MIB:.0f} | {activations(made) / whole:.2f} | {statistics.median(times[name]):.3f} | {over:.3f} | "
               f"{made['predicted_step_s'] / predicted:.3f} | {resident[name]:.0f} | {losses[name]:.7f} |")
 
 
