@@ -289,9 +289,9 @@ typedef struct {
   double weight_floor;             /* the loss is divided by at least so much; 0: by the weight */
   const zccrt_metric *metrics;
   int32_t nmetrics;
-  int32_t loss_elem; /* its type in @micro: any float */
-  int64_t loss;      /* arena offset of @micro's loss, -1: none. Likewise: */
-  int64_t late;      /* i64: zccrt_late; -1: no step leaves updates */
+  int32_t loss_elem;                               /* its type in @micro: any float */
+  int64_t loss;                                    /* arena offset of @micro's loss, -1: none. Likewise: */
+  int64_t late;                                    /* i64: zccrt_late; -1: no step leaves updates */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   int64_t loss_scale, overflow, skipped;           /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
                                                       skipped so far */
