@@ -9,6 +9,7 @@
 #include "ir/Phase.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/SavedStates.h"
+#include "passes/offload/LateNodes.h"
 #include "passes/train/Optimizer.h"
 #include "runtime/Hash.h"
 #include "llvm/ADT/StringExtras.h"
@@ -66,6 +67,7 @@ class ProgramEmitter {
   unsigned workCount = 0;
   Extents extents;
   FirstWrites firstWrites;
+  llvm::DenseSet<const Node *> late;
   NodeTable nodes;
   std::vector<int> written;                              ///< saved globals, in the order of a step's first writes
   llvm::DenseMap<const Function *, std::string> symbols; ///< of bodies
@@ -74,7 +76,7 @@ public:
   ProgramEmitter(const Module &mod, const ProgramInfo &i)
       : m(mod), info(i), printer(i.target->printer(mod, spacesOf(*i.target))),
         onHost(spacesOf(*i.target).size() == 1 ? i.target->host().printer(mod, {Space::Host}) : nullptr), extents(mod),
-        firstWrites(mod), nodes(i.timed) {}
+        firstWrites(mod), late(lateNodes(mod)), nodes(i.timed) {}
   llvm::Expected<EmittedProgram> emit();
 
 private:
@@ -395,7 +397,9 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
       os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
     section = head;
     if (!text->empty())
-      *text = (f.isBody ? "" : formatv("zccrt_at({0}); ", nodes.add(*n)).str()) + willWrite(f, *n) + *text;
+      *text = (late.contains(n.get()) ? "if (zccrt_late) { " : "") +
+              (f.isBody ? "" : formatv("zccrt_at({0}); ", nodes.add(*n)).str()) + willWrite(f, *n) + *text +
+              (late.contains(n.get()) ? " }" : "");
     os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n) << (text->empty() ? "   (written in place)" : "")
        << '\n';
   }

@@ -11,9 +11,12 @@ using llvm::formatv;
 NodeTable::NodeTable(const TimedSchedule *schedule) {
   if (!schedule)
     return;
-  for (const TimedFunction &f : schedule->functions)
+  for (const TimedFunction &f : schedule->functions) {
+    llvm::DenseMap<const Node *, std::pair<double, double>> times;
     for (const Span &s : f.spans)
-      times_.try_emplace(s.node, s.begin, s.end).first->second.second = s.end;
+      times.try_emplace(s.node, s.begin, s.end).first->second.second = s.end;
+    times_.insert(times.begin(), times.end()); // of a function's first run
+  }
 }
 
 unsigned NodeTable::add(const Node &n) {

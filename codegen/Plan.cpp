@@ -5,6 +5,7 @@
 #include "ir/Op.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/SavedStates.h"
+#include "passes/offload/LateNodes.h"
 #include "passes/zero/Zero.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/raw_ostream.h"
@@ -140,10 +141,12 @@ static double launchesOf(const Function &f, const Target &target) {
   return sum;
 }
 
-static double launchesOf(const TimedSchedule &s, const Target &target) {
-  double sum = 0;
+static double launchesOf(const TimedSchedule &s, const Module &m, const Target &target) {
+  double sum = 0, late = 0;
+  for (const Node *n : lateNodes(m))
+    late += double(target.launches(*n));
   for (const TimedFunction &f : s.functions)
-    sum += f.times * launchesOf(*f.function, target);
+    sum += f.times * (launchesOf(*f.function, target) - (f.hasLate ? 0 : late));
   return sum;
 }
 
@@ -193,7 +196,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   p.schedule = scheduleOf(m, o);
   setTimes(p.schedule, machine);
   p.step = costOf(p.schedule, machine);
-  p.launches = launchesOf(p.schedule, target);
+  p.launches = launchesOf(p.schedule, m, target);
   p.noGraph = whyNoGraph(m);
   p.rates = machine;
   p.ratesFrom = target.ratesFrom();

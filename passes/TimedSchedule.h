@@ -21,12 +21,14 @@ struct Span {
 /// engine's clock, has come to it; a wait holds the program until another has ended.
 struct TimedFunction {
   const Function *function = nullptr;
-  double times = 1;   ///< that a step runs it
-  double seconds = 0; ///< of one run
+  double times = 1;    ///< that a step runs it
+  bool hasLate = true; ///< whether it does what only late updates need
+  double seconds = 0;  ///< of one run
   std::vector<Span> spans;
 };
 
-/// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval.
+/// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval. Where only the first call of @micro has
+/// updates to do that the last step has left, the others are a function of their own here.
 struct TimedSchedule {
   std::vector<TimedFunction> functions; ///< nothing that one starts goes on behind it
 };

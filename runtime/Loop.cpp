@@ -9,6 +9,8 @@
 #include <cmath>
 #include <unistd.h>
 
+int zccrt_late = 0;
+
 namespace zccrt {
 
 template <typename T> void Session::setScalar(int64_t offset, T value) {
@@ -285,11 +287,11 @@ StepReport Session::trainStep(int64_t s) {
   setScalar(p.step, s - skippedBefore);
   if (p.loss_scale >= 0)
     r.lossScale = arena->floatAt(p.loss_scale, ZCCRT_F32);
-  setScalar<int64_t>(p.late, leavesUpdates);
-  leavesUpdates = p.flush != nullptr;
   const int64_t atOnce = p.batches_per_call;
   for (int64_t k = 0; k < p.grad_accum; k += atOnce) {
     setScalar(p.micro, k);
+    zccrt_late = leavesUpdates && k == 0;
+    setScalar<int64_t>(p.late, zccrt_late);
     loadBatches(s, k);
     callInStep(p.micro_fn, "micro-batch", k);
     for (int64_t i = 0; i < atOnce; ++i) {
@@ -299,6 +301,7 @@ StepReport Session::trainStep(int64_t s) {
   }
   if (p.update)
     callInStep(p.update, "update");
+  leavesUpdates = p.flush != nullptr;
   const StepEnd mine = {sum, signalSeen(), saveSignalsSeen(), checkpoints ? checkpoints->status() : SaveStatus()};
   {
     TraceScope span(Lane::Program, "all ranks' losses");

@@ -22,7 +22,7 @@ private:
     std::unique_ptr<DeviceGraph> graph; ///< nullptr: it has been called once
     Traffic sends;                      ///< each time
   };
-  std::map<void (*)(char *), Entry> entries;
+  std::map<std::pair<void (*)(char *), int>, Entry> entries; ///< by function, and whether it does late updates
 };
 
 } // namespace zccrt

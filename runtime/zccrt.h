@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 14 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 15 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -138,6 +138,9 @@ void zccrt_host_wait(int slot);
 
 /* What comes writes the globals zccrt_program.written[0 .. n]: waits until a checkpoint that is being saved has read them. */
 void zccrt_will_write(int n);
+
+/* Whether a call of @micro begins with updates that the step before it has left; otherwise it leaves out what only they need. */
+extern int zccrt_late;
 
 /* What @micro, @update and @eval consist of, as a trace shows it. */
 typedef struct {
@@ -286,9 +289,9 @@ typedef struct {
   double weight_floor;             /* the loss is divided by at least so much; 0: by the weight */
   const zccrt_metric *metrics;
   int32_t nmetrics;
-  int32_t loss_elem; /* its type in @micro: any float */
-  int64_t loss;      /* arena offset of @micro's loss, -1: none. Likewise: */
-  int64_t late;      /* i64: whether @micro begins with updates that the step before it has left; -1: none are left */
+  int32_t loss_elem;                               /* its type in @micro: any float */
+  int64_t loss;                                    /* arena offset of @micro's loss, -1: none. Likewise: */
+  int64_t late;                                    /* i64: zccrt_late; -1: no step leaves updates */
   int64_t step, micro, seed, lr, grad_norm, beta1; /* i64, i64, i64, f32, f32, f32 */
   int64_t loss_scale, overflow, skipped;           /* f32; i64: 1 this step is skipped, 2 and at the least scale; i64: steps
                                                       skipped so far */

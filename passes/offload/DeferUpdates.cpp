@@ -22,8 +22,12 @@
 // the parameter and its direction (LAMB) with their sum over the ranks. Where ranks meet, an update stands in front of the first
 // use of a parameter before it, so that they meet beside the forward; a gathered parameter is assigned in front of its own.
 //
+// Where the step's micro-batches are calls of @micro, updates go there from @update. They read the sum of the gradients where
+// @micro has added it up, before it adds up the next one; of a sum over ranks a state holds it. Only the first call has updates
+// to do: what none but they need is not done in the others (lateNodes).
+//
 // Which: those noted `late`, by choose-plan or by hand; where nothing searches, those whose states live elsewhere by the flag and
-// whose gradients wait for the norm of all there anyway. Only what a step updates in its one call of @micro, element by element.
+// whose gradients wait for the norm of all, or for the last micro-batch, there anyway. Only what is updated element by element.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/offload/Updates.h"
@@ -31,7 +35,7 @@
 
 using namespace zcc;
 
-/// So many parameters before its own first use stands an update in which ranks meet.
+/// So many parameters before its own first use stands an update behind which something is under way.
 constexpr size_t kAhead = 2;
 
 namespace {
@@ -42,21 +46,26 @@ using Held = llvm::DenseMap<Value *, Value *>;
 struct Move {
   GlobalValue *param;
   llvm::SetVector<Node *> nodes; ///< in the function's order; of a collective, what has an operand of theirs
+  llvm::SetVector<Node *> again; ///< what makes gradients of sums: others read it, too, and it is computed once more
   llvm::SmallVector<Value *> gradients;
   std::vector<Node *> assigns;
   Node *before; ///< the parameter's first use
-  bool meets;   ///< whether ranks meet in it, or where it is first used
+  bool isAhead; ///< whether something is under way between it and that use: ranks meet, or it is written and read again
 };
 
 class Deferrer {
 public:
   Deferrer(Module &m, PassContext &ctx, PlacesOfParams places)
-      : m_(m), ctx_(ctx), micro_(*m.function("micro")), at_(positions(micro_)), places_(std::move(places)) {}
+      : m_(m), ctx_(ctx), micro_(*m.function("micro")), from_(m.function("update") ? *m.function("update") : micro_),
+        at_(positions(from_)), inMicro_(positions(micro_)), places_(std::move(places)) {}
   bool run();
 
 private:
   bool isAsked(const GlobalValue &param, const Update &u) const;
   bool isOwn(const GlobalValue &param, const Value *v) const;
+  bool isSplit() const { return &from_ != &micro_; }
+  bool followsFromSums(Value *v, llvm::SetVector<Node *> &nodes) const;
+  bool isThere(const Move &m) const;
   std::optional<llvm::SetVector<Node *>> nodesOf(const GlobalValue &param, const Update &u) const;
   Node *firstUse(const Move &m) const;
   bool mayMove(const Move &m, const Update &u) const;
@@ -71,10 +80,12 @@ private:
 
   Module &m_;
   PassContext &ctx_;
-  Function &micro_;
-  const Positions at_;
+  Function &micro_, &from_; ///< where updates go, and where they stand
+  const Positions at_;      ///< in `from_`
+  const Positions inMicro_;
   const PlacesOfParams places_;
   llvm::DenseMap<const GlobalValue *, std::vector<GlobalValue *>> states_; ///< by parameter
+  llvm::SmallPtrSet<const Value *, 16> sums_;                              ///< of gradients, over the calls of @micro
   Held scalars_;
   Value *isLate_ = nullptr;
   Function *flush_ = nullptr;
@@ -90,7 +101,8 @@ static bool isFixed(const Value &v) {
 bool Deferrer::isAsked(const GlobalValue &param, const Update &u) const {
   if (param.attrs.has("late"))
     return param.attrs.i("late");
-  return !ctx_.options.seeksPlan() && places_.lookup(&param).states != Space::Device && !waitingGradients(u, at_).empty();
+  bool isAway = places_.lookup(&param).states != Space::Device;
+  return !ctx_.options.seeksPlan() && isAway && (isSplit() || !waitingGradients(u, at_).empty());
 }
 
 bool Deferrer::isOwn(const GlobalValue &param, const Value *v) const {
@@ -123,13 +135,13 @@ std::optional<llvm::SetVector<Node *>> Deferrer::nodesOf(const GlobalValue &para
     if (use.node->op->structural == Structural::Shard)
       add(use.node, 0);
   for (auto &use : param.uses)
-    if (use.node->parent() == &micro_ && use.node->op->structural == Structural::Shard)
+    if (use.node->parent() == &from_ && use.node->op->structural == Structural::Shard)
       add(use.node, 0);
   while (!work.empty() && isOwnAlone)
     for (auto &use : work.pop_back_val()->uses) {
       if (llvm::is_contained(u.nodes, use.node))
         continue;
-      isOwnAlone &= use.node->phase == Phase::Update && use.node->parent() == &micro_ && !use.node->op->writes;
+      isOwnAlone &= use.node->phase == Phase::Update && use.node->parent() == &from_ && !use.node->op->writes;
       add(use.node, use.index);
     }
   if (!isOwnAlone)
@@ -139,32 +151,52 @@ std::optional<llvm::SetVector<Node *>> Deferrer::nodesOf(const GlobalValue &para
   return llvm::SetVector<Node *>(sorted.begin(), sorted.end());
 }
 
+/// Adds the nodes that make a gradient of sums, element by element. False: there is more to it.
+bool Deferrer::followsFromSums(Value *v, llvm::SetVector<Node *> &nodes) const {
+  if (sums_.contains(v) || isFixed(*v) || v->type.isScalar())
+    return true;
+  bool isMade = v->def && v->def->parent() == &from_ && v->def->op->isElementwise() &&
+                llvm::all_of(v->def->operands(), [&](Value *o) { return followsFromSums(o, nodes); });
+  if (isMade)
+    nodes.insert(v->def);
+  return isMade;
+}
+
 /// The first node but for the update that reads the parameter; nullptr: none, or it reads what is updated.
 Node *Deferrer::firstUse(const Move &m) const {
   auto reads = [&](const Value::Use &use) {
-    return use.node->parent() == &micro_ && !isWrite(use) && !m.nodes.contains(use.node);
+    return llvm::is_contained({&micro_, &from_}, use.node->parent()) && !isWrite(use) && !m.nodes.contains(use.node);
   };
   if (llvm::any_of(m.param->uses, [&](auto &use) { return reads(use) && use.node->phase == Phase::Update; }))
     return nullptr;
-  return firstUser(*m.param, at_, reads);
+  return firstUser(*m.param, inMicro_, reads);
+}
+
+/// Whether what it reads of the last step is still there at `before`: gradients, and what adds up the next ones, come behind it.
+bool Deferrer::isThere(const Move &m) const {
+  auto isBehind = [&](const Node &n) { return n.parent() != &micro_ || inMicro_.lookup(&n) >= inMicro_.lookup(m.before); };
+  auto keepsSums = [&](Node *n) {
+    return llvm::all_of(n->operands(), [&](Value *v) {
+      return !sums_.contains(v) || llvm::all_of(v->uses, [&](auto &use) { return isBehind(*use.node); });
+    });
+  };
+  return llvm::all_of(m.gradients, [&](Value *v) { return v->kind == Value::Result && isBehind(*v->def); }) &&
+         llvm::all_of(m.again, keepsSums) && llvm::all_of(m.nodes, keepsSums);
 }
 
 /// Whether all that it reads but gradients and numbers is its own, and nothing else reads that.
 bool Deferrer::mayMove(const Move &m, const Update &u) const {
-  auto isMoved = [&](const Value *v) { return v->def && m.nodes.contains(v->def); };
+  auto isMoved = [&](const Value *v) { return v->def && (m.nodes.contains(v->def) || m.again.contains(v->def)); };
   for (Node *n : m.nodes)
     for (Value *v : n->operands()) {
       bool isOthers = meetsRanks(*n) && !isMoved(v);
-      bool isGradient = llvm::is_contained(m.gradients, v);
+      bool isGradient = llvm::is_contained(m.gradients, v) || sums_.contains(v);
       if (!isOthers && !isMoved(v) && !isGradient && !v->type.isScalar() && !isOwn(*m.param, v) && !isFixed(*v))
         return false;
     }
-  for (Value *v : m.gradients)
-    if (v->kind != Value::Result || at_.lookup(v->def) < at_.lookup(m.before))
-      return false;
   for (GlobalValue *g : states_.at(m.param))
     for (auto &use : g->uses)
-      if (use.node->parent() != &micro_ || (!isWrite(use) && !m.nodes.contains(use.node)))
+      if (use.node->parent() != &from_ || (!isWrite(use) && !m.nodes.contains(use.node)))
         return false;
   for (auto &use : u.whole)
     if (Node *n = use.node; !m.nodes.contains(n))
@@ -187,22 +219,28 @@ std::optional<Move> Deferrer::find(GlobalValue &param) const {
   if (states.empty() || !areAlike || param.type.isScalar() ||
       llvm::is_contained(micro_.results, static_cast<const Value *>(&param)))
     return std::nullopt;
-  Update u = findUpdate(micro_, at_, &param, states);
+  Update u = findUpdate(from_, at_, &param, states);
   if (u.assigns.empty() || u.nodes.empty() || !u.isElementwise || !isAsked(param, u))
     return std::nullopt;
   auto nodes = nodesOf(param, u);
   if (!nodes)
     return std::nullopt;
-  Move m{&param, std::move(*nodes), {}, u.assigns, nullptr, false};
+  Move m{&param, std::move(*nodes), {}, {}, u.assigns, nullptr, false};
   llvm::sort(m.assigns, [&](Node *a, Node *b) { return at_.lookup(a) < at_.lookup(b); });
-  for (Value *v : u.leaves)
-    if (!isOwn(param, v) && !isFixed(*v) && !(v->def && m.nodes.contains(v->def)))
+  for (Value *v : u.leaves) {
+    if (isOwn(param, v) || isFixed(*v) || (v->def && m.nodes.contains(v->def)))
+      continue;
+    if (llvm::SetVector<Node *> again; isSplit() && followsFromSums(v, again))
+      m.again.insert(again.begin(), again.end());
+    else
       m.gradients.push_back(v);
+  }
   m.before = firstUse(m);
-  if (!m.before || !mayMove(m, u))
+  if (!m.before || !mayMove(m, u) || !isThere(m))
     return std::nullopt;
-  m.meets = meetsRanks(*m.before) || llvm::any_of(m.nodes, [](Node *n) { return meetsRanks(*n); }) ||
-            llvm::any_of(m.assigns, [](Node *a) { return isGather(*a->operand(1)); });
+  m.isAhead = (isSplit() && places_.lookup(&param).own != Space::Device) || meetsRanks(*m.before) ||
+              llvm::any_of(m.nodes, [](Node *n) { return meetsRanks(*n); }) ||
+              llvm::any_of(m.assigns, [](Node *a) { return isGather(*a->operand(1)); });
   return m;
 }
 
@@ -217,7 +255,7 @@ Value *Deferrer::held(Value *scalar, const Loc &loc) {
   Value *&kept = scalars_[scalar];
   if (!kept) {
     GlobalValue *g = state(scalar->name + ".late", scalar->type);
-    Builder(micro_, nullptr, loc).node(ops::assign, {g, scalar})->phase = Phase::Update; // behind all that reads the last step's
+    Builder(from_, nullptr, loc).node(ops::assign, {g, scalar})->phase = Phase::Update; // behind all that reads the last step's
     kept = g;
   }
   return kept;
@@ -276,6 +314,8 @@ Value *Deferrer::emit(Builder &b, const Move &m, Held now, Value *isLate, Node *
     }
   };
   b.phase = Phase::Update;
+  for (Node *n : m.again)
+    repeat(b, *n, now);
   for (Node *n : m.nodes) {
     assignUpTo(at_.lookup(n));
     repeat(b, *n, now);
@@ -313,7 +353,7 @@ void Deferrer::erase(const Move &m) {
 /// Whether a node of the forward would bring the parameter from where the update has just taken it.
 bool Deferrer::isFetched(const GlobalValue &param, const Node &use) const {
   bool isAway = places_.lookup(&param).own != Space::Device;
-  return isAway && use.phase == Phase::Forward && !use.op->view && use.op->collective == Collective::None;
+  return isAway && !isSplit() && use.phase == Phase::Forward && !use.op->view && use.op->collective == Collective::None;
 }
 
 void Deferrer::prepare(const Loc &loc) {
@@ -335,13 +375,14 @@ void Deferrer::defer(const Move &m, Node *place) {
     GlobalValue *g = state(param.name + ".late", v->type);
     g->attrs.set("of", param.name);
     Node *last = summarizeFirst(*v, at_);
-    Builder(micro_, last->next(), v->def->loc).node(ops::assign, {g, v})->phase = Phase::Update;
+    Builder(from_, last->next(), v->def->loc).node(ops::assign, {g, v})->phase = Phase::Update;
     now[v] = g;
   }
-  for (Node *n : m.nodes)
-    for (Value *v : n->operands())
-      if (v->type.isScalar() && !isFixed(*v) && !(v->def && m.nodes.contains(v->def)))
-        now[v] = held(v, n->loc);
+  for (auto *nodes : {&m.again, &m.nodes})
+    for (Node *n : *nodes)
+      for (Value *v : n->operands())
+        if (v->type.isScalar() && !isFixed(*v) && !(v->def && m.nodes.contains(v->def)))
+          now[v] = held(v, n->loc);
   Builder inMicro(micro_, place, loc), inFlush(*flush_, nullptr, loc);
   Value *becomes = emit(inMicro, m, now, isLate_, m.before);
   emit(inFlush, m, now, nullptr, nullptr);
@@ -353,9 +394,14 @@ void Deferrer::defer(const Move &m, Node *place) {
 
 bool Deferrer::run() {
   std::vector<GlobalValue *> params;
+  auto isSum = [&](const GlobalValue &g) {
+    return isSplit() && llvm::any_of(g.uses, [&](auto &use) { return use.node->parent() == &micro_ && isWrite(use); });
+  };
   for (auto &g : m_.globals) {
     if (g->role == GlobalValue::Param && g->trained)
       params.push_back(g.get());
+    else if (g->role == GlobalValue::State && isSum(*g))
+      sums_.insert(g.get());
     else if (g->role == GlobalValue::State && g->attrs.has("of") && !g->type.isScalar())
       states_[m_.global(g->attrs.s("of"))].push_back(g.get());
   }
@@ -371,9 +417,9 @@ bool Deferrer::run() {
     }
     p->attrs.erase("late");
   }
-  llvm::stable_sort(moves, [&](auto &a, auto &b) { return at_.lookup(a.before) < at_.lookup(b.before); });
+  llvm::stable_sort(moves, [&](auto &a, auto &b) { return inMicro_.lookup(a.before) < inMicro_.lookup(b.before); });
   for (size_t i = 0; i < moves.size(); ++i)
-    defer(moves[i], moves[moves[i].meets ? i - std::min(i, kAhead) : i].before);
+    defer(moves[i], moves[moves[i].isAhead ? i - std::min(i, kAhead) : i].before);
   if (!moves.empty())
     ctx_.remarks.push_back(llvm::formatv("the updates of {0} of {1} parameters ({2:f2} MiB) run on into the next step's forward",
                                          moves.size(), params.size(), double(bytes) / (1 << 20))
@@ -382,7 +428,7 @@ bool Deferrer::run() {
 }
 
 llvm::Expected<bool> zcc::deferUpdates(Module &m, PassContext &ctx) {
-  if (!m.function("micro") || m.function("update") || m.function("flush"))
+  if (!m.function("micro") || m.function("flush"))
     return false;
   auto places = placesOf(m, ctx.options);
   if (!places)

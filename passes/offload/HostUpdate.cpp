@@ -93,8 +93,14 @@ int HostUpdates::madeAt(const Value &v) const {
 /// Transfers values to where they are read in another space than theirs: together, in front of the first node that reads one, as
 /// far as they are there by then.
 void HostUpdates::bring(llvm::ArrayRef<Value *> values, Space to) {
+  for (bool isLate : {true, false})
+    bring(values, to, isLate);
+}
+
+void HostUpdates::bring(llvm::ArrayRef<Value *> values, Space to, bool isLate) {
   auto isRead = [&](const Value::Use &u) {
-    return u.node->parent() == &f_ && !isWrite(u) && !takesAnywhere(*u.node) && readIn(u) == to;
+    return late_.contains(u.node) == isLate && u.node->parent() == &f_ && !isWrite(u) && !takesAnywhere(*u.node) &&
+           readIn(u) == to;
   };
   llvm::SmallVector<Value *, 4> read;
   Node *first = nullptr;
@@ -126,7 +132,7 @@ void HostUpdates::bring(llvm::ArrayRef<Value *> values, Space to) {
       later.push_back(v);
   llvm::erase_if(read, [&](Value *v) { return llvm::is_contained(later, v); });
   for (Value *v : later)
-    bring(v, to);
+    bring(v, to, isLate);
   if (read.empty())
     return;
   Builder b(f_, first, first->loc);

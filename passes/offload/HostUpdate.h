@@ -10,6 +10,7 @@
 #pragma once
 
 #include "passes/zero/Zero.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include <map>
@@ -19,8 +20,9 @@ namespace zcc {
 /// The updates of one function.
 class HostUpdates {
 public:
-  /// `at`: positions of the nodes, but of transfers that were added since.
-  HostUpdates(Function &f, const Positions &at) : f_(f), at_(at) {}
+  /// `at`: positions of the nodes, but of transfers that were added since. `late`: what reads values that are brought for it
+  /// alone.
+  HostUpdates(Function &f, const Positions &at, const llvm::DenseSet<const Node *> &late) : f_(f), at_(at), late_(late) {}
   /// What follows element by element from these values, of @host or @nvme, computes there, as far as that moves fewer bytes; what
   /// goes between there and the device is transferred. Assignments to @nvme are left. What has been placed before stays.
   void place(llvm::ArrayRef<Value *> states);
@@ -34,10 +36,12 @@ private:
   void choose();
   Space readIn(const Value::Use &u) const;
   void bring(llvm::ArrayRef<Value *> values, Space to);
+  void bring(llvm::ArrayRef<Value *> values, Space to, bool isLate);
   void bringScalar(Value &v, Node &reader);
 
   Function &f_;
   const Positions &at_;
+  const llvm::DenseSet<const Node *> &late_;
   Type like_;                             ///< of the states
   llvm::MapVector<Node *, bool> members_; ///< and whether they are computed on the host
   llvm::SmallPtrSet<const Node *, 32> placed_;

@@ -22,6 +22,7 @@
 #include "passes/Refusal.h"
 #include "passes/Target.h"
 #include "passes/offload/HostUpdate.h"
+#include "passes/offload/LateNodes.h"
 #include "passes/offload/Updates.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
@@ -44,6 +45,7 @@ struct Group {
 /// By parameter, and by where a run begins, or one of these.
 constexpr int64_t kAll = -1, kForOthers = -2, kLate = -3;
 constexpr int64_t kAgain = int64_t(1) << 62; ///< more: of the second pass
+constexpr int64_t kEach = int64_t(1) << 61;  ///< more: of each call of @micro, where the first one updates, too
 using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
 
 class Offloader {
@@ -54,14 +56,16 @@ public:
 private:
   llvm::Error readNotes();
   llvm::Error chooseUpdates();
+  void noteLate();
   void collect();
   Space spaceOf(const GlobalValue &g) const;
   void cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away);
+  void cut(Function &f, const Update &u, GlobalValue &param);
   void fetch(Function &f, GlobalValue &param);
   void reuse(Function &f, GlobalValue &param);
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
   Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
-  void transfer(Function &f, Group &g);
+  void transfer(Function &f, Group &g, bool isLate);
   void takeBack(Function &f, Group &g);
   bool isHostSooner(const GlobalValue &param) const;
   bool updatesOnHost(const GlobalValue &param) const;
@@ -73,6 +77,8 @@ private:
   PlacesOfParams places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
+  llvm::DenseSet<const Node *> late_;         ///< what only the first of several calls of @micro does, with transfers of its own
+  llvm::SmallPtrSet<const Value *, 16> sums_; ///< of gradients, to which each of those adds
   llvm::SmallPtrSet<const Node *, 32> again_; ///< runs and assignments of second passes
   llvm::SmallPtrSet<Node *, 32> members_;     ///< of updates that are not cut
   std::map<const Function *, Positions> at_;  ///< but of what a cut or a transfer adds
@@ -97,15 +103,16 @@ Value *Offloader::spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::U
 
 // ---- transfers
 
-/// In front of the first node that reads any of them.
-void Offloader::transfer(Function &f, Group &g) {
+/// In front of the first node that reads any of them; of those that late updates are, or of the others.
+void Offloader::transfer(Function &f, Group &g, bool isLate) {
   const Positions &at = at_.at(&f);
   Node *first = nullptr;
   llvm::SmallVector<Value *, 4> read;
   auto readers = [&](Value *v) {
     llvm::SmallVector<Value::Use, 4> uses;
     for (auto &u : v->uses)
-      if (u.node->parent() == &f && !isWrite(u) && !u.node->is(ops::run) && !u.node->is(ops::transfer))
+      if (u.node->parent() == &f && !isWrite(u) && !u.node->is(ops::run) && !u.node->is(ops::transfer) &&
+          late_.contains(u.node) == isLate)
         uses.push_back(u);
     return uses;
   };
@@ -248,11 +255,16 @@ int64_t Offloader::lengthOf(const Update &u) const {
 void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> away) {
   llvm::SmallVector<GlobalValue *, 4> updated; // what keeps a gradient for the next step is written long after it is read
   llvm::copy_if(away, std::back_inserter(updated), [](GlobalValue *g) { return !g->attrs.has("late"); });
-  if (updated.empty())
-    return;
-  Update u = findUpdate(f, at_.at(&f), param, updated);
+  auto sums = std::stable_partition(updated.begin(), updated.end(), [&](GlobalValue *g) { return !sums_.contains(g); });
+  if (sums != updated.end())
+    cut(f, findUpdate(f, at_.at(&f), nullptr, {sums, updated.end()}), *param);
+  if (sums != updated.begin())
+    cut(f, findUpdate(f, at_.at(&f), param, {updated.begin(), sums}), *param);
+}
+
+void Offloader::cut(Function &f, const Update &u, GlobalValue &param) {
   std::vector<Value *> gradients =
-      places_[param].states == Space::Device ? std::vector<Value *>() : waitingGradients(u, at_.at(&f));
+      places_[&param].states == Space::Device ? std::vector<Value *>() : waitingGradients(u, at_.at(&f));
   int64_t length = lengthOf(u);
   const bool isCut = length && u.isElementwise && splitUpdate(u, length, again_);
   if (!isCut) {
@@ -260,12 +272,12 @@ void Offloader::cut(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue 
     members_.insert(u.norms.begin(), u.norms.end());
   }
   if (length && !isCut)
-    ctx_.remarks.push_back("the update of '%" + param->name +
+    ctx_.remarks.push_back("the update of '%" + param.name +
                            "' needs all of its elements at once: --sub-group-size does not cut it");
   for (Value *v : gradients)
     for (auto &use : v->uses)
       if (use.node->is(ops::run) || members_.contains(use.node))
-        waiting_[{&f, param}][v].push_back(use);
+        waiting_[{&f, &param}][v].push_back(use);
 }
 
 void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals) {
@@ -275,7 +287,8 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
       away.push_back(spill(f, v, places_[param].states, updates));
   waiting_.erase({&f, param});
   const bool onHost = updatesOnHost(*param);
-  auto runOf = [&](const Node &n) { return n.attrs.i("begin") + (again_.contains(&n) ? kAgain : 0); };
+  auto eachOf = [&](const Node &n) { return f.name == "micro" && !late_.empty() && !late_.contains(&n) ? kEach : 0; };
+  auto runOf = [&](const Node &n) { return n.attrs.i("begin") + (again_.contains(&n) ? kAgain : eachOf(n)); };
   Groups groups;
   for (Value *v : away) {
     // What a collective gets of them, it gets long before the update.
@@ -290,7 +303,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
       if (isWrite(use)) {
         bool isRun = use.node->operand(1)->type.dims != v->type.dims;
         bool isLate = static_cast<GlobalValue *>(v)->attrs.has("late");
-        groups[{param, isRun ? runOf(*use.node) : isLate ? kLate : kAll}].assigns.push_back(use.node);
+        groups[{param, isRun ? runOf(*use.node) : isLate ? kLate : kAll + eachOf(*use.node)}].assigns.push_back(use.node);
       } else if (use.node->is(ops::run)) {
         use.node->result()->type.space = v->type.space;
         groups[{param, runOf(*use.node)}].in.push_back(use.node->result());
@@ -298,10 +311,11 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
     }
   }
   for (auto &[key, group] : groups) {
+    for (bool isLate : {true, false})
+      if (!onHost)
+        transfer(f, group, isLate);
     if (onHost)
-      hostUpdates_.try_emplace(&f, f, at_.at(&f)).first->second.place(group.in);
-    else
-      transfer(f, group);
+      hostUpdates_.try_emplace(&f, f, at_.at(&f), late_).first->second.place(group.in);
     takeBack(f, group);
   }
 }
@@ -355,9 +369,23 @@ llvm::Error Offloader::chooseUpdates() {
   return llvm::Error::success();
 }
 
+/// What only the first of several calls of @micro does, of the nodes that are there now.
+void Offloader::noteLate() {
+  if (m_.function("update"))
+    late_ = lateNodes(m_);
+}
+
 void Offloader::collect() {
+  noteLate();
+  auto isSum = [&](const GlobalValue &g) {
+    return !late_.empty() && llvm::any_of(g.uses, [&](auto &u) {
+      return u.node->parent()->name == "micro" && isWrite(u) && !late_.contains(u.node);
+    });
+  };
   for (auto &g : m_.globals)
     if (spaceOf(*g) != Space::Device) {
+      if (isSum(*g))
+        sums_.insert(g.get());
       bool isParam = g->role == GlobalValue::Param;
       away_[{isParam ? g.get() : m_.global(g->attrs.s("of")), g->type.shards}].push_back(g.get());
     }
@@ -380,6 +408,7 @@ llvm::Expected<bool> Offloader::run() {
   for (auto &[key, globals] : away_)
     for (Function *f : entries)
       cut(*f, key.first, globals);
+  noteLate();
   for (auto &[key, globals] : away_)
     for (GlobalValue *g : globals)
       g->type.space = spaceOf(*g);

@@ -246,7 +246,7 @@ void Axes::addPlaces(std::vector<Axis> &out) const {
 /// How many of the updates of states that live elsewhere run on into the next step: those lie evenly between the others, so that
 /// the disk works all through a step.
 void Axes::addLate(std::vector<Axis> &out) const {
-  if (!movesAnything() || o_.gradAccum > batchesPerCall(m_))
+  if (!movesAnything())
     return;
   const int64_t parts = isSmall_ ? 1 : kLateParts;
   const bool areAway = o_.away(o_.offloadOptimizer) != Space::Device;
