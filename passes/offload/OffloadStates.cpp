@@ -311,11 +311,11 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
     }
   }
   for (auto &[key, group] : groups) {
-    for (bool isLate : {true, false})
-      if (!onHost)
-        transfer(f, group, isLate);
     if (onHost)
       hostUpdates_.try_emplace(&f, f, at_.at(&f), late_).first->second.place(group.in);
+    else
+      for (bool isLate : {true, false})
+        transfer(f, group, isLate);
     takeBack(f, group);
   }
 }
