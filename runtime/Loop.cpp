@@ -31,6 +31,7 @@ int Session::run() try { return runAll(); } catch (const std::bad_alloc &) {
 int Session::runAll() {
   // Ranks draw different numbers; those of rank 0 are those of a single rank.
   setScalar(p.seed, o.seed + (static_cast<int64_t>(comm.rank) << 32));
+  openGraphs();
   if (data)
     train();
   finishSaving();
@@ -114,7 +115,6 @@ void Session::generate() {
 
 void Session::train() {
   onSignals(OnSignal::FinishStep);
-  openGraphs();
   if (trace) {
     comm.barrier(); // from which the times of all ranks count
     trace->start();
@@ -159,19 +159,14 @@ void Session::runStep(int64_t s) {
   checkLoss(r);
 }
 
-/// A function of the program.
+/// A function of the program, as a graph of the device's if there are any; while a checkpoint is written the host waits between
+/// launches.
 void Session::call(void (*function)(char *arena), const char *name, int64_t number) {
   TraceScope span(Lane::Program, name, number);
-  runToEnd(function, *arena);
-  zccrt_at(-1);
-}
-
-/// What steps call, as a graph of the device's, if there are any; while a checkpoint is written the host waits between launches.
-void Session::callInStep(void (*function)(char *arena), const char *name, int64_t number) {
-  if (!graphs || (checkpoints && checkpoints->isUnderWay()))
-    return call(function, name, number);
-  TraceScope span(Lane::Program, name, number);
-  graphs->run(function);
+  if (graphs && !(checkpoints && checkpoints->isUnderWay()))
+    graphs->run(function);
+  else
+    runToEnd(function, *arena);
   zccrt_at(-1);
 }
 
@@ -293,14 +288,14 @@ StepReport Session::trainStep(int64_t s) {
     zccrt_late = leavesUpdates && k == 0;
     setScalar<int64_t>(p.late, zccrt_late);
     loadBatches(s, k);
-    callInStep(p.micro_fn, "micro-batch", k);
+    call(p.micro_fn, "micro-batch", k);
     for (int64_t i = 0; i < atOnce; ++i) {
       sum += arena->floatAt(p.loss, p.loss_elem, i);
       stepMetrics.addMicro(*arena, i);
     }
   }
   if (p.update)
-    callInStep(p.update, "update");
+    call(p.update, "update");
   leavesUpdates = p.flush != nullptr;
   const StepEnd mine = {sum, signalSeen(), saveSignalsSeen(), checkpoints ? checkpoints->status() : SaveStatus()};
   {

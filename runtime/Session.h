@@ -66,7 +66,6 @@ private:
   void runStep(int64_t step);
   void loadBatches(int64_t step, int64_t k);
   void call(void (*function)(char *arena), const char *name, int64_t number = -1);
-  void callInStep(void (*function)(char *arena), const char *name, int64_t number = -1);
   void openGraphs();
   void generate();
   void flush();

@@ -120,18 +120,31 @@ void CudaDevice::fill(Stream s, void *to, int byte, int64_t bytes) {
     check(cudaMemsetAsync(to, byte, size_t(bytes), streams[s]), "fill memory");
 }
 
-/// The function must not ask CUDA for anything: it runs on a thread of the driver's.
+static void runOnHost(void *p) {
+  try {
+    (*static_cast<std::function<void()> *>(p))();
+  } catch (const std::exception &e) {
+    endJob(e.what());
+  }
+}
+
+/// The function must not ask CUDA for anything: it runs on a thread of the driver's. A graph keeps it, for it runs at each
+/// launch.
 void CudaDevice::call(Stream s, std::function<void()> f) {
   use();
-  auto run = [](void *p) {
+  auto once = std::make_unique<std::function<void()>>(std::move(f));
+  cudaStreamCaptureStatus status;
+  check(cudaStreamIsCapturing(streams[s], &status), "say whether a graph is made");
+  if (status == cudaStreamCaptureStatusActive) {
+    check(cudaLaunchHostFunc(streams[s], runOnHost, once.get()), "call the host");
+    captured.push_back(std::move(once));
+    return;
+  }
+  auto runOnce = [](void *p) {
     std::unique_ptr<std::function<void()>> f(static_cast<std::function<void()> *>(p));
-    try {
-      (*f)();
-    } catch (const std::exception &e) {
-      endJob(e.what());
-    }
+    runOnHost(f.get());
   };
-  check(cudaLaunchHostFunc(streams[s], run, new std::function<void()>(std::move(f))), "call the host");
+  check(cudaLaunchHostFunc(streams[s], runOnce, once.release()), "call the host");
 }
 
 // ---- graphs
@@ -139,13 +152,15 @@ void CudaDevice::call(Stream s, std::function<void()> f) {
 namespace {
 class CudaGraph : public DeviceGraph {
 public:
-  CudaGraph(const CudaDevice &d, cudaGraphExec_t e) : on(d), exec(e) {}
+  CudaGraph(const CudaDevice &d, cudaGraphExec_t e, std::vector<std::unique_ptr<std::function<void()>>> f)
+      : on(d), exec(e), functions(std::move(f)) {}
   ~CudaGraph() override { cudaGraphExecDestroy(exec); }
   void launch() override { check(cudaGraphLaunch(exec, on.stream(Device::Compute)), "launch a graph"); }
 
 private:
   const CudaDevice &on;
   cudaGraphExec_t exec;
+  std::vector<std::unique_ptr<std::function<void()>>> functions; ///< of the host
 };
 } // namespace
 
@@ -153,13 +168,14 @@ std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()> &f)
   use();
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
+  captured.clear();
   // What other threads ask CUDA for meanwhile does not matter.
   check(cudaStreamBeginCapture(streams[Compute], cudaStreamCaptureModeThreadLocal), "begin a graph");
   f();
   check(cudaStreamEndCapture(streams[Compute], &graph), "end a graph");
   check(cudaGraphInstantiate(&exec, graph, 0), "make a graph");
   check(cudaGraphDestroy(graph), "forget what a graph was made of");
-  return std::make_unique<CudaGraph>(*this, exec);
+  return std::make_unique<CudaGraph>(*this, exec, std::move(captured));
 }
 
 void CudaDevice::checkFaults() {

@@ -52,6 +52,7 @@ private:
   uint64_t marked[kStreams] = {};
   std::mutex mutex;
   std::vector<char *> memory;
+  std::vector<std::unique_ptr<std::function<void()>>> captured; ///< functions of the host in the graph that is made
 
   char *map(int64_t bytes) override;
   /// Makes it the calling thread's: CUDA has a device for each.
