@@ -1,5 +1,6 @@
-// The functions of a program as graphs of a device: what they queue is the same every time, for all that differs between steps lies
-// in the arena. The first call queues it as it stands, so that libraries make what they need; the second one makes the graph.
+// The functions of a program as graphs of a device: what they queue is the same every time, for all that differs between steps
+// lies in the arena. The first call queues it as it stands, so that libraries make what they need; the second one makes the
+// graph.
 #pragma once
 
 #include "runtime/Device.h"
