@@ -24,6 +24,11 @@ static bool liesAcross(Value *v) {
          llvm::is_contained(view->strides, 1) && view->dims.back() >= kLeastExtent && view->strides.back() >= kLine;
 }
 
+/// Whether the kernel's sums are the same wherever its operands lie: the order of others follows which axes step as one.
+static bool addsAnywhere(const KernelShape &s) {
+  return s.form == KernelShape::Column || (s.form == KernelShape::Row && llvm::count(s.reduced, true) == 1);
+}
+
 /// Whether the value under a view is kept for the backward in any case: by other readers than these.
 static bool isKeptBeside(Value *v, const llvm::DenseSet<const Node *> &readers) {
   return llvm::any_of(v->uses, [&](auto &u) {
@@ -36,7 +41,7 @@ static bool isKeptBeside(Value *v, const llvm::DenseSet<const Node *> &readers) 
 void FuseGroups::copyForReductions(std::vector<FuseGroup *> &order) {
   llvm::MapVector<Value *, std::vector<FuseGroup *>> readers;
   for (FuseGroup *g : order)
-    if (g->isKernel && g->shape->form != KernelShape::Pointwise)
+    if (g->isKernel && addsAnywhere(*g->shape))
       for (Value *v : g->inputs())
         if (liesAcross(v))
           readers[v].push_back(g);
