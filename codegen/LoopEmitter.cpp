@@ -255,21 +255,34 @@ void LoopEmitter::columns() {
   closeLoops(p.keptAxes.size());
 }
 
+/// The loop over the rows of a block, whatever axes they have: `r` counts them all.
+void LoopEmitter::openRows() {
+  const bool isOneAxis = p.reducedAxes.size() == 1;
+  std::string r = isOneAxis ? axisName(p.reducedAxes[0]) : fresh("r"), below = r;
+  out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
+  for (size_t a : llvm::reverse(p.reducedAxes)) {
+    if (isOneAxis)
+      break;
+    out.line("const int64_t " + axisName(a) + " = " + below + (a == p.reducedAxes[0] ? "" : " % " + extent(a)) + ";");
+    below += " / " + extent(a);
+  }
+}
+
 /// The loops over the rows. Blocks of rows have sums of their own, which are then added to the others.
 void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
-  size_t row = p.reducedAxes.back();
   auto sums = accumulator;
-  openLoops(ArrayRef(p.reducedAxes).drop_back());
   if (p.rowBlock) {
-    std::string r = axisName(row), block = num(p.rowBlock);
-    out.open("for (int64_t b = 0; b < " + extent(row) + "; b += " + block + ")");
-    out.line("const int64_t e = b + " + block + " < " + extent(row) + " ? b + " + block + " : " + extent(row) + ";");
+    std::string rows, block = num(p.rowBlock);
+    for (size_t a : p.reducedAxes)
+      rows += (rows.empty() ? "" : " * ") + extent(a);
+    out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
+    out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
     for (const Node *x : w.sums)
       accumulator[x] = fresh("p");
     declareSums(w, p.stripWidth);
-    out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
+    openRows();
   } else {
-    openLoop(row);
+    openLoops(p.reducedAxes);
   }
   pushScope();
   loadSteady(w);
@@ -279,14 +292,15 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
   };
   guardAngles(w, [&] { openStrip(width); }, loop);
   popScope();
-  out.close();
   if (p.rowBlock) {
+    out.close();
     for (const Node *x : w.sums)
       out.line("for (int64_t l = 0; l < " + width + "; ++l) " + sums[x] +
                "[l] = " + combineCode(*x, sums[x] + "[l]", accumulator[x] + "[l]") + ";");
     out.close();
+  } else {
+    closeLoops(p.reducedAxes.size());
   }
-  closeLoops(p.reducedAxes.size() - 1);
   accumulator = sums;
 }
 

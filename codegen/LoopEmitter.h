@@ -36,6 +36,7 @@ private:
   void rows() override;
   void rowPass(const LoopPass &w);
   void columns() override;
+  void openRows();
   void columnSums(const LoopPass &w, const std::string &width);
   std::string openStrip(const std::string &width);
   void total() override;

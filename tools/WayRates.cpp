@@ -29,12 +29,13 @@ static void add(std::vector<Sample> &samples, KernelRun run, int threads) {
   samples.push_back(std::move(s));
 }
 
-/// The three products of a linear layer: forward, and the gradients of its input and of its weight.
+/// The three products of a linear layer: forward, and the gradients of its input and of its weight; also where their rows share
+/// few sets of a cache.
 static void addProducts(std::vector<Sample> &samples, int threads) {
   struct {
     int64_t rows, from, to;
-  } const layers[] = {{1024, 768, 768}, {256, 512, 2048}, {64, 1024, 1024}, {20, 650, 2600},
-                      {512, 64, 64},    {2048, 512, 10},  {4096, 256, 32}};
+  } const layers[] = {{1024, 768, 768}, {256, 512, 2048}, {64, 1024, 1024}, {20, 650, 2600}, {512, 64, 64},
+                      {2048, 512, 10},  {4096, 256, 32},  {512, 256, 1024}, {512, 1024, 256}};
   for (auto [rows, from, to] : layers) {
     auto make = [&] { return KernelRun("matmul", ZCCRT_F32); };
     add(samples, make().add({rows, from}).add({from, to}).results().add({rows, to}), threads);

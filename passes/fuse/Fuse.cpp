@@ -33,7 +33,9 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known) {
   groups.joinSiblings();
   groups.recomputeCheap();
   KernelBuilder kernels(m, f, known);
-  for (FuseGroup *g : groups.order()) // places single nodes too
+  std::vector<FuseGroup *> order = groups.order();
+  groups.copyForReductions(order);
+  for (FuseGroup *g : order) // places single nodes too
     if (g->isKernel)
       kernels.build(*g, g->nodes.back());
   eraseDeadNodes(f); // members, and the views between them, which may stand in any order

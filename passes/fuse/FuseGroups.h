@@ -49,6 +49,8 @@ public:
   void recomputeCheap();
   /// Brings the function's nodes into the groups' order and returns it.
   std::vector<FuseGroup *> order();
+  /// Puts copies of what several reductions would read across its layout into the order.
+  void copyForReductions(std::vector<FuseGroup *> &order);
 
 private:
   Function &f;

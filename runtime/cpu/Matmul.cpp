@@ -4,9 +4,9 @@
 // which products have other bits.
 //
 // f32 goes to dnnl_sgemm or to oneDNN's matmul primitive with plain layouts, whichever measured faster for the kind of shape;
-// 16-bit floats to the primitive; other elements to plain loops. Batches that are one larger matrix are merged; other batches run
-// side by side, one thread each, unless they are few and large. The choice depends on shapes, strides, element type and thread
-// count only.
+// where the rows of a factor share few sets of a cache, also to dnnl_sgemm by copies of pieces of it; 16-bit floats to the
+// primitive; other elements to plain loops. Batches that are one larger matrix are merged; other batches run side by side, one
+// thread each, unless they are few and large. The choice depends on shapes, strides, element type and thread count only.
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
@@ -21,16 +21,21 @@ namespace zccrt::cpu {
 
 namespace {
 
-enum class Way { Sgemm, Primitive, Loops };
+enum class Way { Sgemm, Padded, Primitive, Loops };
 
-struct Plan {
-  int64_t m, n, k, batches = 1;
+/// y[m, n] = a[m, k] b[k, n].
+struct Product {
+  int64_t m, n, k;
   bool adds = false; ///< to what y holds
   Matrix a, b, y;
+};
+
+struct Plan : Product {
+  int64_t batches = 1;
   bool parallelBatches = false;
   Way way;
   std::vector<int64_t> aAt, bAt, yAt; ///< element offsets of each batch's matrices
-  int64_t aScratch = -1, bScratch = -1, yScratch = -1, libraryScratch = 0, bytes = 0;
+  int64_t aScratch = -1, bScratch = -1, yScratch = -1, panelScratch = 0, libraryScratch = 0, bytes = 0;
   zccrt_tensor aT, bT, yT; ///< as computed with: packed ones are dense
   Scratch scratch;
   Primitive primitive;
@@ -46,6 +51,8 @@ Way wayOf(const Plan &p, int32_t elem, const char *way) {
     return Way::Primitive;
   if (elem != ZCCRT_F32)
     return Way::Loops;
+  if (!strcmp(way, "padded") && p.batches == 1 && aliased(p.a, p.b) != Aliased::None)
+    return Way::Padded;
   if (*way)
     return strcmp(way, "primitive") ? Way::Sgemm : Way::Primitive;
   if (p.batches > 1 || p.m == 1 || p.n == 1)
@@ -58,6 +65,14 @@ Way wayOf(const Plan &p, int32_t elem, const char *way) {
   bool slowPacking =
       p.a.transposed && !p.b.transposed && p.n <= 512 && p.m >= 3 * p.n && p.k >= 512 && (p.m % 512 == 0 || p.m >= (1 << 14));
   return slowPacking ? Way::Primitive : Way::Sgemm;
+}
+
+/// Of what is copied at once: 4 MiB of f32. Wide enough that oneDNN packs it where the other factor is wide, too.
+constexpr int64_t kPanelColumns = 1024, kPanelTerms = 1024;
+
+int64_t panelLd(const Plan &p) {
+  constexpr int64_t kLine = 16;
+  return std::min(aliased(p.a, p.b) == Aliased::A ? p.m : p.n, kPanelColumns) + kLine;
 }
 
 /// The tensor's own batch axes, aligned with the result's, then its matrix. An axis that repeats one matrix is broadcast.
@@ -156,6 +171,10 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   int64_t rounds = (p.batches + c->threads - 1) / c->threads;
   bool balanced = p.batches * 8 >= rounds * c->threads * 7;
   p.parallelBatches = p.batches > 1 && (balanced || p.m * p.n * p.k < (int64_t(1) << 21));
+  if (p.way == Way::Padded) {
+    p.panelScratch = p.bytes;
+    p.bytes += aligned(std::min(p.k, kPanelTerms) * panelLd(p) * int64_t(sizeof(float)));
+  }
   if (p.way != Way::Primitive || !p.m || !p.n || !p.k || !p.batches)
     return;
   auto pd = makePrimitive(p);
@@ -169,7 +188,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   p.primitive.add(DNNL_ARG_DST, pd.dst_desc());
 }
 
-void sgemm(const Plan &p, const float *a, const float *b, float *y) {
+void sgemm(const Product &p, const float *a, const float *b, float *y) {
   error::wrap_c_api(dnnl_sgemm(p.a.transposed ? 'T' : 'N', p.b.transposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a, p.a.ld, b, p.b.ld,
                                p.adds ? 1.0f : 0.0f, y, p.y.ld),
                     "sgemm failed");
@@ -213,6 +232,27 @@ void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threa
   forEach(p.batches, p.parallelBatches ? threads : 1, [&](int64_t i) { sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]); });
 }
 
+/// Piece by piece of the aliased factor, each copied to where its rows are a cache line further apart.
+void runPadded(const Plan &p, const float *a, const float *b, float *y, float *panel, int threads) {
+  const bool ofA = aliased(p.a, p.b) == Aliased::A;
+  const int64_t columns = ofA ? p.m : p.n, ld = panelLd(p);
+  for (int64_t c = 0; c < columns; c += kPanelColumns)
+    for (int64_t k = 0; k < p.k; k += kPanelTerms) {
+      Product piece = p;
+      piece.k = std::min(kPanelTerms, p.k - k);
+      piece.adds |= k > 0;
+      (ofA ? piece.m : piece.n) = std::min(kPanelColumns, columns - c);
+      Matrix &x = ofA ? piece.a : piece.b;
+      const int64_t dims[] = {piece.k, ofA ? piece.m : piece.n}, to[] = {ld, 1}, from[] = {x.ld, 1};
+      copyStrided(panel, to, (ofA ? a : b) + k * x.ld + c, from, dims, 2, sizeof(float), threads);
+      x.ld = ld;
+      if (ofA)
+        sgemm(piece, panel, b + k * (p.b.transposed ? 1 : p.b.ld), y + c * p.y.ld);
+      else
+        sgemm(piece, a + k * (p.a.transposed ? p.a.ld : 1), panel, y + c);
+    }
+}
+
 void runPrimitive(Plan &p, char *a, char *b, char *y, void *scratch) {
   p.primitive.bind(0, a);
   p.primitive.bind(1, b);
@@ -236,6 +276,8 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
     memcpy(y, arena + operand(c, 0).offset, size_t(count(p.yT) * elemBytes(p.yT.elem)));
   if (p.primitive)
     runPrimitive(p, a, b, y, scratch ? scratch + p.libraryScratch : nullptr);
+  else if (p.way == Way::Padded && p.k)
+    runPadded(p, (float *)a, (float *)b, (float *)y, (float *)(scratch + p.panelScratch), c->threads);
   else if (p.way == Way::Sgemm && p.k)
     runSgemm(p, (float *)a, (float *)b, (float *)y, c->threads);
   else

@@ -25,6 +25,16 @@ inline Matrix matrixOf(const zccrt_tensor &t) {
   return {false, std::max<int64_t>(1, cols), true};
 }
 
+/// The factor that has a row for each term, 2 KiB or a multiple apart: these share few sets of a cache, and without AVX-512
+/// oneDNN 2.6 reads them at half speed where the product has fewer than some 300 rows or columns, which it does not pack
+/// (nocopy_checker_avx2 of its gemm_driver.cpp). Of two the one with the wider rows.
+enum class Aliased { None, A, B };
+inline Aliased aliased(const Matrix &a, const Matrix &b) {
+  constexpr int64_t kFloats = 512;
+  int64_t left = a.transposed && a.ld % kFloats == 0 ? a.ld : 0, right = !b.transposed && b.ld % kFloats == 0 ? b.ld : 0;
+  return !left && !right ? Aliased::None : left >= right ? Aliased::A : Aliased::B;
+}
+
 /// Operands behind those that are no factor: a sum that the product is added to.
 inline const zccrt_tensor &factor(const zccrt_call *c, int i) { return operand(c, c->nin - 2 + i); }
 inline bool isSum(const zccrt_call *c) { return c->nin == 3; }

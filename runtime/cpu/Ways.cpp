@@ -24,7 +24,7 @@ static std::optional<WayCase> productCase(const zccrt_call *c) {
   if (m <= 1 || n <= 1 || k <= 1)
     return std::nullopt;
   const std::string form = std::string(left.transposed ? "t" : "n") + (right.transposed ? "t" : "n");
-  return WayCase{"matmul f32 " + form, {m, n, k}};
+  return WayCase{"matmul f32 " + form + (aliased(left, right) == Aliased::None ? "" : " aliased"), {m, n, k}};
 }
 
 static std::optional<WayCase> convCase(const char *kernel, const zccrt_call *c, const ConvShape &s) {
@@ -61,7 +61,8 @@ std::optional<WayCase> wayCase(const char *kernel, const zccrt_call *c) {
 
 std::vector<std::string> waysOf(const std::string &kind) {
   if (kind.starts_with("matmul"))
-    return {"sgemm", "primitive"};
+    return kind.ends_with(" aliased") ? std::vector<std::string>{"sgemm", "primitive", "padded"}
+                                      : std::vector<std::string>{"sgemm", "primitive"};
   if (kind.starts_with("conv"))
     return {"plain", "blocked"};
   return {};

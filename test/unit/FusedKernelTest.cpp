@@ -243,6 +243,27 @@ TEST(FusedKernel, ColumnSums) {
   check(g, 1, 1e-5);
 }
 
+/// A column's sum has the same bits however the rows lie: as one axis, or transposed, as two.
+TEST(FusedKernel, ColumnSumsOfAnyLayout) {
+  Graph g;
+  Value *x = g.in({4, 50, 96}), *y = g.in({4, 96, 50});
+  g.out(g.reduce(ops::reduce_sum, x, {0, 1}));
+  g.out(g.reduce(ops::reduce_sum, g.b.transpose(y, {0, 2, 1}), {0, 1}));
+  std::mt19937 r(7);
+  Tensor a = random(x->type, r), b(y->type);
+  for (size_t i = 0; i < a.f.size(); ++i)
+    b.f[i / 4800 * 4800 + i % 96 * 50 + i / 96 % 50] = a.f[i];
+  Options options;
+  PassContext ctx{options, {}};
+  auto changed = fuse(g.m, ctx);
+  ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
+  for (int threads : {1, 2}) {
+    auto got = runCompiled(g.m, *g.f, {tensorToBytes(a), tensorToBytes(b)}, threads);
+    ASSERT_EQ(got.size(), 2u);
+    EXPECT_EQ(got[0], got[1]);
+  }
+}
+
 TEST(FusedKernel, SumsThroughReshapes) {
   Graph g;
   Value *x = g.in({600, 48}), *y = g.in({4, 150, 48});

@@ -95,6 +95,38 @@ TEST(Matmul, EachWay) {
       }
 }
 
+TEST(Matmul, Padded) { // in pieces of 1024 terms and columns
+  for (int threads : {1, 2}) {
+    check<float>({{1536, 1100}, {1100, 40}, {1, 0}, {}, {}, "padded"}, threads);
+    check<float>({{40, 1100}, {1100, 1536}, {1, 0}, {}, {}, "padded"}, threads);
+    check<float>({{40, 1100}, {1100, 1536}, {}, {}, {}, "padded"}, threads);
+    check<float>({{512, 70}, {70, 40}, {1, 0}, {1, 0}, {}, "padded"}, threads);
+    check<float>({{512, 70}, {70, 1024}, {1, 0}, {}, {1, 0}, "padded"}, threads);
+    check<float>({{3, 20, 30}, {30, 512}, {}, {}, {}, "padded"}, threads); // merged
+    check<float>({{3, 20, 30}, {3, 30, 512}, {}, {}, {}, "padded"}, threads);
+    check<float>({{20, 70}, {70, 512}, {}, {1, 0}, {}, "padded"}, threads); // no factor is copied
+    check<Bf16>({{512, 70}, {70, 40}, {1, 0}, {}, {}, "padded"}, threads);
+  }
+}
+
+TEST(Matmul, PaddedSum) {
+  Call c("add_matmul", 2);
+  int sum = c.add<float>({512, 8}), a = c.addPermuted<float>({512, 1100}, {1, 0}), b = c.add<float>({1100, 8});
+  c.results();
+  int y = c.add<float>({512, 8});
+  c.text("way", "padded");
+  Rng r;
+  for (int t : {sum, a, b})
+    c.fillRandom(t, r);
+  c.run();
+  forIndex({512, 8}, [&](const Dims &i) {
+    double s = c.el<float>(sum, i);
+    for (int64_t k = 0; k < 1100; ++k)
+      s += double(c.el<float>(a, {i[0], k})) * double(c.el<float>(b, {k, i[1]}));
+    EXPECT_NEAR(c.el<float>(y, i), s, 1e-4);
+  });
+}
+
 TEST(Matmul, WideTransposed) {
   check<float>({{300, 64}, {64, 2000}, {}, {1, 0}, {}}, 2);
   check<float>({{300, 64}, {64, 2000}, {1, 0}, {1, 0}, {}}, 2);
