@@ -62,6 +62,8 @@ std::optional<WayCase> wayCase(const char *kernel, const zccrt_call *c) {
 std::vector<std::string> waysOf(const std::string &kind) {
   if (kind.starts_with("matmul"))
     return {"sgemm", "primitive"};
+  if (kind.starts_with("conv_grad_weight f32"))
+    return {"plain", "blocked", "columns"};
   if (kind.starts_with("conv"))
     return {"plain", "blocked"};
   return {};
