@@ -27,6 +27,7 @@ struct Plan {
   Part output;
   Primitive primitive;
   int64_t libraryScratch = 0, bytes = 0;
+  bool byColumns = false; ///< no primitive
   Scratch scratch;
 };
 
@@ -162,7 +163,7 @@ Operands operandsOf(ConvKind kind, const zccrt_call *c) {
   return {a, r, b};
 }
 
-void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
+void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   useThreads(c);
   Operands t = operandsOf(kind, c);
   ConvShape s(c, *t.x, *t.w, *t.y);
@@ -196,8 +197,33 @@ void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   p.primitive.add(p.output.arg, p.output.wanted);
 }
 
+/// Whether to go by columns: as the call says. Where it does not, where the primitive wants kMuchMemory times the weights.
+bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
+  constexpr int64_t kMuchMemory = 2;
+  const char *way = attrString(c, "way", "");
+  if (kind != ConvKind::GradWeight || s.group != 1 || operand(c, 0).elem != ZCCRT_F32 || isDepthwise(s))
+    return false;
+  if (*way)
+    return !strcmp(way, "columns");
+  Plan p;
+  makePrimitivePlan(p, kind, c, For::Workspace);
+  return p.bytes > kMuchMemory * count(result(c, 0)) * elemBytes(ZCCRT_F32) && p.bytes > columnsWorkspace(s, c->threads);
+}
+
+void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
+  const Operands t = operandsOf(kind, c);
+  const ConvShape s(c, *t.x, *t.w, *t.y);
+  p.byColumns = goesByColumns(kind, c, s);
+  if (!p.byColumns)
+    return makePrimitivePlan(p, kind, c, purpose);
+  keepFreedMemory();
+  p.bytes = columnsWorkspace(s, c->threads);
+}
+
 void run(Plan &p, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
+  if (p.byColumns)
+    return columnsGradWeight(arena, c, scratch);
   char *library = scratch + p.libraryScratch;
   int place = 0;
   for (Part &part : p.inputs) {

@@ -63,6 +63,8 @@ std::vector<std::string> waysOf(const std::string &kind) {
   if (kind.starts_with("matmul"))
     return kind.ends_with(" aliased") ? std::vector<std::string>{"sgemm", "primitive", "padded"}
                                       : std::vector<std::string>{"sgemm", "primitive"};
+  if (kind.starts_with("conv_grad_weight f32"))
+    return {"plain", "blocked", "columns"};
   if (kind.starts_with("conv"))
     return {"plain", "blocked"};
   return {};

@@ -151,6 +151,21 @@ TEST(Conv, EachWay) {
   }
 }
 
+TEST(Conv, GradientByColumns) {
+  const auto byColumns = [](Case k) {
+    k.way = "columns";
+    run<float>(k, "conv_grad_weight");
+  };
+  byColumns({2, 16, 24, 1, {9, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}});
+  byColumns({3, 5, 7, 1, {20, 23}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, false, 3});
+  byColumns({2, 70, 9, 1, {18, 18}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}, false, 2}); // blocks across images
+  byColumns({40, 16, 8, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2});
+  byColumns({2, 12, 8, 1, {14, 14}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}});
+  byColumns({2, 3, 4, 1, {2, 2}, {3, 3}, {3, 3}, {2, 2}, {2, 2}, {1, 1}});
+  byColumns({2, 4, 8, 1, {33}, {4}, {3}, {3}, {0}, {1}});
+  byColumns({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2});
+}
+
 TEST(Conv, OnGpus) {
   OnEmulatedGpu gpu;
   check({2, 16, 24, 1, {9, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, true});

@@ -1,0 +1,110 @@
+// The gradient of a convolution's weights as products of the result's gradient with columns of the input, a block of pixels
+// (of all images) at a time. oneDNN's kernels keep the columns of a whole image and a copy of the gradient for each thread;
+// here threads share the gradient by channels, each with the columns of its own. Bits depend on the extents alone.
+#include "runtime/cpu/ConvShape.h"
+#include "runtime/cpu/Dnnl.h"
+#include "runtime/cpu/Parallel.h"
+#include <cstring>
+#include <omp.h>
+
+namespace zccrt::cpu {
+
+namespace {
+
+constexpr int64_t kPixels = 256; ///< of a block
+constexpr int64_t kRows = 288;   ///< of columns, a thread's
+
+struct Blocks : ConvAxes {
+  int64_t batch, channels, filters;
+
+  explicit Blocks(const ConvShape &s) : ConvAxes(s), batch(s.batch), channels(s.channels), filters(s.filters) {}
+
+  int64_t pixels() const { return batch * outs(); }
+  int64_t block() const { return std::min(kPixels, pixels()); }
+  /// Channels whose columns a thread makes together.
+  int64_t together() const { return std::max<int64_t>(1, std::min(kRows / taps(), channels / 4)); }
+  int64_t gradBytes() const { return aligned(filters * block() * int64_t(sizeof(float))); }
+  int64_t columnBytes() const { return aligned(together() * taps() * block() * int64_t(sizeof(float))); }
+};
+
+/// Calls f(image, first, length, at) for the pieces of pixels [begin, end) that lie in one image: `first` of its pixels, at `at`
+/// of the block.
+template <typename F> void forImages(const Blocks &b, int64_t begin, int64_t end, F f) {
+  for (int64_t p = begin, n; p < end; p += n) {
+    n = std::min(end, (p / b.outs() + 1) * b.outs()) - p;
+    f(p / b.outs(), p % b.outs(), n, p - begin);
+  }
+}
+
+/// What a tap of a channel reads for result positions [x, end) of one line: `line` of the input, null outside of it.
+void takeLine(const Blocks &b, const float *line, int64_t tap, int64_t x, int64_t end, float *to) {
+  const int64_t s = b.stride[2], move = tap * b.dilation[2] - b.lo[2];
+  int64_t first = move >= 0 ? 0 : (-move + s - 1) / s, last = move >= b.in[2] ? 0 : (b.in[2] - 1 - move) / s + 1;
+  first = std::clamp(first, x, end), last = std::clamp(last, first, end);
+  if (!line)
+    first = last = end;
+  std::fill(to, to + (first - x), 0.0f);
+  if (s == 1)
+    std::copy(line + first + move, line + last + move, to + (first - x));
+  else
+    for (int64_t i = first; i < last; ++i)
+      to[i - x] = line[i * s + move];
+  std::fill(to + (last - x), to + (end - x), 0.0f);
+}
+
+/// `n` pixels of an image, from `first` on, as one tap of a channel's plane reads them.
+void takePixels(const Blocks &b, const float *plane, int64_t tap, int64_t first, int64_t n, float *to) {
+  const int64_t t2 = tap % b.kernel[2], t1 = tap / b.kernel[2] % b.kernel[1], t0 = tap / b.kernel[2] / b.kernel[1];
+  for (int64_t o = first; o < first + n;) {
+    const int64_t x = o % b.out[2], length = std::min(b.out[2] - x, first + n - o);
+    const int64_t i1 = o / b.out[2] % b.out[1] * b.stride[1] + t1 * b.dilation[1] - b.lo[1];
+    const int64_t i0 = o / b.out[2] / b.out[1] * b.stride[0] + t0 * b.dilation[0] - b.lo[0];
+    const bool inside = i0 >= 0 && i0 < b.in[0] && i1 >= 0 && i1 < b.in[1];
+    takeLine(b, inside ? plane + (i0 * b.in[1] + i1) * b.in[2] : nullptr, t2, x, x + length, to);
+    o += length, to += length;
+  }
+}
+
+void takeColumns(const Blocks &b, const float *x, int64_t channel, int64_t channels, int64_t begin, int64_t end, float *to) {
+  for (int64_t ch = channel; ch < channel + channels; ++ch)
+    for (int64_t tap = 0; tap < b.taps(); ++tap, to += end - begin)
+      forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t n, int64_t at) {
+        takePixels(b, x + (image * b.channels + ch) * b.ins(), tap, first, n, to + at);
+      });
+}
+
+} // namespace
+
+int64_t columnsWorkspace(const ConvShape &s, int threads) {
+  Blocks b(s);
+  return b.gradBytes() + b.columnBytes() * threads;
+}
+
+void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
+  const Blocks b(ConvShape(c, operand(c, 0), result(c, 0), operand(c, 1)));
+  const float *x = at<float>(arena, operand(c, 0)), *dy = at<float>(arena, operand(c, 1));
+  float *dw = at<float>(arena, result(c, 0));
+  const int64_t together = b.together(), row = b.channels * b.taps();
+  const int threads = c->threads;
+  auto *grad = reinterpret_cast<float *>(scratch);
+  for (int64_t begin = 0, end; begin < b.pixels(); begin = end) {
+    end = std::min(begin + kPixels, b.pixels());
+    const int64_t n = end - begin;
+    forEach(b.filters, threads, [&](int64_t filter) {
+      forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t length, int64_t at) {
+        std::copy_n(dy + (image * b.filters + filter) * b.outs() + first, length, grad + filter * n + at);
+      });
+    });
+    forEach((b.channels + together - 1) / together, threads, [&](int64_t part) {
+      const int64_t channel = part * together, channels = std::min(together, b.channels - channel), width = channels * b.taps();
+      auto *columns =
+          reinterpret_cast<float *>(scratch + b.gradBytes() + (threads > 1 ? omp_get_thread_num() : 0) * b.columnBytes());
+      takeColumns(b, x, channel, channels, begin, end, columns);
+      dnnl::error::wrap_c_api(
+          dnnl_sgemm('N', 'T', b.filters, width, n, 1.0f, grad, n, columns, n, begin ? 1.0f : 0.0f, dw + channel * b.taps(), row),
+          "sgemm failed");
+    });
+  }
+}
+
+} // namespace zccrt::cpu
