@@ -27,6 +27,7 @@ struct Plan {
   Part output;
   Primitive primitive;
   int64_t libraryScratch = 0, bytes = 0;
+  bool isGemm = false;    ///< as in Choice
   bool byColumns = false; ///< no primitive
   Scratch scratch;
 };
@@ -79,6 +80,7 @@ memory::desc anyLayout(const memory::desc &d, bool plain) {
 struct Choice {
   primitive made;
   memory::desc x, w, y, scratchpad;
+  bool isGemm = false; ///< of a weights' gradient: the library takes columns of whole images
 };
 
 Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool keep, bool make) {
@@ -123,8 +125,12 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
             pd.diff_dst_desc(), pd.scratchpad_desc()};
   }
   auto pd = backward((convolution_backward_weights::primitive_desc *)nullptr);
-  return {make ? primitive(convolution_backward_weights(pd)) : primitive(), pd.src_desc(), pd.diff_weights_desc(),
-          pd.diff_dst_desc(), pd.scratchpad_desc()};
+  return {make ? primitive(convolution_backward_weights(pd)) : primitive(),
+          pd.src_desc(),
+          pd.diff_weights_desc(),
+          pd.diff_dst_desc(),
+          pd.scratchpad_desc(),
+          std::string_view(pd.impl_info_str()).starts_with("gemm")};
 }
 
 enum class For { Workspace, Run };
@@ -170,6 +176,7 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   Descs plain = plainDescs(s, dnnlType(t.x->elem));
   const bool keep = staysPlain(kind, s, attrString(c, "way", ""));
   Choice choice = choose(kind, s, plain, t.bias, keep, purpose == For::Run);
+  p.isGemm = choice.isGemm;
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
   Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w, choice.w, -1, {}};
@@ -197,7 +204,8 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   p.primitive.add(p.output.arg, p.output.wanted);
 }
 
-/// Whether to go by columns: as the call says. Where it does not, where the primitive wants kMuchMemory times the weights.
+/// Whether to go by columns: as the call says. Where it does not, where the library would take columns of whole images and a copy
+/// of the weights for each thread, in kMuchMemory times the weights.
 bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
   constexpr int64_t kMuchMemory = 2;
   const char *way = attrString(c, "way", "");
@@ -207,7 +215,8 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
     return !strcmp(way, "columns");
   Plan p;
   makePrimitivePlan(p, kind, c, For::Workspace);
-  return p.bytes > kMuchMemory * count(result(c, 0)) * elemBytes(ZCCRT_F32) && p.bytes > columnsWorkspace(s, c->threads);
+  return p.isGemm && p.bytes > kMuchMemory * count(result(c, 0)) * elemBytes(ZCCRT_F32) &&
+         p.bytes > columnsWorkspace(s, c->threads);
 }
 
 void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
