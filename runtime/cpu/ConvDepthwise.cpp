@@ -90,19 +90,33 @@ template <typename T> ZCC_INLINE inline void takeGrad(const Moves &m, const T *d
       takeRow(dy + (i * m.out[1] + j) * m.out[2], 1, to + (i * m.side[1] + j) * m.side[2], m.out[2]);
 }
 
-/// Adds the products of a chunk to the sums of `N` taps, a lane each.
-template <int64_t N>
+/// Adds the products of a chunk to the sums of `N` taps, a lane each: as many lanes at once as V has.
+template <typename V, int64_t N>
 ZCC_INLINE inline void addTaps(const float *grad, const float *input, const int64_t *offsets, float *sums, int64_t n) {
-  Lanes sum[N];
-  for (int64_t t = 0; t < N; ++t)
-    sum[t] = *reinterpret_cast<const Lanes *>(sums + t * kLanes);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    Lanes g = *reinterpret_cast<const Lanes *>(grad + i);
+  constexpr int64_t kWidth = sizeof(V) / sizeof(float);
+  for (int64_t lane = 0; lane < kLanes; lane += kWidth, grad += kWidth, input += kWidth, sums += kWidth) {
+    V sum[N];
     for (int64_t t = 0; t < N; ++t)
-      sum[t] += g * *reinterpret_cast<const Lanes *>(input + offsets[t] + i);
+      sum[t] = *reinterpret_cast<const V *>(sums + t * kLanes);
+    for (int64_t i = 0; i < n; i += kLanes) {
+      V g = *reinterpret_cast<const V *>(grad + i);
+      for (int64_t t = 0; t < N; ++t)
+        sum[t] += g * *reinterpret_cast<const V *>(input + offsets[t] + i);
+    }
+    for (int64_t t = 0; t < N; ++t)
+      *reinterpret_cast<V *>(sums + t * kLanes) = sum[t];
   }
-  for (int64_t t = 0; t < N; ++t)
-    *reinterpret_cast<Lanes *>(sums + t * kLanes) = sum[t];
+}
+
+template <typename V>
+ZCC_INLINE inline void addAllTaps(const Moves &m, const float *grad, const float *input, const int64_t *offsets, float *sums) {
+  for (int64_t at = 0, n = m.gradFloats(); at < n; at += kChunk) {
+    int64_t length = std::min(kChunk, n - at), tap = 0;
+    for (; tap + kTogether <= m.taps(); tap += kTogether)
+      addTaps<V, kTogether>(grad + at, input + at, offsets + tap, sums + tap * kLanes, length);
+    for (; tap < m.taps(); ++tap)
+      addTaps<V, 1>(grad + at, input + at, offsets + tap, sums + tap * kLanes, length);
+  }
 }
 
 /// One plane's share of a filter's gradient.
@@ -111,13 +125,7 @@ ZCC_INLINE inline void addPlane(const Moves &m, const T *x, const T *dy, const i
                                 float *sums) {
   takeGrad(m, dy, grad);
   takeInput(m, x, input);
-  for (int64_t at = 0, n = m.gradFloats(); at < n; at += kChunk) {
-    int64_t length = std::min(kChunk, n - at), tap = 0;
-    for (; tap + kTogether <= m.taps(); tap += kTogether)
-      addTaps<kTogether>(grad + at, input + at, offsets + tap, sums + tap * kLanes, length);
-    for (; tap < m.taps(); ++tap)
-      addTaps<1>(grad + at, input + at, offsets + tap, sums + tap * kLanes, length);
-  }
+  hasWideVectors() ? addAllTaps<Lanes>(m, grad, input, offsets, sums) : addAllTaps<HalfLanes>(m, grad, input, offsets, sums);
 }
 
 ZCC_CLONES void addPlaneOf(const Moves &m, const float *x, const float *dy, const int64_t *offsets, float *grad, float *input,

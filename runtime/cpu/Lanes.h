@@ -8,6 +8,9 @@ namespace zccrt::cpu {
 
 typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 constexpr int64_t kLanes = 16;
+/// For machines without vectors of 64 bytes, where GCC keeps Lanes on the stack: the same lanes, half of them at a time.
+typedef float HalfLanes __attribute__((vector_size(32), aligned(4), may_alias));
+static inline bool hasWideVectors() { return __builtin_cpu_supports("avx512f"); }
 
 static inline __attribute__((always_inline)) float sumOfLanes(const Lanes &v) {
   float lane[kLanes];
