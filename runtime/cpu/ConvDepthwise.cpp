@@ -158,7 +158,7 @@ template <typename T> void gradWeight(const ConvShape &s, const T *x, const T *d
       addPlaneOf(m, x + (n * s.channels + channel) * m.ins(), dy + (n * s.filters + filter) * m.outs(), offsets, grad, input,
                  sums);
     for (int64_t tap = 0; tap < m.taps(); ++tap)
-      dw[filter * m.taps() + tap] = T(sumOfLanes(*reinterpret_cast<const Lanes *>(sums + tap * kLanes)));
+      dw[filter * m.taps() + tap] = T(sumOfLanes(sums + tap * kLanes));
   });
 }
 

@@ -12,54 +12,77 @@ constexpr int64_t kLanes = 16;
 typedef float HalfLanes __attribute__((vector_size(32), aligned(4), may_alias));
 static inline bool hasWideVectors() { return __builtin_cpu_supports("avx512f"); }
 
-static inline __attribute__((always_inline)) float sumOfLanes(const Lanes &v) {
+#define ZCC_ROW static inline __attribute__((always_inline))
+
+ZCC_ROW float sumOfLanes(const void *lanes) {
   float lane[kLanes];
-  __builtin_memcpy(lane, &v, sizeof lane);
+  __builtin_memcpy(lane, lanes, sizeof lane);
   for (int64_t half = kLanes / 2; half; half /= 2)
     for (int64_t l = 0; l < half; ++l)
       lane[l] += lane[l + half];
   return lane[0];
 }
 
-static inline __attribute__((always_inline)) float rowSum(const float *s, int64_t n) {
-  Lanes sum{}, more{};
+// V is the vector that the machine has: a row's kLanes are kParts<V> of them.
+template <typename V> constexpr int kParts = sizeof(Lanes) / sizeof(V);
+
+template <typename V> ZCC_ROW float rowSumOf(const float *s, int64_t n) {
+  V sum[kParts<V>]{}, more[kParts<V>]{};
   int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    sum += *reinterpret_cast<const Lanes *>(s + i);
-    more += *reinterpret_cast<const Lanes *>(s + i + kLanes);
-  }
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes)
+    for (int p = 0; p < kParts<V>; ++p) {
+      sum[p] += reinterpret_cast<const V *>(s + i)[p];
+      more[p] += reinterpret_cast<const V *>(s + i + kLanes)[p];
+    }
   float rest = 0;
   for (; i < n; ++i)
     rest += s[i];
-  return sumOfLanes(sum + more) + rest;
+  for (int p = 0; p < kParts<V>; ++p)
+    sum[p] += more[p];
+  return sumOfLanes(sum) + rest;
 }
 
-/// sum(a * b), the products rounded.
-static inline __attribute__((always_inline)) float rowDot(const float *a, const float *b, int64_t n) {
-  Lanes sum{};
+template <typename V> ZCC_ROW float rowDotOf(const float *a, const float *b, int64_t n) {
+  V sum[kParts<V>]{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    sum += *reinterpret_cast<const Lanes *>(a + i) * *reinterpret_cast<const Lanes *>(b + i);
+    for (int p = 0; p < kParts<V>; ++p)
+      sum[p] += reinterpret_cast<const V *>(a + i)[p] * reinterpret_cast<const V *>(b + i)[p];
   float rest = 0;
   for (; i < n; ++i)
     rest += a[i] * b[i];
   return sumOfLanes(sum) + rest;
 }
 
-/// The largest; NaN is passed over, an empty row gives -infinity.
-static inline __attribute__((always_inline)) float rowMax(const float *s, int64_t n) {
-  Lanes max = Lanes{} - __builtin_inff();
+template <typename V> ZCC_ROW float rowMaxOf(const float *s, int64_t n) {
+  V max[kParts<V>];
+  for (V &m : max)
+    m = V{} - __builtin_inff();
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    Lanes x = *reinterpret_cast<const Lanes *>(s + i);
-    max = x > max ? x : max;
-  }
-  float most = -__builtin_inff();
+  for (; i + kLanes <= n; i += kLanes)
+    for (int p = 0; p < kParts<V>; ++p) {
+      V x = reinterpret_cast<const V *>(s + i)[p];
+      max[p] = x > max[p] ? x : max[p];
+    }
+  float most = -__builtin_inff(), lane[kLanes];
   for (; i < n; ++i)
     most = s[i] > most ? s[i] : most;
-  for (int64_t l = 0; l < kLanes; ++l)
-    most = max[l] > most ? max[l] : most;
+  __builtin_memcpy(lane, max, sizeof lane);
+  for (float l : lane)
+    most = l > most ? l : most;
   return most;
 }
+
+ZCC_ROW float rowSum(const float *s, int64_t n) { return hasWideVectors() ? rowSumOf<Lanes>(s, n) : rowSumOf<HalfLanes>(s, n); }
+
+/// sum(a * b), the products rounded.
+ZCC_ROW float rowDot(const float *a, const float *b, int64_t n) {
+  return hasWideVectors() ? rowDotOf<Lanes>(a, b, n) : rowDotOf<HalfLanes>(a, b, n);
+}
+
+/// The largest; NaN is passed over, an empty row gives -infinity.
+ZCC_ROW float rowMax(const float *s, int64_t n) { return hasWideVectors() ? rowMaxOf<Lanes>(s, n) : rowMaxOf<HalfLanes>(s, n); }
+
+#undef ZCC_ROW
 
 } // namespace zccrt::cpu
