@@ -1,9 +1,14 @@
 // The largest errors of runtime/cpu/VecMath.h against libm in double, over samples of all floats, and the special values.
 #include "runtime/cpu/KernelMath.h"
+#include "runtime/cpu/Lanes.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
 
 namespace {
 
@@ -119,5 +124,28 @@ TEST(Halves, ConvertAsTheHardware) {
     uint16_t want, got = z_to_f16(f);
     memcpy(&want, &half, sizeof want);
     EXPECT_TRUE(want == got || (f != f && (got & 0x7fff) > 0x7c00)) << word;
+  }
+}
+
+/// Sums by vectors of either width have the same order, that of 16 lanes.
+TEST(Lanes, WidthsAgree) {
+  using namespace zccrt::cpu;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> a(1000), b(1000);
+  for (size_t i = 0; i < a.size(); ++i)
+    a[i] = normal(random), b[i] = normal(random);
+  for (int64_t n : {0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 640, 999}) {
+    float lanes[kLanes] = {}, rest = 0, sum;
+    for (int64_t i = 0; i < n; ++i)
+      (i < n / kLanes * kLanes ? lanes[i % kLanes] : rest) += a[i] * b[i];
+    sum = sumOfLanes(lanes) + rest;
+    EXPECT_EQ(rowDotOf<Lanes>(a.data(), b.data(), n), sum) << n;
+    EXPECT_EQ(rowDotOf<HalfLanes>(a.data(), b.data(), n), sum) << n;
+    EXPECT_EQ(rowSumOf<Lanes>(a.data(), n), rowSumOf<HalfLanes>(a.data(), n)) << n;
+    EXPECT_NEAR(rowSumOf<Lanes>(a.data(), n), std::accumulate(a.begin(), a.begin() + n, 0.0), 1e-4) << n;
+    const float most = n ? *std::max_element(a.begin(), a.begin() + n) : -kInf;
+    EXPECT_EQ(rowMaxOf<Lanes>(a.data(), n), most) << n;
+    EXPECT_EQ(rowMaxOf<HalfLanes>(a.data(), n), most) << n;
   }
 }
