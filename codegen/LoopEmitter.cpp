@@ -129,21 +129,39 @@ void LoopEmitter::innerLoop(const LoopPass &w, int64_t lanes, const std::string 
   });
 }
 
-/// The innermost loop in steps of as many elements as there are sums side by side, and the rest.
+/// The innermost loop in steps of as many elements as there are sums side by side, and the rest. If lanes turn, the first
+/// elements go to the last lanes.
 void LoopEmitter::lanesLoops(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi) {
   std::string i = axisName(p.innermost()), j = fresh("j"), l = fresh("l");
-  auto step = [&](const std::string &count) {
+  auto step = [&](const std::string &count, const std::string &lane) {
     out.text += kNoAlias;
     out.open("for (int " + l + " = 0; " + l + " < " + count + "; ++" + l + ")");
     out.line("const int64_t " + i + " = " + j + " + " + l + ";");
-    bodyOf(w, l);
+    bodyOf(w, lane);
     out.close();
   };
   out.line("int64_t " + j + " = " + lo + ";");
+  if (p.isTurning) {
+    const std::string n = fresh("n"), left = num(lanes) + " - " + turn;
+    out.line("const int64_t " + n + " = " + left + " < " + hi + " - " + j + " ? " + left + " : " + hi + " - " + j + ";");
+    step(n, turn + " + " + l);
+    out.line(j + " += " + n + ";");
+  }
   out.open("for (; " + j + " + " + num(lanes) + " <= " + hi + "; " + j + " += " + num(lanes) + ")");
-  step(num(lanes));
+  step(num(lanes), l);
   out.close();
-  step(hi + " - " + j);
+  step(hi + " - " + j, l);
+}
+
+void LoopEmitter::startLanes() {
+  if (p.isTurning)
+    out.line("int64_t " + (turn = fresh("o")) + " = 0;");
+}
+
+/// So many elements of the innermost axis are done.
+void LoopEmitter::turnLanes(const std::string &count) {
+  if (p.isTurning)
+    out.line(turn + " = (" + turn + " + " + count + ") % " + num(p.lanes) + ";");
 }
 
 // ---- the forms
@@ -215,8 +233,11 @@ void LoopEmitter::rowPass(const LoopPass &w) {
   declareSums(w, p.lanes);
   out.open("");
   pushScope();
-  openLoops(ArrayRef(p.reducedAxes).drop_back());
+  openLoops(ArrayRef(p.reducedAxes).drop_back(p.rowAxes().size()));
+  startLanes();
+  openLoops(p.rowAxes().drop_back());
   innerLoop(w, p.lanes, "0", extent(p.innermost()));
+  turnLanes(extent(p.innermost()));
   closeLoops(p.reducedAxes.size());
   popScope();
   combineLanes(w);
@@ -304,6 +325,23 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
   accumulator = sums;
 }
 
+/// The elements [lo, hi) of several axes, in pieces of the innermost one.
+void LoopEmitter::piecesOfRows(const LoopPass &w) {
+  const std::string last = extent(p.innermost());
+  startLanes();
+  out.open("for (int64_t f = lo, e; f < hi; f = e)");
+  std::string above = "f / " + last;
+  for (size_t a : llvm::reverse(ArrayRef(p.reducedAxes).drop_back())) {
+    out.line("const int64_t " + axisName(a) + " = " + above + (a == 0 ? "" : " % " + extent(a)) + ";");
+    above += " / " + extent(a);
+  }
+  out.line("const int64_t first = f % " + last + ", end = hi - f < " + last + " - first ? first + hi - f : " + last + ";");
+  out.line("e = f + end - first;");
+  innerLoop(w, p.lanes, "first", "end");
+  turnLanes("end - first");
+  out.close();
+}
+
 void LoopEmitter::total() {
   const LoopPass &w = p.passes[0];
   auto sumsOfUnits = [&](size_t i) { return "((double *)scratch + " + num(i * p.units) + ")"; };
@@ -313,18 +351,13 @@ void LoopEmitter::total() {
   pointToPart();
   declareSums(w, p.lanes);
   pushScope();
-  if (p.chunk) {
-    std::string chunk = num(p.chunk), count = num(p.dims[0]);
-    out.line("const int64_t lo = u * " + chunk + ";");
-    out.line("const int64_t hi = lo + " + chunk + " < " + count + " ? lo + " + chunk + " : " + count + ";");
+  const std::string chunk = num(p.chunk), count = num(p.reducedElements());
+  out.line("const int64_t lo = u * " + chunk + ";");
+  out.line("const int64_t hi = lo + " + chunk + " < " + count + " ? lo + " + chunk + " : " + count + ";");
+  if (p.dims.size() == 1)
     innerLoop(w, p.lanes, "lo", "hi");
-  } else {
-    ArrayRef<size_t> between = ArrayRef(p.reducedAxes).drop_front().drop_back();
-    out.line("const int64_t i0 = u;");
-    openLoops(between);
-    innerLoop(w, p.lanes, "0", num(p.dims.back()));
-    closeLoops(between.size());
-  }
+  else
+    piecesOfRows(w);
   popScope();
   combineLanes(w);
   for (size_t i = 0; i < w.sums.size(); ++i)

@@ -16,6 +16,7 @@ public:
 
 private:
   const std::string pointers;
+  std::string turn; ///< the variable that has the lane of the innermost axis' first element, if lanes turn
 
   bool isOfParts() const { return p.parts > 1; }
   void openParts();
@@ -29,6 +30,8 @@ private:
   void loadSteady(const LoopPass &w);
   void guardAngles(const LoopPass &w, llvm::function_ref<void()> openLoop, llvm::function_ref<void()> loops);
   void lanesLoops(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
+  void startLanes();
+  void turnLanes(const std::string &count);
   void innerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
 
   void elementwise() override;
@@ -39,6 +42,7 @@ private:
   void openRows();
   void columnSums(const LoopPass &w, const std::string &width);
   std::string openStrip(const std::string &width);
+  void piecesOfRows(const LoopPass &w);
   void total() override;
 };
 

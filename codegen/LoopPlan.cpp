@@ -42,6 +42,7 @@ private:
   void keepDear();
   void columns();
   void total();
+  void lanes();
   void share(int64_t length, int64_t unit);
   LoopPass wholePass() const;
   void planLoads(size_t pass);
@@ -256,10 +257,18 @@ static int64_t lanesOf(int64_t extent) {
   return 1;
 }
 
+void Planner::lanes() {
+  int64_t elements = 1;
+  for (size_t a : p.rowAxes())
+    elements *= p.dims[a];
+  p.lanes = lanesOf(elements);
+  p.isTurning = p.dims.back() % p.lanes != 0 && p.rowAxes().size() > 1;
+}
+
 /// What each pass over a row computes: its reductions, and the results that can be stored then.
 void Planner::rowPasses() {
   p.form = LoopPlan::Rows;
-  p.lanes = lanesOf(p.dims[p.innermost()]);
+  lanes();
   p.rowElements = p.reducedElements();
   int last = 0;
   for (const Node *n : p.members)
@@ -331,16 +340,19 @@ void Planner::columns() {
     p.rowBlock = kColumnBlock;
 }
 
-/// Units are chunks of the only axis, or the first axis' slices; on a GPU, whose threads find their elements one by one, chunks.
 void Planner::total() {
   p.form = LoopPlan::Total;
-  p.lanes = lanesOf(p.dims.back());
+  lanes();
   p.passes.push_back(wholePass());
   planLoads(0);
-  if (threads == kGrid)
-    return share(p.reducedElements(), kTotalChunk);
-  p.chunk = p.dims.size() == 1 ? kTotalChunk : 0;
-  p.units = p.chunk ? (p.dims[0] + p.chunk - 1) / p.chunk : p.dims[0];
+  share(p.reducedElements(), kTotalChunk);
+}
+
+ArrayRef<size_t> LoopPlan::rowAxes() const {
+  size_t n = 1;
+  while (n < reducedAxes.size() && reducedAxes[reducedAxes.size() - n - 1] + n + 1 == dims.size())
+    ++n;
+  return ArrayRef(reducedAxes).take_back(n);
 }
 
 int64_t LoopPlan::keptElements() const {
@@ -401,7 +413,7 @@ std::string zcc::describe(const LoopPlan &plan) {
   auto number = [&](const char *what, int64_t v) { s += std::string(", ") + what + " " + std::to_string(v); };
   number("threads", plan.threads);
   if (!plan.reducedAxes.empty() && plan.form != LoopPlan::Columns)
-    number("lanes", plan.lanes);
+    number(plan.isTurning ? "turning lanes" : "lanes", plan.lanes);
   if (plan.chunk)
     number("chunk", plan.chunk);
   if (plan.tile)

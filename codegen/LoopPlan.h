@@ -50,9 +50,10 @@ struct LoopPlan {
 
   int64_t parts = 1;       ///< so many times over other operands; if not 1, there is one kept or one reduced axis
   int threads = 1;         ///< 1: no parallel loop
-  int64_t lanes = 1;       ///< sums side by side along the innermost axis
-  int64_t chunk = 0;       ///< Elementwise over one axis, Total over one axis: elements of a piece of it; 0: not in pieces. Of a
-                           ///< grid: what a unit sums of a row, of a column, of all
+  int64_t lanes = 1;       ///< sums side by side along the innermost axis, or along the last reduced axes as if they were one
+  bool isTurning = false;  ///< the innermost axis' elements begin at the lane at which those before them ended
+  int64_t chunk = 0;       ///< Elementwise over one axis, Total: elements of a piece; 0: not in pieces. Of a grid: what a unit
+                           ///< sums of a row, of a column, of all
   size_t tiledAxis = 0;    ///< Tiled
   int64_t tile = 0;        ///< Tiled: the side of a tile
   int64_t rowElements = 1; ///< Rows: of a buffer
@@ -61,6 +62,9 @@ struct LoopPlan {
   int64_t units = 0;       ///< Total; of a grid also Rows and Columns whose sums several blocks share, 0: a block has its own
 
   size_t innermost() const { return dims.size() - 1; }
+  /// The last of the reduced axes with no other between them. A sum runs over them as over one axis, whether or not operands lie
+  /// so that they could be merged: its order is the same in any kernel.
+  llvm::ArrayRef<size_t> rowAxes() const;
   /// Whether a member's value is one of a row (or column), not of an element.
   bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
   int64_t keptElements() const;

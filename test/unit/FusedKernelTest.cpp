@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <fstream>
+#include <numeric>
 #include <random>
 #include <unistd.h>
 
@@ -243,24 +244,38 @@ TEST(FusedKernel, ColumnSums) {
   check(g, 1, 1e-5);
 }
 
-/// A column's sum has the same bits however the rows lie: as one axis, or transposed, as two.
-TEST(FusedKernel, ColumnSumsOfAnyLayout) {
-  Graph g;
-  Value *x = g.in({4, 50, 96}), *y = g.in({4, 96, 50});
-  g.out(g.reduce(ops::reduce_sum, x, {0, 1}));
-  g.out(g.reduce(ops::reduce_sum, g.b.transpose(y, {0, 2, 1}), {0, 1}));
-  std::mt19937 r(7);
-  Tensor a = random(x->type, r), b(y->type);
-  for (size_t i = 0; i < a.f.size(); ++i)
-    b.f[i / 4800 * 4800 + i % 96 * 50 + i / 96 % 50] = a.f[i];
-  Options options;
-  PassContext ctx{options, {}};
-  auto changed = fuse(g.m, ctx);
-  ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
-  for (int threads : {1, 2}) {
-    auto got = runCompiled(g.m, *g.f, {tensorToBytes(a), tensorToBytes(b)}, threads);
-    ASSERT_EQ(got.size(), 2u);
-    EXPECT_EQ(got[0], got[1]);
+/// A sum has the same bits whether its axes lie as one or, of a tensor whose last two axes are swapped, as several.
+TEST(FusedKernel, SumsOfAnyLayout) {
+  using Dims = std::vector<int64_t>;
+  const std::pair<Dims, Dims> cases[] = {{{4, 50, 96}, {0, 1}},                                  // columns
+                                         {{6, 30, 70}, {1, 2}},      {{6, 30, 16}, {1, 2}},      // rows
+                                         {{4, 6, 5, 7}, {0, 2, 3}},  {{3, 20, 128}, {1, 2}},     //
+                                         {{4, 8, 9, 14}, {1, 2, 3}}, {{2, 150, 170}, {0, 1, 2}}, // all
+                                         {{3, 130, 128}, {0, 1, 2}}, {{2, 3, 110, 70}, {0, 1, 2, 3}}};
+  for (const auto &[dims, axes] : cases) {
+    const size_t last = dims.size() - 1;
+    const int64_t w = dims[last], h = dims[last - 1];
+    Dims swapped = dims, perm(dims.size());
+    std::iota(perm.begin(), perm.end(), 0);
+    std::swap(swapped[last], swapped[last - 1]);
+    std::swap(perm[last], perm[last - 1]);
+    Graph g;
+    Value *x = g.in(dims), *y = g.in(swapped);
+    g.out(g.reduce(ops::reduce_sum, x, axes));
+    g.out(g.reduce(ops::reduce_sum, g.b.transpose(y, perm), axes));
+    std::mt19937 r(7);
+    Tensor a = random(x->type, r), b(y->type);
+    for (int64_t i = 0; i < int64_t(a.f.size()); ++i)
+      b.f[i / (h * w) * (h * w) + i % w * h + i / w % h] = a.f[i];
+    Options options;
+    PassContext ctx{options, {}};
+    auto changed = fuse(g.m, ctx);
+    ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
+    for (int threads : {1, 2}) {
+      auto got = runCompiled(g.m, *g.f, {tensorToBytes(a), tensorToBytes(b)}, threads);
+      ASSERT_EQ(got.size(), 2u);
+      EXPECT_EQ(got[0], got[1]) << "rows of " << w << ", " << threads << " threads";
+    }
   }
 }
 

@@ -129,4 +129,21 @@ pass: sum %sum;
 )");
 }
 
+/// Axes that do not merge are summed in the order of one axis: of rows of 50 elements the second begins at lane 50.
+TEST(LoopPlan, AxesThatDoNotMerge) {
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[30x20x50]) -> (f32[30x1x1]) {
+    %sum = reduce_sum %a {axes = [1, 2]} : f32[30x1x1]
+    return %sum
+  }
+)",
+                   {{1100, 55, 1}}),
+            R"(rows: i0 < 30 i1 < 20 reduced i2 < 50 reduced, threads 2, turning lanes 64
+a0: 1100 55 1
+r0: 1 0 0
+pass: sum %sum;
+pass:
+)");
+}
+
 } // namespace
