@@ -54,6 +54,10 @@ Val ofDirection(Emitter &e, const Val &v, int64_t direction) {
 Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, int64_t free, llvm::ArrayRef<const char *> defaults)
     : e(n.e), block_(size_t(gates)) {
   hidden_ = n.in(2).dim(2);
+  for (unsigned i : {1u, 2u})
+    if (n.in(i).dim(1) != gates * hidden_)
+      invalid("weights " + n.in(i).type.str() + " of a state of " + llvm::Twine(hidden_) + " need " +
+              llvm::Twine(gates * hidden_) + " rows");
   std::iota(block_.begin(), block_.end(), 0);
   clip_ = n.f("clip", 0);
   auto given = n.strings("activations");
@@ -198,7 +202,11 @@ template <typename C> void recurrent(NodeImport &n) {
   auto initial = [&](unsigned input, int64_t d) {
     if (!n.has(input))
       return e.expand(e.like(0, x), {batch, hidden});
-    return ofDirection(e, batchFirst ? e.transpose(n.in(input), {1, 0, 2}) : n.in(input), d);
+    Val all = batchFirst ? e.transpose(n.in(input), {1, 0, 2}) : n.in(input);
+    if (all.dim(2) != hidden) // as PyTorch's exporter writes an LSTM with proj_size, of whose weights it takes the wrong rows
+      invalid("an initial state " + all.type.str() + " for recurrent weights of " + llvm::Twine(hidden) +
+              " columns; ONNX has no projected states");
+    return ofDirection(e, all, d);
   };
   Vals outputs, lastH, lastC;
   for (int64_t d = 0; d < directions; ++d) {

@@ -36,6 +36,7 @@ public:
 
 private:
   llvm::Error collect();
+  llvm::Error checkElements();
   llvm::Error updateInMicro();
   llvm::Error accumulate();
   llvm::Error runAlgorithm(Function &f, const Optimizer &opt);
@@ -70,6 +71,18 @@ llvm::Error Appender::collect() {
   for (auto &n : micro_->nodes) {
     if (GlobalValue *param = paramOfGradient(*n))
       gradients_.push_back({param, static_cast<GlobalValue *>(n->operand(0)), n.get(), n->operand(1)});
+  }
+  return llvm::Error::success();
+}
+
+/// The optimizers' formulas are of f32; an algorithm of the model's own computes in what it likes.
+llvm::Error Appender::checkElements() {
+  for (const Gradient &g : gradients_) {
+    const GlobalValue *master = m_.global(g.param->attrs.s("master"));
+    if (Elem e = (master ? master : g.param)->type.elem; e != Elem::F32)
+      return refuseAt(g.param->loc, "the weight '" + llvm::Twine(g.param->name) + "' is " + elemName(e) +
+                                        " in the file, and optimizers update f32: export the model as model.float(); "
+                                        "--dtype=bf16 and --dtype=fp16 train it in 16 bits");
   }
   return llvm::Error::success();
 }
@@ -331,9 +344,8 @@ llvm::Error Appender::run() {
   if (gradients_.empty()) // as in PyTorch: what rounds or compares has a gradient of zero
     ctx_.remarks.push_back("no parameter has a gradient: the loss follows from them only through what has none, such "
                            "as rounding, comparisons and integers; they stay as they are");
-  if (m_.function("algorithm"))
-    if (auto e = checkAlgorithm())
-      return e;
+  if (auto e = m_.function("algorithm") ? checkAlgorithm() : checkElements())
+    return e;
   std::vector<GlobalValue *> params;
   for (Gradient &g : gradients_)
     params.push_back(g.param);
