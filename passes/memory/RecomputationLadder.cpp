@@ -2,7 +2,9 @@
 //
 // In each block a value is either kept or computed again from what is kept. Moves are taken greedily: the value whose cone of
 // producers, up to what is kept, saves the most bytes a nanosecond. Equal blocks have one list of moves, which is applied to them
-// from the first on, since its values are kept for longest; behind the last move stand segments of several blocks.
+// from the first on, since its values are kept for longest. Behind the last move stand those of blocks that have been joined, as
+// long as what they keep is small: between them less is kept, within them more is there at once. Behind those stand whole
+// segments.
 #include "passes/memory/RecomputationLadder.h"
 #include "ir/Op.h"
 #include "passes/CostModel.h"
@@ -170,10 +172,16 @@ struct Group {
 class Ladder {
 public:
   Ladder(const Function &f, const Machine &machine, int ranks);
-  std::vector<RecomputeNotes> rungs() const;
+  std::vector<RecomputeNotes> rungs();
   std::vector<RecomputeNotes> all(size_t most) const;
 
 private:
+  void findMoves();
+  void findJointMoves(int64_t most);
+  BlockMoves movesOf(unsigned begin, unsigned end) const;
+  int64_t keptIn(unsigned begin, unsigned end) const;
+  void addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const;
+  int64_t savedBytes() const;
   struct Step {
     const BlockMoves::Move *move;
     std::pair<unsigned, unsigned> block;
@@ -185,19 +193,25 @@ private:
 
   ForwardBlocks blocks;
   Recomputable allowed;
+  const Machine &machine;
+  int ranks;
   std::vector<Group> groups;
   llvm::DenseMap<const Node *, unsigned> place; ///< in the function
   llvm::DenseMap<const Node *, unsigned> index; ///< in blocks.nodes
 };
 } // namespace
 
-Ladder::Ladder(const Function &f, const Machine &machine, int ranks) : blocks(findBlocks(f)), allowed(f) {
+Ladder::Ladder(const Function &f, const Machine &m, int r) : blocks(findBlocks(f)), allowed(f), machine(m), ranks(r) {
   unsigned at = 0;
   for (auto &n : f.nodes)
     place[n.get()] = at++;
   for (unsigned i = 0; i < blocks.nodes.size(); ++i)
     index[blocks.nodes[i]] = i;
-  auto movesOf = [&](unsigned begin, unsigned end) { return BlockMoves(blocks, begin, end, machine, ranks, allowed).all(); };
+}
+
+BlockMoves Ladder::movesOf(unsigned begin, unsigned end) const { return {blocks, begin, end, machine, ranks, allowed}; }
+
+void Ladder::findMoves() {
   for (const ForwardBlocks::Chain &c : blocks.chains) {
     size_t count = c.cuts.size() - 1;
     for (size_t i = 0; i < count; ++i) {
@@ -205,8 +219,50 @@ Ladder::Ladder(const Function &f, const Machine &machine, int ranks) : blocks(fi
         groups.emplace_back();
       groups.back().blocks.push_back({c.cuts[i], c.cuts[i + 1]});
       if (!c.isRepeated || i == count / 2) // the ends of a repeated chain may differ: one from the middle stands for all
-        groups.back().moves = movesOf(c.cuts[i], c.cuts[i + 1]);
+        groups.back().moves = movesOf(c.cuts[i], c.cuts[i + 1]).all();
     }
+  }
+}
+
+/// What the backward reads of these nodes.
+int64_t Ladder::keptIn(unsigned begin, unsigned end) const {
+  int64_t bytes = 0;
+  for (unsigned i = begin; i < end; ++i)
+    for (auto &r : blocks.nodes[i]->results)
+      bytes += isReadBack(*r) && !widens(*blocks.nodes[i]) ? r->type.localBytes() : 0;
+  return bytes;
+}
+
+/// The same of blocks that follow one another, joined as long as they keep no more than `most`.
+void Ladder::findJointMoves(int64_t most) {
+  struct Joint {
+    unsigned begin, end;
+    int64_t bytes;
+    int chain; ///< a repeated one that all are of, or -1
+    size_t count;
+  };
+  std::vector<Joint> joints;
+  for (size_t c = 0; c < blocks.chains.size(); ++c)
+    for (size_t i = 0; i + 1 < blocks.chains[c].cuts.size(); ++i) {
+      unsigned begin = blocks.chains[c].cuts[i], end = blocks.chains[c].cuts[i + 1];
+      int64_t bytes = keptIn(begin, end);
+      int chain = blocks.chains[c].isRepeated ? int(c) : -1;
+      if (joints.empty() || joints.back().end != begin || joints.back().bytes + bytes > most) {
+        joints.push_back({begin, end, bytes, chain, 1});
+        continue;
+      }
+      Joint &j = joints.back();
+      j = {j.begin, end, j.bytes + bytes, j.chain == chain ? chain : -1, j.count + 1};
+    }
+  groups.clear();
+  std::map<std::pair<int, size_t>, size_t> known; // equal ones, by chain and count
+  for (const Joint &j : joints) {
+    auto [at, isNew] = known.try_emplace({j.chain, j.count}, groups.size());
+    if (j.chain >= 0 && !isNew) {
+      groups[at->second].blocks.push_back({j.begin, j.end});
+      continue;
+    }
+    groups.push_back({{{j.begin, j.end}}, movesOf(j.begin, j.end).all()});
   }
 }
 
@@ -273,22 +329,40 @@ bool Ladder::addSegments(unsigned every, std::vector<bool> &again) const {
   return any;
 }
 
-std::vector<RecomputeNotes> Ladder::rungs() const {
-  constexpr int64_t kRungs = 40; // each is a run of the pipeline
-  std::vector<RecomputeNotes> out(1);
+int64_t Ladder::savedBytes() const {
+  int64_t bytes = 0;
+  for (const Step &s : steps())
+    bytes += s.move->bytes;
+  return bytes;
+}
+
+/// Ways that save more than `from` bytes, so many apart, and the last.
+void Ladder::addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const {
   std::vector<Step> all = steps();
-  int64_t total = 0, saved = 0, rung = 1;
-  for (const Step &s : all)
-    total += s.move->bytes;
+  int64_t saved = 0, next = from;
   std::vector<bool> again(blocks.nodes.size(), false);
   for (size_t i = 0; i < all.size(); ++i) {
     take(all[i], again);
     saved += all[i].move->bytes;
-    if (saved < total / kRungs * rung && i + 1 < all.size())
+    if (saved < next && i + 1 < all.size())
       continue;
     out.push_back(notesOf(again));
-    rung = saved / std::max<int64_t>(total / kRungs, 1) + 1;
+    next = std::max(next, (saved / apart + 1) * apart);
   }
+}
+
+std::vector<RecomputeNotes> Ladder::rungs() {
+  constexpr int64_t kRungs = 40, kJointRungs = 24; // each is a run of the pipeline
+  std::vector<RecomputeNotes> out(1);
+  findMoves();
+  const int64_t total = savedBytes();
+  addRungs(total / kRungs, std::max<int64_t>(total / kRungs, 1), out);
+  const int64_t kept = keptIn(0, blocks.nodes.size());
+  for (int64_t part : {16, 8, 4}) {
+    findJointMoves(kept / part);
+    addRungs(total / 2, std::max<int64_t>(total / kJointRungs, 1), out);
+  }
+  std::vector<bool> again;
   for (unsigned every : {1, 2, 3, 4, 6, 8}) {
     again.assign(blocks.nodes.size(), false);
     if (addSegments(every, again))
@@ -322,7 +396,8 @@ void zcc::note(Function &f, const RecomputeNotes &notes) {
 }
 
 std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t most) {
-  return Ladder(f, machineOf(nullptr), f.module->ranks).all(most);
+  const Machine machine = machineOf(nullptr);
+  return Ladder(f, machine, f.module->ranks).all(most);
 }
 
 std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine) {

@@ -20,12 +20,19 @@ struct Part {
   memory::desc plain, wanted;
   int64_t copyAt = -1; ///< in scratch; -1: used in place
   Primitive reorder;
+  bool hasImages = true;
+
+  /// Where the program has it for the images from `first` on.
+  char *from(char *arena, int64_t first) const {
+    return arena + tensor->offset + (hasImages ? first * (extent(*tensor, 1, tensor->ndim) * elemBytes(tensor->elem)) : 0);
+  }
 };
 
 struct Plan {
   std::vector<Part> inputs;
   Part output;
   Primitive primitive;
+  int64_t images = 0, batch = 0; ///< of a call of the primitive, and in all
   int64_t libraryScratch = 0, bytes = 0;
   bool isGemm = false;    ///< as in Choice
   bool byColumns = false; ///< no primitive
@@ -130,7 +137,7 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
           pd.diff_weights_desc(),
           pd.diff_dst_desc(),
           pd.scratchpad_desc(),
-          std::string_view(pd.impl_info_str()).starts_with("gemm")};
+          std::string_view(pd.impl_info_str()).find("gemm") != std::string_view::npos};
 }
 
 enum class For { Workspace, Run };
@@ -169,6 +176,21 @@ Operands operandsOf(ConvKind kind, const zccrt_call *c) {
   return {a, r, b};
 }
 
+/// Images of which the primitive gets reordered copies at once: the most, dividing all, whose copies take kCopied bytes a thread.
+/// An image's results are the same among any others; a weights' gradient is a sum over all.
+int64_t imagesAtOnce(ConvKind kind, const ConvShape &s, const Choice &choice, const Descs &plain, int threads) {
+  constexpr int64_t kCopied = 512 << 10;
+  int64_t copied = 0, images = s.batch;
+  if (choice.x != plain.x)
+    copied += int64_t(choice.x.get_size());
+  if (choice.y != plain.y)
+    copied += int64_t(choice.y.get_size());
+  if (kind != ConvKind::GradWeight)
+    while (images > 1 && (s.batch % images || copied / s.batch * images > kCopied * threads))
+      --images;
+  return images;
+}
+
 void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   useThreads(c);
   Operands t = operandsOf(kind, c);
@@ -177,9 +199,16 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   const bool keep = staysPlain(kind, s, attrString(c, "way", ""));
   Choice choice = choose(kind, s, plain, t.bias, keep, purpose == For::Run);
   p.isGemm = choice.isGemm;
+  p.batch = s.batch;
+  p.images = imagesAtOnce(kind, s, choice, plain, c->threads);
+  if (p.images != p.batch) {
+    s.batch = p.images;
+    plain = plainDescs(s, dnnlType(t.x->elem));
+    choice = choose(kind, s, plain, t.bias, keep, purpose == For::Run);
+  }
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
-  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w, choice.w, -1, {}};
+  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w, choice.w, -1, {}, false};
   Part y{forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t.y, plain.y, choice.y, -1, {}};
   if (forward)
     p.inputs = {x, w}, p.output = y;
@@ -188,7 +217,7 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   else
     p.inputs = {x, y}, p.output = w;
   if (t.bias)
-    p.inputs.push_back({DNNL_ARG_BIAS, t.bias, plain.bias, plain.bias, -1, {}});
+    p.inputs.push_back({DNNL_ARG_BIAS, t.bias, plain.bias, plain.bias, -1, {}, false});
   p.libraryScratch = int64_t(choice.scratchpad.get_size());
   for (Part &part : p.inputs)
     placePart(p, part, /*isInput=*/true, purpose);
@@ -204,19 +233,18 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   p.primitive.add(p.output.arg, p.output.wanted);
 }
 
-/// Whether to go by columns: as the call says. Where it does not, where the library would take columns of whole images and a copy
-/// of the weights for each thread, in kMuchMemory times the weights.
+/// Whether to go by columns: as the call says. Where it does not, or says plain, where the library would take columns of whole
+/// images and copies of the weights in more memory than what it reads and writes.
 bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
-  constexpr int64_t kMuchMemory = 2;
   const char *way = attrString(c, "way", "");
   if (kind != ConvKind::GradWeight || s.group != 1 || operand(c, 0).elem != ZCCRT_F32 || isDepthwise(s))
     return false;
-  if (*way)
+  if (*way && strcmp(way, "plain"))
     return !strcmp(way, "columns");
   Plan p;
   makePrimitivePlan(p, kind, c, For::Workspace);
-  return p.isGemm && p.bytes > kMuchMemory * count(result(c, 0)) * elemBytes(ZCCRT_F32) &&
-         p.bytes > columnsWorkspace(s, c->threads);
+  const int64_t elements = count(operand(c, 0)) + count(operand(c, 1)) + count(result(c, 0));
+  return p.isGemm && p.bytes > elements * elemBytes(ZCCRT_F32) && p.bytes > columnsWorkspace(s, c->threads);
 }
 
 void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
@@ -229,29 +257,35 @@ void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   p.bytes = columnsWorkspace(s, c->threads);
 }
 
+void move(Part &part, char *from, char *to, char *library) {
+  part.reorder.bind(0, from);
+  part.reorder.bind(1, to);
+  part.reorder.run(library);
+}
+
 void run(Plan &p, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
   if (p.byColumns)
     return columnsGradWeight(arena, c, scratch);
   char *library = scratch + p.libraryScratch;
-  int place = 0;
-  for (Part &part : p.inputs) {
-    char *data = arena + part.tensor->offset;
-    if (part.copyAt >= 0) {
-      part.reorder.bind(0, data);
-      part.reorder.bind(1, data = scratch + part.copyAt);
-      part.reorder.run(library);
+  for (int64_t first = 0; first < p.batch; first += p.images) {
+    int place = 0;
+    for (Part &part : p.inputs) {
+      char *data = part.from(arena, first);
+      if (part.copyAt >= 0) {
+        char *copy = scratch + part.copyAt;
+        if (part.hasImages || !first)
+          move(part, data, copy, library);
+        data = copy;
+      }
+      p.primitive.bind(place++, data);
     }
-    p.primitive.bind(place++, data);
+    char *out = p.output.from(arena, first);
+    p.primitive.bind(place, p.output.copyAt >= 0 ? scratch + p.output.copyAt : out);
+    p.primitive.run(library);
+    if (p.output.copyAt >= 0)
+      move(p.output, scratch + p.output.copyAt, out, library);
   }
-  char *out = arena + p.output.tensor->offset;
-  p.primitive.bind(place, p.output.copyAt >= 0 ? scratch + p.output.copyAt : out);
-  p.primitive.run(library);
-  if (p.output.copyAt < 0)
-    return;
-  p.output.reorder.bind(0, scratch + p.output.copyAt);
-  p.output.reorder.bind(1, out);
-  p.output.reorder.run(library);
 }
 
 void runLoops(ConvKind kind, char *arena, const zccrt_call *c) {

@@ -53,7 +53,8 @@ int64_t flat(const Dims &at, const Dims &dims) {
   return o;
 }
 
-template <typename T> void run(const Case &k, const char *kernel) {
+/// Returns the bytes of its workspace.
+template <typename T> int64_t run(const Case &k, const char *kernel) {
   SCOPED_TRACE(kernel);
   Dims dims[3] = {join(k.n, k.c, k.in), join(k.m, k.c / k.group, k.kernel), join(k.n, k.m, outDims(k))};
   int out = !strcmp(kernel, "conv") ? 2 : !strcmp(kernel, "conv_grad_input") ? 0 : 1;
@@ -95,6 +96,7 @@ template <typename T> void run(const Case &k, const char *kernel) {
     worst = std::max(worst, std::fabs(w - double(data[out][e])));
   }
   EXPECT_LT(worst, kTolerance<T> * 50);
+  return c.scratchBytes();
 }
 
 template <typename T = float> void check(const Case &k) {
@@ -164,6 +166,17 @@ TEST(Conv, GradientByColumns) {
   byColumns({2, 3, 4, 1, {2, 2}, {3, 3}, {3, 3}, {2, 2}, {2, 2}, {1, 1}});
   byColumns({2, 4, 8, 1, {33}, {4}, {3}, {3}, {0}, {1}});
   byColumns({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2});
+}
+
+TEST(Conv, GradientByColumnsWhereALibraryTakesMore) {
+  const Case k{8, 128, 128, 1, {3, 3}, {1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1}, false, 2, "plain"};
+  EXPECT_LE(run<float>(k, "conv_grad_weight"), 4 * (8 * 128 * (9 + 4) + 128 * 128));
+}
+
+TEST(Conv, FewImagesAtOnce) {
+  const Case k{6, 8, 8, 1, {64, 64}, {3, 3}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, true, 1, "blocked"};
+  for (const char *kernel : {"conv", "conv_grad_input"})
+    EXPECT_LT(run<float>(k, kernel), k.n * 4 * (k.c * product(k.in) + k.m * product(outDims(k))));
 }
 
 TEST(Conv, OnGpus) {
