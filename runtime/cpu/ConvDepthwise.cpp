@@ -6,6 +6,7 @@
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/Number.h"
+#include <cstring>
 
 namespace zccrt::cpu {
 
@@ -93,18 +94,19 @@ template <typename T> ZCC_INLINE inline void takeGrad(const Moves &m, const T *d
 /// Adds the products of a chunk to the sums of `N` taps, a lane each: as many lanes at once as V has.
 template <typename V, int64_t N>
 ZCC_INLINE inline void addTaps(const float *grad, const float *input, const int64_t *offsets, float *sums, int64_t n) {
-  constexpr int64_t kWidth = sizeof(V) / sizeof(float);
-  for (int64_t lane = 0; lane < kLanes; lane += kWidth, grad += kWidth, input += kWidth, sums += kWidth) {
-    V sum[N];
+  for (int64_t lane = 0; lane < kLanes; lane += kWidth<V>, grad += kWidth<V>, input += kWidth<V>, sums += kWidth<V>) {
+    V sum[N], g, x;
     for (int64_t t = 0; t < N; ++t)
-      sum[t] = *reinterpret_cast<const V *>(sums + t * kLanes);
+      memcpy(&sum[t], sums + t * kLanes, sizeof(V));
     for (int64_t i = 0; i < n; i += kLanes) {
-      V g = *reinterpret_cast<const V *>(grad + i);
-      for (int64_t t = 0; t < N; ++t)
-        sum[t] += g * *reinterpret_cast<const V *>(input + offsets[t] + i);
+      memcpy(&g, grad + i, sizeof(V));
+      for (int64_t t = 0; t < N; ++t) {
+        memcpy(&x, input + offsets[t] + i, sizeof(V));
+        sum[t] += g * x;
+      }
     }
     for (int64_t t = 0; t < N; ++t)
-      *reinterpret_cast<V *>(sums + t * kLanes) = sum[t];
+      memcpy(sums + t * kLanes, &sum[t], sizeof(V));
   }
 }
 

@@ -6,10 +6,10 @@
 
 namespace zccrt::cpu {
 
-typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float Lanes __attribute__((vector_size(64)));
 constexpr int64_t kLanes = 16;
 /// For machines without vectors of 64 bytes, where GCC keeps Lanes on the stack: the same lanes, half of them at a time.
-typedef float HalfLanes __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float HalfLanes __attribute__((vector_size(32)));
 static inline bool hasWideVectors() { return __builtin_cpu_supports("avx512f"); }
 
 #define ZCC_ROW static inline __attribute__((always_inline))
@@ -23,16 +23,21 @@ ZCC_ROW float sumOfLanes(const void *lanes) {
   return lane[0];
 }
 
-// V is the vector that the machine has: a row's kLanes are kParts<V> of them.
+// V is the vector that the machine has: a row's kLanes are kParts<V> of them. They are read by memcpy, since rows are not aligned
+// and a template's argument loses what a typedef says of that.
 template <typename V> constexpr int kParts = sizeof(Lanes) / sizeof(V);
+template <typename V> constexpr int64_t kWidth = sizeof(V) / sizeof(float);
 
 template <typename V> ZCC_ROW float rowSumOf(const float *s, int64_t n) {
   V sum[kParts<V>]{}, more[kParts<V>]{};
   int64_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes)
     for (int p = 0; p < kParts<V>; ++p) {
-      sum[p] += reinterpret_cast<const V *>(s + i)[p];
-      more[p] += reinterpret_cast<const V *>(s + i + kLanes)[p];
+      V x[2];
+      __builtin_memcpy(&x[0], s + i + p * kWidth<V>, sizeof(V));
+      __builtin_memcpy(&x[1], s + i + kLanes + p * kWidth<V>, sizeof(V));
+      sum[p] += x[0];
+      more[p] += x[1];
     }
   float rest = 0;
   for (; i < n; ++i)
@@ -46,8 +51,12 @@ template <typename V> ZCC_ROW float rowDotOf(const float *a, const float *b, int
   V sum[kParts<V>]{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int p = 0; p < kParts<V>; ++p)
-      sum[p] += reinterpret_cast<const V *>(a + i)[p] * reinterpret_cast<const V *>(b + i)[p];
+    for (int p = 0; p < kParts<V>; ++p) {
+      V x, y;
+      __builtin_memcpy(&x, a + i + p * kWidth<V>, sizeof x);
+      __builtin_memcpy(&y, b + i + p * kWidth<V>, sizeof y);
+      sum[p] += x * y;
+    }
   float rest = 0;
   for (; i < n; ++i)
     rest += a[i] * b[i];
@@ -61,7 +70,8 @@ template <typename V> ZCC_ROW float rowMaxOf(const float *s, int64_t n) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     for (int p = 0; p < kParts<V>; ++p) {
-      V x = reinterpret_cast<const V *>(s + i)[p];
+      V x;
+      __builtin_memcpy(&x, s + i + p * kWidth<V>, sizeof x);
       max[p] = x > max[p] ? x : max[p];
     }
   float most = -__builtin_inff(), lane[kLanes];
