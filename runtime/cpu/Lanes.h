@@ -25,8 +25,8 @@ ZCC_ROW float sumOfLanes(const void *lanes) {
 
 // V is the vector that the machine has: a row's kLanes are kParts<V> of them. They are read by memcpy, since rows are not aligned
 // and a template's argument loses what a typedef says of that.
-template <typename V> constexpr int kParts = sizeof(Lanes) / sizeof(V);
 template <typename V> constexpr int64_t kWidth = sizeof(V) / sizeof(float);
+template <typename V> constexpr int kParts = kLanes / kWidth<V>;
 
 template <typename V> ZCC_ROW float rowSumOf(const float *s, int64_t n) {
   V sum[kParts<V>]{}, more[kParts<V>]{};
