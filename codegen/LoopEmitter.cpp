@@ -276,32 +276,18 @@ void LoopEmitter::columns() {
   closeLoops(p.keptAxes.size());
 }
 
-/// The loop over the rows of a block, whatever axes they have: `r` counts them all.
-void LoopEmitter::openRows() {
-  const bool isOneAxis = p.reducedAxes.size() == 1;
-  std::string r = isOneAxis ? axisName(p.reducedAxes[0]) : fresh("r"), below = r;
-  out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
-  for (size_t a : llvm::reverse(p.reducedAxes)) {
-    if (isOneAxis)
-      break;
-    out.line("const int64_t " + axisName(a) + " = " + below + (a == p.reducedAxes[0] ? "" : " % " + extent(a)) + ";");
-    below += " / " + extent(a);
-  }
-}
-
 /// The loops over the rows. Blocks of rows have sums of their own, which are then added to the others.
 void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
   auto sums = accumulator;
   if (p.rowBlock) {
-    std::string rows, block = num(p.rowBlock);
-    for (size_t a : p.reducedAxes)
-      rows += (rows.empty() ? "" : " * ") + extent(a);
+    const std::string rows = product(p.reducedAxes), block = num(p.rowBlock), r = fresh("r");
     out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
     out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
     for (const Node *x : w.sums)
       accumulator[x] = fresh("p");
     declareSums(w, p.stripWidth);
-    openRows();
+    out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
+    splitIndex(r, p.reducedAxes);
   } else {
     openLoops(p.reducedAxes);
   }
@@ -330,11 +316,8 @@ void LoopEmitter::piecesOfRows(const LoopPass &w) {
   const std::string last = extent(p.innermost());
   startLanes();
   out.open("for (int64_t f = lo, e; f < hi; f = e)");
-  std::string above = "f / " + last;
-  for (size_t a : llvm::reverse(ArrayRef(p.reducedAxes).drop_back())) {
-    out.line("const int64_t " + axisName(a) + " = " + above + (a == 0 ? "" : " % " + extent(a)) + ";");
-    above += " / " + extent(a);
-  }
+  out.line("const int64_t row = f / " + last + ";");
+  splitIndex("row", ArrayRef(p.reducedAxes).drop_back());
   out.line("const int64_t first = f % " + last + ", end = hi - f < " + last + " - first ? first + hi - f : " + last + ";");
   out.line("e = f + end - first;");
   innerLoop(w, p.lanes, "first", "end");

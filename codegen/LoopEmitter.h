@@ -39,7 +39,6 @@ private:
   void rows() override;
   void rowPass(const LoopPass &w);
   void columns() override;
-  void openRows();
   void columnSums(const LoopPass &w, const std::string &width);
   std::string openStrip(const std::string &width);
   void piecesOfRows(const LoopPass &w);

@@ -258,10 +258,7 @@ static int64_t lanesOf(int64_t extent) {
 }
 
 void Planner::lanes() {
-  int64_t elements = 1;
-  for (size_t a : p.rowAxes())
-    elements *= p.dims[a];
-  p.lanes = lanesOf(elements);
+  p.lanes = lanesOf(p.elementsOf(p.rowAxes()));
   p.isTurning = p.dims.back() % p.lanes != 0 && p.rowAxes().size() > 1;
 }
 
@@ -355,16 +352,9 @@ ArrayRef<size_t> LoopPlan::rowAxes() const {
   return ArrayRef(reducedAxes).take_back(n);
 }
 
-int64_t LoopPlan::keptElements() const {
+int64_t LoopPlan::elementsOf(ArrayRef<size_t> axes) const {
   int64_t n = 1;
-  for (size_t a : keptAxes)
-    n *= dims[a];
-  return n;
-}
-
-int64_t LoopPlan::reducedElements() const {
-  int64_t n = 1;
-  for (size_t a : reducedAxes)
+  for (size_t a : axes)
     n *= dims[a];
   return n;
 }

@@ -67,8 +67,9 @@ struct LoopPlan {
   llvm::ArrayRef<size_t> rowAxes() const;
   /// Whether a member's value is one of a row (or column), not of an element.
   bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
-  int64_t keptElements() const;
-  int64_t reducedElements() const;
+  int64_t elementsOf(llvm::ArrayRef<size_t> axes) const;
+  int64_t keptElements() const { return elementsOf(keptAxes); }
+  int64_t reducedElements() const { return elementsOf(reducedAxes); }
   /// Bytes for the sums of units, of one part.
   int64_t scratchBytes() const;
 };

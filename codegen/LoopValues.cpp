@@ -28,6 +28,32 @@ std::string LoopValues::extent(size_t axis) {
   return isOpen ? open.mark({"int64_t", num(p.dims[axis])}) : num(p.dims[axis]);
 }
 
+/// The elements of these axes together, as code.
+std::string LoopValues::product(llvm::ArrayRef<size_t> axes) {
+  std::string s;
+  for (size_t a : axes)
+    s += (s.empty() ? "int64_t(" : " * int64_t(") + extent(a) + ")";
+  return s.empty() ? "int64_t(1)" : s;
+}
+
+/// Names the axes' indices of an element, the last axis changing fastest.
+void LoopValues::splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes) {
+  if (axes.size() == 1) {
+    out.line("const int64_t " + axisName(axes[0]) + " = " + index + ";");
+    return;
+  }
+  std::string rest = index;
+  for (size_t i = axes.size(); i-- > 0;) {
+    std::string d = extent(axes[i]);
+    out.line("const int64_t " + axisName(axes[i]) + " = " + (i ? rest + " % " + d : rest) + ";");
+    if (i == 0)
+      break;
+    std::string next = fresh("q");
+    out.line("const int64_t " + next + " = " + rest + " / " + d + ";");
+    rest = next;
+  }
+}
+
 std::string LoopValues::stride(const LoopAccess &a, size_t axis) {
   bool isOpen = axis != p.innermost() && p.dims.back() >= kShortLoop;
   return isOpen ? open.mark({"int64_t", num(a.strides[axis])}) : num(a.strides[axis]);

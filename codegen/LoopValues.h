@@ -70,6 +70,8 @@ protected:
   }
   std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
   std::string extent(size_t axis);
+  std::string product(llvm::ArrayRef<size_t> axes);
+  void splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes);
   std::string stride(const LoopAccess &a, size_t axis);
   std::string offset(const LoopAccess &a);
   std::string element(const LoopAccess &a);

@@ -52,31 +52,6 @@ void CudaLoops::finishKernel(const std::string &grid, const std::string &block) 
 
 // ---- indices
 
-std::string CudaLoops::product(ArrayRef<size_t> axes) {
-  std::string s;
-  for (size_t a : axes)
-    s += (s.empty() ? "int64_t(" : " * int64_t(") + extent(a) + ")";
-  return s.empty() ? "int64_t(1)" : s;
-}
-
-/// Names the axes' indices of an element, the last axis changing fastest.
-void CudaLoops::splitIndex(const std::string &index, ArrayRef<size_t> axes) {
-  if (axes.size() == 1) {
-    out.line("const int64_t " + axisName(axes[0]) + " = " + index + ";");
-    return;
-  }
-  std::string rest = index;
-  for (size_t i = axes.size(); i-- > 0;) {
-    std::string d = extent(axes[i]);
-    out.line("const int64_t " + axisName(axes[i]) + " = " + (i ? rest + " % " + d : rest) + ";");
-    if (i == 0)
-      break;
-    std::string next = fresh("q");
-    out.line("const int64_t " + next + " = " + rest + " / " + d + ";");
-    rest = next;
-  }
-}
-
 // ---- passes
 
 void CudaLoops::declareSums(const LoopPass &w) {

@@ -24,8 +24,6 @@ private:
 
   void finishKernel(const std::string &grid, const std::string &block);
   void finishKernelOfParts(const std::string &grid, const std::string &block);
-  std::string product(llvm::ArrayRef<size_t> axes);
-  void splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes);
   void declareSums(const LoopPass &w);
   void reduceSums(const LoopPass &w, const std::string &function);
   std::string rowIndex() const override { return buffered; }

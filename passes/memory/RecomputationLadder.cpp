@@ -178,7 +178,7 @@ public:
 private:
   void findMoves();
   void findJointMoves(int64_t most);
-  BlockMoves movesOf(unsigned begin, unsigned end) const;
+  std::vector<BlockMoves::Move> movesOf(unsigned begin, unsigned end) const;
   int64_t keptIn(unsigned begin, unsigned end) const;
   void addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const;
   int64_t savedBytes() const;
@@ -209,7 +209,9 @@ Ladder::Ladder(const Function &f, const Machine &m, int r) : blocks(findBlocks(f
     index[blocks.nodes[i]] = i;
 }
 
-BlockMoves Ladder::movesOf(unsigned begin, unsigned end) const { return {blocks, begin, end, machine, ranks, allowed}; }
+std::vector<BlockMoves::Move> Ladder::movesOf(unsigned begin, unsigned end) const {
+  return BlockMoves(blocks, begin, end, machine, ranks, allowed).all();
+}
 
 void Ladder::findMoves() {
   for (const ForwardBlocks::Chain &c : blocks.chains) {
@@ -219,7 +221,7 @@ void Ladder::findMoves() {
         groups.emplace_back();
       groups.back().blocks.push_back({c.cuts[i], c.cuts[i + 1]});
       if (!c.isRepeated || i == count / 2) // the ends of a repeated chain may differ: one from the middle stands for all
-        groups.back().moves = movesOf(c.cuts[i], c.cuts[i + 1]).all();
+        groups.back().moves = movesOf(c.cuts[i], c.cuts[i + 1]);
     }
   }
 }
@@ -262,7 +264,7 @@ void Ladder::findJointMoves(int64_t most) {
       groups[at->second].blocks.push_back({j.begin, j.end});
       continue;
     }
-    groups.push_back({{{j.begin, j.end}}, movesOf(j.begin, j.end).all()});
+    groups.push_back({{{j.begin, j.end}}, movesOf(j.begin, j.end)});
   }
 }
 
@@ -329,10 +331,12 @@ bool Ladder::addSegments(unsigned every, std::vector<bool> &again) const {
   return any;
 }
 
+/// Bytes that all moves of all blocks save.
 int64_t Ladder::savedBytes() const {
   int64_t bytes = 0;
-  for (const Step &s : steps())
-    bytes += s.move->bytes;
+  for (const Group &g : groups)
+    for (const BlockMoves::Move &m : g.moves)
+      bytes += m.bytes * int64_t(g.blocks.size());
   return bytes;
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Wide.h"
 #include <cstring>
+#include <functional>
 #include <memory>
 
 using namespace dnnl;
@@ -85,12 +86,12 @@ memory::desc anyLayout(const memory::desc &d, bool plain) {
 
 /// A primitive of one kind and the layouts it wants.
 struct Choice {
-  primitive made;
+  std::function<primitive()> make; ///< generates its code
   memory::desc x, w, y, scratchpad;
   bool isGemm = false; ///< of a weights' gradient: the library takes columns of whole images
 };
 
-Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool keep, bool make) {
+Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, bool keep) {
   memory::desc x = anyLayout(plain.x, keep), w = anyLayout(plain.w, keep), y = anyLayout(plain.y, keep);
   memory::dims stride(s.stride, s.stride + s.spatial), lo(s.padLo, s.padLo + s.spatial), hi(s.padHi, s.padHi + s.spatial),
       dilation;
@@ -124,15 +125,15 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
   };
 #endif
   if (kind == ConvKind::Forward)
-    return {make ? primitive(convolution_forward(forward)) : primitive(), forward.src_desc(), forward.weights_desc(),
-            forward.dst_desc(), forward.scratchpad_desc()};
+    return {[forward] { return convolution_forward(forward); }, forward.src_desc(), forward.weights_desc(), forward.dst_desc(),
+            forward.scratchpad_desc()};
   if (kind == ConvKind::GradInput) {
     auto pd = backward((convolution_backward_data::primitive_desc *)nullptr);
-    return {make ? primitive(convolution_backward_data(pd)) : primitive(), pd.diff_src_desc(), pd.weights_desc(),
-            pd.diff_dst_desc(), pd.scratchpad_desc()};
+    return {[pd] { return convolution_backward_data(pd); }, pd.diff_src_desc(), pd.weights_desc(), pd.diff_dst_desc(),
+            pd.scratchpad_desc()};
   }
   auto pd = backward((convolution_backward_weights::primitive_desc *)nullptr);
-  return {make ? primitive(convolution_backward_weights(pd)) : primitive(),
+  return {[pd] { return convolution_backward_weights(pd); },
           pd.src_desc(),
           pd.diff_weights_desc(),
           pd.diff_dst_desc(),
@@ -197,14 +198,14 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   ConvShape s(c, *t.x, *t.w, *t.y);
   Descs plain = plainDescs(s, dnnlType(t.x->elem));
   const bool keep = staysPlain(kind, s, attrString(c, "way", ""));
-  Choice choice = choose(kind, s, plain, t.bias, keep, purpose == For::Run);
+  Choice choice = choose(kind, s, plain, t.bias, keep);
   p.isGemm = choice.isGemm;
   p.batch = s.batch;
   p.images = imagesAtOnce(kind, s, choice, plain, c->threads);
   if (p.images != p.batch) {
     s.batch = p.images;
     plain = plainDescs(s, dnnlType(t.x->elem));
-    choice = choose(kind, s, plain, t.bias, keep, purpose == For::Run);
+    choice = choose(kind, s, plain, t.bias, keep);
   }
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
@@ -227,7 +228,7 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   p.bytes += aligned(library);
   if (purpose == For::Workspace)
     return;
-  p.primitive = Primitive(choice.made, choice.scratchpad);
+  p.primitive = Primitive(choice.make(), choice.scratchpad);
   for (Part &part : p.inputs)
     p.primitive.add(part.arg, part.wanted);
   p.primitive.add(p.output.arg, p.output.wanted);
