@@ -316,8 +316,9 @@ void LoopEmitter::piecesOfRows(const LoopPass &w) {
   const std::string last = extent(p.innermost());
   startLanes();
   out.open("for (int64_t f = lo, e; f < hi; f = e)");
-  out.line("const int64_t row = f / " + last + ";");
-  splitIndex("row", ArrayRef(p.reducedAxes).drop_back());
+  const std::string row = fresh("r");
+  out.line("const int64_t " + row + " = f / " + last + ";");
+  splitIndex(row, ArrayRef(p.reducedAxes).drop_back());
   out.line("const int64_t first = f % " + last + ", end = hi - f < " + last + " - first ? first + hi - f : " + last + ";");
   out.line("e = f + end - first;");
   innerLoop(w, p.lanes, "first", "end");
