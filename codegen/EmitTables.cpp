@@ -241,6 +241,10 @@ static GlobalNumbers numberGlobals(const Module &m) {
   return number;
 }
 
+static int exportElem(const GlobalValue &g) {
+  return int(g.attrs.has("exported_as") ? *elemFromName(g.attrs.s("exported_as")) : g.type.elem);
+}
+
 llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::raw_ostream &os, EmittedProgram &out) {
   GlobalNumbers number = numberGlobals(m);
   std::string rows;
@@ -258,14 +262,14 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
     SavedAs saved = savedAs(m, *g);
     bool isOfGlobal = g->init.kind == Init::Copy || g->isBox();
     int copyOf = isOfGlobal ? number.lookup(m.global(g->init.from)) : -1;
-    table << formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
-                     "{15}, {16}, {17:x}u, {18}, {19}, {{{20}}},\n",
-                     cString(g->name), cString(g->exported ? g->onnxName : ""),
-                     tensorText(denseTensor(g->type, g->attrs.i("offset"))), g->type.shards, int(g->type.space),
-                     initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file, s.offset, s.bytes,
-                     int(g->init.encoding == "transposed"), elemText(int(g->init.elem.value_or(g->type.elem))), copyOf,
-                     g->init.from.empty() || copyOf >= 0 ? "0" : cString(g->init.from), int(g->role), int(g->trained), s.hash,
-                     saved ? cString(saved.name) : "0", saved.flags, listText(llvm::ArrayRef(g->init.start)));
+    table << formatv(
+        "  {{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, "
+        "{15}, {16}, {17}, {18:x}u, {19}, {20}, {{{21}}},\n",
+        cString(g->name), cString(g->exported ? g->onnxName : ""), tensorText(denseTensor(g->type, g->attrs.i("offset"))),
+        g->type.shards, int(g->type.space), initText(g->init.kind), numberText(g->init.a), numberText(g->init.b), s.file,
+        s.offset, s.bytes, int(g->init.encoding == "transposed"), elemText(int(g->init.elem.value_or(g->type.elem))),
+        elemText(exportElem(*g)), copyOf, g->init.from.empty() || copyOf >= 0 ? "0" : cString(g->init.from), int(g->role),
+        int(g->trained), s.hash, saved ? cString(saved.name) : "0", saved.flags, listText(llvm::ArrayRef(g->init.start)));
   }
   os << "// ---- globals: parameters, state, constants\n\nstatic const char *const files[] = {";
   for (const WeightsFile &f : out.files)

@@ -4,6 +4,8 @@
 using namespace zcc;
 
 void zcc::buildPipeline(PassManager &pm, const Options &o) {
+  if (!o.inference)
+    pm.add("raise-precision");
   // Canonical forms first: softmax, norms and cross-entropy have shorter gradients than their
   // spelled-out forms.
   pm.add("fold-constants");

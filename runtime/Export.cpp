@@ -17,24 +17,12 @@ namespace zccrt {
 constexpr int64_t kChunkBytes = 4 << 20;
 constexpr int64_t kBandBytes = 32 << 20; // a band's rows are short reads: the fewer the better
 
-/// What is computed in 16 bits and never written is exported as its file has it; so is what lies in no arena.
+/// What is computed in 16 bits and never written is exported from its file; so is what lies in no arena.
 static bool isFromFile(const zccrt_global &g) {
   return g.init == ZCCRT_INIT_FILE && !g.saved && (g.file_elem != g.t.elem || g.t.offset < 0);
 }
 
-/// The model's element, which is another than the file's where --weights brought it.
-static int exportElem(const zccrt_program &p, const zccrt_global &g) {
-  if (!isFromFile(g))
-    return g.t.elem;
-  for (int i = 0; i < p.nweights; ++i)
-    if (p.weights[i].data.global == &g - p.globals)
-      return p.weights[i].t.elem;
-  return g.file_elem;
-}
-
-static int64_t globalBytes(const zccrt_program &p, const zccrt_global &g) {
-  return elementCount(g.t) * elemBytes(exportElem(p, g));
-}
+static int64_t globalBytes(const zccrt_global &g) { return elementCount(g.t) * elemBytes(g.export_elem); }
 
 static bool isSafetensors(ExportForm form) { return form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst; }
 
@@ -48,7 +36,7 @@ static std::vector<const zccrt_weight *> weightsOf(const zccrt_program &p, Expor
 }
 
 static int weightElem(const zccrt_program &p, const zccrt_weight &w) {
-  return w.data.global >= 0 ? exportElem(p, p.globals[w.data.global]) : w.t.elem;
+  return w.data.global >= 0 ? p.globals[w.data.global].export_elem : w.t.elem;
 }
 
 static int64_t weightBytes(const zccrt_program &p, const zccrt_weight &w) {
@@ -78,21 +66,20 @@ public:
     if (isFromFile(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
     if (g.role == ZCCRT_WHOLE)
-      return fromBoxes(g, transposed && g.t.ndim >= 2);
-    if (g.shards <= 1 && !arenas[g.space].onHost(g.t.offset))
-      return comm.rank == 0 ? copyInPieces(g, transposed && g.t.ndim >= 2) : void();
-    const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * elemBytes(g.t.elem), aside);
+      return fromBoxes(g, transposed);
+    const int64_t size = elemBytes(g.t.elem);
     if (g.shards > 1) {
-      gathered.resize(comm.rank == 0 ? std::max<int64_t>(globalBytes(program, g), 1) : 0);
+      const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * size, aside);
+      gathered.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(g.t) * size, 1) : 0);
       comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
-      data = gathered.data();
     }
-    if (comm.rank != 0)
-      return;
-    if (transposed && g.t.ndim >= 2)
-      writeTransposed(g.t, data);
-    else
-      file.write(data, globalBytes(program, g));
+    if (comm.rank == 0)
+      elements(g, transposed, [&](int64_t at, int64_t n, char *to) {
+        if (g.shards > 1)
+          std::memcpy(to, &gathered[at * size], n * size);
+        else
+          arenas[g.space].copyFrom(to, g.t.offset + at * size, n * size);
+      });
   }
 
   void piece(const zccrt_piece &p) {
@@ -122,7 +109,7 @@ public:
       const zccrt_global &g = program.globals[p.global];
       if (part->keeps(at))
         tensor(g, p.transposed);
-      at += globalBytes(program, g);
+      at += globalBytes(g);
     }
     bytes(part->output.data(), part->output.size());
   }
@@ -143,7 +130,7 @@ private:
       return;
     const std::vector<int64_t> dims = dimsOf(g.t);
     const int64_t size = elemBytes(g.t.elem);
-    auto read = [&](int64_t at, int64_t n, char *to) {
+    elements(g, transposed, [&](int64_t at, int64_t n, char *to) {
       for (const Part &part : parts) {
         const Run all = {runOf(program, *part.box, comm.rank).box, 0, elementCount(part.box->t)};
         forEachCommon(dims, {Box::whole(dims), at, n}, all, [&](int64_t i, int64_t j, int64_t count) {
@@ -153,11 +140,7 @@ private:
             arenas[part.box->space].copyFrom(to + i * size, part.box->t.offset + j * size, count * size);
         });
       }
-    };
-    if (transposed)
-      inBands(g.t, read);
-    else
-      inChunks(elementCount(g.t), size, read);
+    });
   }
 
   /// Of a partitioned box: all of it, on rank 0.
@@ -172,64 +155,57 @@ private:
     return all;
   }
 
-  /// Writes all elements in their order; read(element, count, to) reads some.
-  template <class Fn> void inChunks(int64_t count, int64_t size, Fn read) {
-    const int64_t most = kChunkBytes / size;
+  /// Writes a tensor without ever having all of it; read(element, count, to) reads some.
+  template <class Fn> void elements(const zccrt_global &g, bool transposed, Fn read) {
+    if (transposed && g.t.ndim >= 2)
+      inBands(g, read);
+    else
+      inChunks(g, g.t.elem, read);
+  }
+
+  /// All elements in their order; they are read as `elem`.
+  template <class Fn> void inChunks(const zccrt_global &g, int elem, Fn read) {
+    const int64_t size = elemBytes(elem), most = kChunkBytes / size, count = elementCount(g.t);
     buffer.resize(std::min(count, most) * size);
     for (int64_t at = 0; at < count; at += most) {
       const int64_t n = std::min(most, count - at);
       read(at, n, buffer.data());
-      file.write(buffer.data(), n * size);
+      put(g, elem, n);
     }
   }
 
-  /// What the host cannot read in place, without ever having all of it.
-  void copyInPieces(const zccrt_global &g, bool transposed) {
-    const int64_t size = elemBytes(g.t.elem);
-    const Arena &from = arenas[g.space];
-    auto read = [&](int64_t at, int64_t n, char *to) { from.copyFrom(to, g.t.offset + at * size, n * size); };
-    if (transposed)
-      inBands(g.t, read);
-    else
-      inChunks(elementCount(g.t), size, read);
-  }
-
-  /// Writes matrices with their axes swapped; read(element, count, to) reads elements of the tensor.
-  template <class Fn> void inBands(const zccrt_tensor &t, Fn read) {
-    const int64_t size = elemBytes(t.elem), rows = t.dims[t.ndim - 2], cols = t.dims[t.ndim - 1];
+  /// Matrices with their axes swapped.
+  template <class Fn> void inBands(const zccrt_global &g, Fn read) {
+    const int64_t size = elemBytes(g.t.elem), rows = g.t.dims[g.t.ndim - 2], cols = g.t.dims[g.t.ndim - 1];
     const int64_t band = std::max<int64_t>(1, kBandBytes / (std::max<int64_t>(rows, 1) * size));
-    for (int64_t done = 0, total = elementCount(t); done < total; done += rows * cols)
+    for (int64_t done = 0, total = elementCount(g.t); done < total; done += rows * cols)
       for (int64_t c = 0; c < cols; c += band) {
         const int64_t n = std::min(band, cols - c);
-        gathered.resize(rows * n * size);
+        lines.resize(rows * n * size);
         buffer.resize(rows * n * size);
         for (int64_t r = 0; r < rows; ++r)
-          read(done + r * cols + c, n, &gathered[r * n * size]);
-        transposeCopy(gathered.data(), n, buffer.data(), rows, n, rows, size);
-        file.write(buffer.data(), n * rows * size);
+          read(done + r * cols + c, n, &lines[r * n * size]);
+        transposeCopy(lines.data(), n, buffer.data(), rows, n, rows, size);
+        put(g, g.t.elem, n * rows);
       }
   }
 
   void copyFromFile(const zccrt_global &g, bool transposed) {
     const File from(weightsPath(program, g.file, weightsDir));
-    const int elem = exportElem(program, g);
     TensorInFile t{g.file_offset, g.file_elem, dimsOf(g.t), transposed != bool(g.transposed)};
     if (transposed && g.t.ndim >= 2)
       std::swap(t.dims[g.t.ndim - 2], t.dims.back());
-    inChunks(elementCount(g.t), elemBytes(elem),
-             [&](int64_t at, int64_t n, char *to) { runs.read(from, t, {Box::whole(t.dims), at, n}, elem, to); });
+    inChunks(g, g.export_elem,
+             [&](int64_t at, int64_t n, char *to) { runs.read(from, t, {Box::whole(t.dims), at, n}, g.export_elem, to); });
   }
 
-  void writeTransposed(const zccrt_tensor &t, const char *data) {
-    const int64_t size = elemBytes(t.elem), rows = t.dims[t.ndim - 2], cols = t.dims[t.ndim - 1];
-    const int64_t band = std::max<int64_t>(1, kChunkBytes / (std::max<int64_t>(rows, 1) * size));
-    buffer.resize(band * rows * size);
-    for (int64_t done = 0, total = elementCount(t); done < total; done += rows * cols)
-      for (int64_t c = 0; c < cols; c += band) {
-        int64_t n = std::min(band, cols - c);
-        transposeCopy(data + (done + c) * size, cols, buffer.data(), rows, n, rows, size);
-        file.write(buffer.data(), n * rows * size);
-      }
+  /// What is in the buffer.
+  void put(const zccrt_global &g, int elem, int64_t n) {
+    if (elem == g.export_elem)
+      return file.write(buffer.data(), n * elemBytes(elem));
+    converted.resize(n * elemBytes(g.export_elem));
+    convert(buffer.data(), elem, converted.data(), g.export_elem, n);
+    file.write(converted.data(), converted.size());
   }
 
   const zccrt_program &program;
@@ -238,7 +214,7 @@ private:
   OutFile &file;
   const std::string &weightsDir;
   RunReader runs;
-  std::vector<char> gathered, buffer, aside;
+  std::vector<char> gathered, lines, buffer, converted, aside;
 };
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
@@ -278,7 +254,7 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
   Pieces pieces = piecesOf(p, form);
   for (int i = 0; i < pieces.count; ++i) {
     const zccrt_piece &piece = pieces.list[i];
-    total += piece.nbytes + (piece.global >= 0 ? globalBytes(p, p.globals[piece.global]) : 0);
+    total += piece.nbytes + (piece.global >= 0 ? globalBytes(p.globals[piece.global]) : 0);
   }
   return total;
 }

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 15 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 16 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -193,6 +193,7 @@ typedef struct {
   int64_t file_offset, file_bytes;
   int32_t transposed;  /* the file holds it with its last two axes swapped */
   int32_t file_elem;   /* the file's element; floats are converted to t.elem */
+  int32_t export_elem; /* the element that exports write */
   int32_t copy_of;     /* index into globals; at the same offset: another name of that one (tied); of a box: its tensor */
   const char *draw_as; /* random numbers are drawn by this name; NULL: by its own */
   int32_t role;        /* ZCCRT_PARAM, ...; WHOLE: a tensor of boxes */

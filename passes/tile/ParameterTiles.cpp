@@ -64,6 +64,7 @@ std::vector<GlobalValue *> ParameterTiles::cut(GlobalValue &g, ArrayRef<GlobalVa
       box->loc = g.loc;
       box->attrs = g.attrs;
       box->attrs.erase("tiles");
+      box->attrs.erase("exported_as");
       if (!of.empty()) {
         box->attrs.set("of", of[all.size()]->name);
         of[all.size()]->attrs.set("master", box->name);
@@ -73,8 +74,9 @@ std::vector<GlobalValue *> ParameterTiles::cut(GlobalValue &g, ArrayRef<GlobalVa
   g.role = GlobalValue::Tensor;
   g.trained = false;
   Attrs kept;
-  if (g.attrs.has("master"))
-    kept.set("master", g.attrs.s("master"));
+  for (const char *note : {"master", "exported_as"})
+    if (g.attrs.has(note))
+      kept.set(note, g.attrs.s(note));
   g.attrs = kept;
   return all;
 }

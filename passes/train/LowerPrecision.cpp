@@ -35,7 +35,8 @@ public:
 
 private:
   void lowerParams();
-  llvm::Error lower(Function &f);
+  llvm::SmallVector<Elem, 4> outputsOf(const Function &f) const;
+  llvm::Error lower(Function &f, llvm::ArrayRef<Elem> outputs);
   llvm::Error lower(Node &n);
   llvm::Error lowerBodies(Node &n);
   llvm::Error compute(Node &n, Elem e);
@@ -82,9 +83,14 @@ void Lowering::lowerParams() {
     // A frozen parameter has no master: it is exported from its file.
     if (!p->trained && (p->init.kind != Init::File || !isWeight(p)))
       continue;
+    if (!p->attrs.has("exported_as") && !p->trained && p->exported)
+      p->attrs.set("exported_as", elemName(Elem::F32).str());
     if (p->trained) {
       GlobalValue *master = m_.addGlobal(GlobalValue::State, p->name + ".master", p->type, masterInit(*p));
       master->attrs.set("of", p->name);
+      if (p->attrs.has("exported_as"))
+        master->attrs.set("exported_as", p->attrs.s("exported_as"));
+      p->attrs.erase("exported_as");
       master->exported = p->exported;
       master->onnxName = p->onnxName;
       master->loc = p->loc;
@@ -181,6 +187,14 @@ static bool staysWide(const Node &n) {
          });
 }
 
+/// The elements of results, which they keep.
+llvm::SmallVector<Elem, 4> Lowering::outputsOf(const Function &f) const {
+  llvm::SmallVector<Elem, 4> outputs;
+  for (const Value *v : f.results)
+    outputs.push_back(v->isGlobal() && isLow(v) ? Elem::F32 : v->type.elem);
+  return outputs;
+}
+
 /// Bodies get their operands as they are now, but return what they did and carry f32, so that sums over many iterations
 /// lose nothing.
 llvm::Error Lowering::lowerBodies(Node &n) {
@@ -189,10 +203,11 @@ llvm::Error Lowering::lowerBodies(Node &n) {
       n.setOperand(i, as(n.operand(i), n.result(i)->type.elem, n));
   auto outside = std::move(other_);
   for (Function *body : bodiesOf(n)) {
+    const llvm::SmallVector<Elem, 4> outputs = outputsOf(*body);
     unsigned first = n.numOperands() - unsigned(body->args.size()); // behind a condition
     for (auto &a : body->args)
       a->type.elem = n.operand(first + a->index)->type.elem;
-    if (auto e = lower(*body))
+    if (auto e = lower(*body, outputs))
       return e;
   }
   other_ = std::move(outside);
@@ -228,11 +243,8 @@ llvm::Error Lowering::lower(Node &n) {
   return llvm::Error::success();
 }
 
-llvm::Error Lowering::lower(Function &f) {
+llvm::Error Lowering::lower(Function &f, llvm::ArrayRef<Elem> outputs) {
   other_.clear();
-  llvm::SmallVector<Elem, 4> outputs;
-  for (Value *v : f.results)
-    outputs.push_back(v->isGlobal() && isLow(v) ? Elem::F32 : v->type.elem);
   std::vector<Node *> nodes;
   for (auto &n : f.nodes)
     nodes.push_back(n.get());
@@ -252,7 +264,7 @@ llvm::Error Lowering::run() {
   unshareBodies(m_);
   for (auto &f : m_.functions)
     if (f->name == "micro" || f->name == "eval")
-      if (auto e = lower(*f))
+      if (auto e = lower(*f, outputsOf(*f)))
         return e;
   if (low_ == Elem::F16 && m_.function("micro")) {
     Init scale;

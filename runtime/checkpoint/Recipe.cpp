@@ -51,7 +51,8 @@ private:
     if (!isNew)
       return known->second;
     const zccrt_global &g = program.globals[index];
-    globals += (numbers.size() > 1 ? ",\n{\"name\":" : "\n{\"name\":") + jsonString(g.name) + dims(g.t);
+    globals += (numbers.size() > 1 ? ",\n{\"name\":" : "\n{\"name\":") + jsonString(g.name) + dims(g.t) +
+               number("export_type", g.export_elem);
     if (g.saved)
       globals += ",\"saved\":" + jsonString(g.saved) + number("flags", g.saved_flags);
     else
@@ -132,11 +133,16 @@ public:
   }
 
 private:
+  int32_t readElem() {
+    const auto elem = static_cast<int32_t>(json.number());
+    if (elem < 0 || elem > ZCCRT_BOOL)
+      json.invalid();
+    return elem;
+  }
+
   bool readTensor(const std::string &key, zccrt_tensor &t) {
     if (key == "type") {
-      t.elem = static_cast<int32_t>(json.number());
-      if (t.elem < 0 || t.elem > ZCCRT_BOOL)
-        json.invalid();
+      t.elem = readElem();
       return true;
     }
     if (key != "dims")
@@ -152,7 +158,7 @@ private:
   void readGlobal() {
     zccrt_global g = {};
     g.shards = 1;
-    g.file = -1;
+    g.file = g.export_elem = -1;
     json.members([&](const std::string &key) {
       if (readTensor(key, g.t))
         return;
@@ -174,6 +180,8 @@ private:
         g.file_elem = static_cast<int32_t>(json.number());
       else if (key == "transposed")
         g.transposed = static_cast<int32_t>(json.number());
+      else if (key == "export_type")
+        g.export_elem = readElem();
       else
         json.invalid();
     });
@@ -182,6 +190,8 @@ private:
       at += elementCount(g.t) * elemBytes(g.t.elem);
     else
       g.t.elem = g.file_elem;
+    if (g.export_elem < 0) // written before there was one
+      g.export_elem = g.t.elem;
     recipe.globals.push_back(g);
   }
 

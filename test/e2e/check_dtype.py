@@ -2,7 +2,8 @@
 """check_dtype.py LOG: the loss scale of every step is what DeepSpeed's DynamicLossScaler (initial power 16, window 1000,
 hysteresis 2, minimum 1) has after the same overflows (loss_scale.py has what its own class says); a skipped step changes nothing; some are skipped, others not.
 check_dtype.py --close TOLERANCE LOG REF KIND: the losses are those of ref.json to a relative tolerance.
-check_dtype.py --equal NAME A B: of two safetensors files, equal tensors are those with NAME in their name; types are equal."""
+check_dtype.py --equal NAME A B: of two safetensors files, equal tensors are those with NAME in their name; types are equal.
+check_dtype.py --elements TYPE FILE: all tensors of a safetensors file have it."""
 import json, sys
 
 
@@ -39,6 +40,10 @@ def main(args):
         assert a.keys() == b.keys() and any(args[1] in k for k in a), f"{list(a)} and {list(b)}"
         for k in a:
             assert a[k][0] == b[k][0] and (a[k] == b[k]) == (args[1] in k), k
+        return
+    if args[0] == "--elements":
+        found = {t[0] for t in tensors(args[2]).values()}
+        assert found == {args[1]}, found
         return
     if args[0] == "--close":
         tolerance, log, ref, kind = float(args[1]), *args[2:]

@@ -74,6 +74,16 @@ def gpt():
     return m, dict(tokens=t[:, :-1].copy(), labels=t[:, 1:].copy())
 
 
+def half():
+    """Weights that 16 bits hold; its files have them in 16 bits (ELEMENTS)."""
+    r = np.random.default_rng(5)
+    t = r.integers(0, 31, (8, 9))
+    m = GPT(31, 8, 16, 2, 1)
+    for p in m.parameters():
+        p.data = p.data.bfloat16().float()
+    return m, dict(tokens=t[:, :-1].copy(), labels=t[:, 1:].copy())
+
+
 def convnet():
     r = np.random.default_rng(3)
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
@@ -104,7 +114,8 @@ def parts():
                          start=r.standard_normal((16, 3, 12), dtype=np.float32), labels=r.integers(0, 7, 16))
 
 
-MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet, parts=parts)
+MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet, parts=parts, half=half)
+ELEMENTS = dict(half=dict(dyn=torch.bfloat16, noopt=torch.float16))
 
 
 def batches(data):
@@ -223,9 +234,10 @@ def export(m, args, names, path, kind):
 def make(name):
     folder = os.path.join(HERE, name)
     os.makedirs(folder, exist_ok=True)
-    for kind in ("dyn", "noopt", "ts"):
+    for kind in ELEMENTS.get(name, ("dyn", "noopt", "ts")):
         torch.manual_seed(0)
         m, data = MODELS[name]()
+        m.to(ELEMENTS.get(name, {}).get(kind, torch.float32))
         export(m, batches(data)[0], list(data), os.path.join(folder, kind + ".onnx"), kind)
     np.savez(os.path.join(folder, "data.npz"), **data)
     ref = {k: losses(name, k) for k in [*OPTIMIZERS, "bf16"]}
