@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Trains one model under many partitionings and compares losses, gradient norms and exported weights bit for bit.
 
-    bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--seed 0] [--nvme-path DIR] [--flags "..."]
+    bitwise.py MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--ranks 1,2,3,4] [--steps 20] [--samples 16] [--accum 2] [--seed 0] [--nvme-path DIR] [--flags "..."]
 
 For each number of ranks: stages 0-3 as they are, then SAMPLES random settings of stage, bucket sizes, thresholds, prefetch, overlap,
 recomputation, and places of states, parameters and activations; a quarter of them leave all of this to a budget between the least that
-zcc names and what the program needs without. Once without clipping and once with it; a micro-batch a step, then two of them (where stages
+zcc names and what the program needs without. Once without clipping and once with it; a micro-batch a step, then ACCUM of them (where stages
 0 and 1 are one group of equals, 2 and 3 the other). Prints a line a group; exits with 1 when a group has more than one result.
 With --flags "--target=cuda --emulate ..." the places are an emulated GPU's.
 """
@@ -81,13 +81,14 @@ def main():
     p.add_argument("model"); p.add_argument("data"); p.add_argument("--zcc", default="build/bin/zcc")
     p.add_argument("--ranks", default="1,2,3,4"); p.add_argument("--steps", type=int, default=20)
     p.add_argument("--samples", type=int, default=16); p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--accum", type=int, default=2, help="micro-batches a step, beside one")
     p.add_argument("--nvme-path", help="a folder on a disk (default: with the other temporary files)")
     p.add_argument("--flags", default="--optimizer=adamw --lr=1e-3")
     a = p.parse_args()
     rng, wrong = random.Random(a.seed), 0
     with tempfile.TemporaryDirectory() as tmp:
         for ranks in map(int, a.ranks.split(",")):
-            for accum, stages in (1, (0, 1, 2, 3)), (2, (0, 1)), (2, (2, 3)):
+            for accum, stages in (1, (0, 1, 2, 3)), (a.accum, (0, 1)), (a.accum, (2, 3)):
                 for clip in [], ["--clip-grad-norm=0.5"]:
                     results = {}
                     fixed = [*clip, f"--grad-accum={accum}"]
