@@ -11,6 +11,7 @@
 #include "passes/memory/Budget.h"
 #include "passes/memory/Liveness.h"
 #include "passes/train/Optimizer.h"
+#include "passes/train/RaisePrecision.h"
 #include "tools/Calibrate.h"
 #include "tools/Exports.h"
 #include "llvm/ADT/StringExtras.h"
@@ -42,6 +43,7 @@ private:
   llvm::Error writeReport();
   llvm::Error emit();
   void noteOptimizer() const;
+  void noteElement() const;
   llvm::Error writeZir() const;
   llvm::Error writeOrPrint(StringRef text) const;
   bool isZir() const { return StringRef(r.model).ends_with(".zir") || r.model == "-"; }
@@ -198,6 +200,14 @@ void Compilation::noteOptimizer() const {
                << llvm::format(", --lr=%g --weight-decay=%g\n", baseLr(options), decay);
 }
 
+/// Weights of 16 bits take twice as much as in the file.
+void Compilation::noteElement() const {
+  const GlobalValue *weight = options.isLow() ? nullptr : narrowWeight(*module);
+  if (weight)
+    llvm::errs() << modelName() << ": note: the file's weights are " << elemName(weight->type.elem)
+                 << " and are trained in f32; --dtype=bf16 and --dtype=fp16 compute in 16 bits\n";
+}
+
 llvm::Error Compilation::readModel() {
   if (isZir() && !importing.weights.empty())
     return error("--weights: a module in text says itself where its weights are; give --weights to the program");
@@ -213,8 +223,10 @@ llvm::Error Compilation::readModel() {
   if (!isZir() || !textsOf("ranks").empty())
     module->ranks = options.ranks;
   options.ranks = module->ranks;
-  if (isExe)
+  if (isExe) {
     noteOptimizer();
+    noteElement();
+  }
   return llvm::Error::success();
 }
 

@@ -12,6 +12,7 @@
 //
 // Optimizers' small steps would be lost in 16-bit weights. What computes in 16 bits is for `lower-precision` to say, as of any
 // other model. Inputs and outputs stay as the model has them, but the loss.
+#include "passes/train/RaisePrecision.h"
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "passes/Pass.h"
@@ -144,8 +145,7 @@ llvm::Error Raising::run() {
   return llvm::Error::success();
 }
 
-/// A training algorithm of the model's own computes in what it likes.
-static const GlobalValue *narrowWeight(const Module &m) {
+const GlobalValue *zcc::narrowWeight(const Module &m) {
   if (!m.function("micro") || m.function("algorithm"))
     return nullptr;
   for (auto &g : m.globals)
