@@ -25,38 +25,38 @@ constexpr int64_t kLongLoop = 512, kShortLoop = 16;
 std::string LoopValues::extent(size_t axis) {
   bool isInner = axis == p.innermost(), isOnly = p.dims.size() == 1;
   bool isOpen = isOnly ? p.dims[axis] > 1 : p.dims.back() >= (isInner ? kLongLoop : kShortLoop);
-  return isOpen ? open.mark({"int64_t", num(p.dims[axis])}) : num(p.dims[axis]);
+  return isOpen ? open.mark({index, num(p.dims[axis])}) : num(p.dims[axis]);
 }
 
 /// The elements of these axes together, as code.
 std::string LoopValues::product(llvm::ArrayRef<size_t> axes) {
   std::string s;
   for (size_t a : axes)
-    s += (s.empty() ? "int64_t(" : " * int64_t(") + extent(a) + ")";
-  return s.empty() ? "int64_t(1)" : s;
+    s += (s.empty() ? "" : " * ") + index + "(" + extent(a) + ")";
+  return s.empty() ? index + "(1)" : s;
 }
 
 /// Names the axes' indices of an element, the last axis changing fastest.
-void LoopValues::splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes) {
+void LoopValues::splitIndex(const std::string &element, llvm::ArrayRef<size_t> axes) {
   if (axes.size() == 1) {
-    out.line("const int64_t " + axisName(axes[0]) + " = " + index + ";");
+    out.line("const " + index + " " + axisName(axes[0]) + " = " + element + ";");
     return;
   }
-  std::string rest = index;
+  std::string rest = element;
   for (size_t i = axes.size(); i-- > 0;) {
     std::string d = extent(axes[i]);
-    out.line("const int64_t " + axisName(axes[i]) + " = " + (i ? rest + " % " + d : rest) + ";");
+    out.line("const " + index + " " + axisName(axes[i]) + " = " + (i ? rest + " % " + d : rest) + ";");
     if (i == 0)
       break;
     std::string next = fresh("q");
-    out.line("const int64_t " + next + " = " + rest + " / " + d + ";");
+    out.line("const " + index + " " + next + " = " + rest + " / " + d + ";");
     rest = next;
   }
 }
 
 std::string LoopValues::stride(const LoopAccess &a, size_t axis) {
   bool isOpen = axis != p.innermost() && p.dims.back() >= kShortLoop;
-  return isOpen ? open.mark({"int64_t", num(a.strides[axis])}) : num(a.strides[axis]);
+  return isOpen ? open.mark({index, num(a.strides[axis])}) : num(a.strides[axis]);
 }
 
 std::string LoopValues::offset(const LoopAccess &a) {

@@ -47,7 +47,8 @@ protected:
   const Function &k;
   CodeBlock out;
   OpenNumbers open;
-  bool isNear = false; ///< whether the loops printed now have no large angles
+  bool isNear = false;           ///< whether the loops printed now have no large angles
+  std::string index = "int64_t"; ///< type of indices
   unsigned names = 0;
   /// C++ names of values and loads in each open scope.
   std::vector<Names> scopes;
@@ -71,10 +72,11 @@ protected:
   std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
   std::string extent(size_t axis);
   std::string product(llvm::ArrayRef<size_t> axes);
-  void splitIndex(const std::string &index, llvm::ArrayRef<size_t> axes);
+  void splitIndex(const std::string &element, llvm::ArrayRef<size_t> axes);
   std::string stride(const LoopAccess &a, size_t axis);
   std::string offset(const LoopAccess &a);
-  std::string element(const LoopAccess &a);
+  /// An element of memory, as it is read or written.
+  virtual std::string element(const LoopAccess &a);
   std::string constant(const Value &v, const Node &user);
   std::string load(unsigned access);
   std::string value(const Value *v, const Node &user, unsigned operand);

@@ -52,6 +52,52 @@ void CudaLoops::finishKernel(const std::string &grid, const std::string &block) 
 
 // ---- indices
 
+/// Whether 32 bits hold what numbers and places of elements become, also behind the last step of a grid.
+static bool isSmall(const LoopPlan &p) {
+  constexpr double kMost = 1 << 30;
+  auto reach = [&](const LoopAccess &a) {
+    double last = 0;
+    for (size_t i = 0; i < p.dims.size(); ++i)
+      last += std::abs(double(a.strides[i])) * double(p.dims[i]);
+    return last;
+  };
+  double all = 1;
+  for (int64_t d : p.dims)
+    all *= double(d);
+  return all < kMost && llvm::all_of(p.accesses, [&](const LoopAccess &a) { return reach(a) < kMost; });
+}
+
+CudaLoops::CudaLoops(const LoopPlan &plan, std::string casts) : LoopValues(plan), casts(std::move(casts)) {
+  if (isSmall(plan))
+    index = "int32_t"; // a division by an extent takes several times as long in 64 bits
+}
+
+std::string CudaLoops::element(const LoopAccess &a) {
+  auto v = vectors.find(&a);
+  return v == vectors.end() ? LoopValues::element(a) : v->second + ".at[j]";
+}
+
+/// How many neighbours a thread takes at once: 16 bytes of the widest.
+int64_t CudaLoops::vectorLength() const {
+  int64_t widest = 2;
+  for (const LoopAccess &a : p.accesses)
+    if (isVector(a, 1))
+      widest = std::max(widest, elemBytes(a.value->type.elem));
+  const int64_t n = 16 / widest;
+  bool any = llvm::any_of(p.accesses, [&](const LoopAccess &a) { return isVector(a, n); });
+  return any && p.dims.back() % n == 0 ? n : 1;
+}
+
+/// Whether `n` elements along the last axis lie side by side, and as far from a multiple of `n` as the first of all.
+bool CudaLoops::isVector(const LoopAccess &a, int64_t n) const {
+  if (a.kind == LoopAccess::Iota || a.strides.empty() || a.strides.back() != 1)
+    return false;
+  for (size_t i = 0; i + 1 < p.dims.size(); ++i)
+    if (p.dims[i] > 1 && a.strides[i] % n)
+      return false;
+  return true;
+}
+
 // ---- passes
 
 void CudaLoops::declareSums(const LoopPass &w) {
@@ -77,14 +123,48 @@ static std::vector<size_t> allAxes(const LoopPlan &p) {
   return axes;
 }
 
+/// A thread has an element, or neighbours along the last axis, which it reads and writes at once.
 void CudaLoops::elementwise() {
   auto axes = allAxes(p);
-  std::string count = product(axes);
-  out.open("for (int64_t e = firstIndex(); e < " + count + "; e += indexStep())");
-  splitIndex("e", axes);
-  bodyOf(p.passes[0], "");
+  const int64_t n = vectorLength();
+  std::string count = product(axes) + (n == 1 ? "" : " / " + num(n));
+  out.open("for (" + index + " e = firstIndex(); e < " + count + "; e += indexStep())");
+  if (n == 1) {
+    splitIndex("e", axes);
+    bodyOf(p.passes[0], "");
+  } else {
+    splitIndex("e * " + num(n), axes);
+    neighbours(n);
+  }
   out.close();
   finishKernel("blocksFor(" + count + ")", num(kBlock));
+}
+
+void CudaLoops::neighbours(int64_t n) {
+  const std::string last = axisName(p.innermost()), length = num(n);
+  std::vector<std::string> stores;
+  for (const LoopAccess &a : p.accesses) {
+    if (!isVector(a, n))
+      continue;
+    const std::string v = fresh("w"), whole = "Vector<" + storageType(a.value->type.elem) + ", " + length + "> " + v;
+    std::string place = LoopValues::element(a);
+    place = "&" + place;
+    if (a.kind == LoopAccess::Result) {
+      out.line(whole + ";");
+      stores.push_back("store(" + place + ", " + v + ");");
+    } else {
+      out.line("const " + whole + " = loadVector<" + length + ">(" + place + ");");
+    }
+    vectors[&a] = v;
+  }
+  out.line("const " + index + " first = " + last + ";");
+  out.line("#pragma unroll");
+  out.open("for (int j = 0; j < " + length + "; ++j)");
+  out.line("const " + index + " " + last + " = first + j;");
+  bodyOf(p.passes[0], "");
+  out.close();
+  for (const std::string &s : stores)
+    out.line(s);
 }
 
 void CudaLoops::rows() {
@@ -92,7 +172,7 @@ void CudaLoops::rows() {
     return sharedRows();
   bool isLong = p.rowElements >= kLongRow;
   std::string count = product(p.keptAxes);
-  out.line(isLong ? "const int64_t row = blockIdx.x;" : "const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;");
+  out.line("const " + index + (isLong ? " row = blockIdx.x;" : " row = blockIdx.x * blockDim.y + threadIdx.y;"));
   if (!isLong)
     out.line("if (row >= " + count + ") return;");
   if (!p.keptAxes.empty())
@@ -128,8 +208,8 @@ void CudaLoops::rowPass(const LoopPass &w) {
   declareSums(w);
   std::string j = fresh("j"), e = fresh("e");
   buffered = j;
-  out.open("for (int64_t " + j + " = 0, " + e + " = threadIdx.x; " + e + " < " + product(p.reducedAxes) + "; ++" + j + ", " + e +
-           " += " + num(threads) + ")");
+  out.open("for (" + index + " " + j + " = 0, " + e + " = threadIdx.x; " + e + " < " + product(p.reducedAxes) + "; ++" + j +
+           ", " + e + " += " + num(threads) + ")");
   splitIndex(e, p.reducedAxes);
   bodyOf(w, "");
   out.close();
@@ -155,10 +235,10 @@ std::string CudaLoops::part(const Node &sum) {
 /// A unit of a row or column: every so many of its elements by one thread, from the `first` on, then its part of each sum.
 void CudaLoops::sumUnit(const LoopPass &w, const Team &t) {
   const std::string e = fresh("e"), chunk = num(p.chunk), count = product(p.reducedAxes);
-  out.line("const int64_t unit = blockIdx.x % " + units() + ", lo = unit * " + chunk + ", hi = lo + " + chunk + " < " + count +
-           " ? lo + " + chunk + " : " + count + ";");
+  out.line("const " + index + " unit = blockIdx.x % " + units() + ", lo = unit * " + chunk + ", hi = lo + " + chunk + " < " +
+           count + " ? lo + " + chunk + " : " + count + ";");
   declareSums(w);
-  out.open("for (int64_t " + e + " = lo + " + t.first + "; " + t.within + e + " < hi; " + e + " += " + t.threads + ")");
+  out.open("for (" + index + " " + e + " = lo + " + t.first + "; " + t.within + e + " < hi; " + e + " += " + t.threads + ")");
   splitIndex(e, p.reducedAxes);
   bodyOf(w, "");
   out.close();
@@ -178,7 +258,7 @@ void CudaLoops::addParts(const LoopPass &w, const Team &t) {
   declareSums(w);
   for (const Node *x : w.sums) {
     std::string s = accumulator[x], u = fresh("u");
-    out.line("for (int64_t " + u + " = " + t.first + "; " + t.within + u + " < " + units() + "; " + u + " += " + t.threads +
+    out.line("for (" + index + " " + u + " = " + t.first + "; " + t.within + u + " < " + units() + "; " + u + " += " + t.threads +
              ") " + s + " = " + combineCode(*x, s, part(*x) + "[" + u + " * " + product(p.keptAxes) + " + kept]") + ";");
   }
   reduceSums(w, t.reduce);
@@ -209,7 +289,7 @@ void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::funct
   }
   if (llvm::none_of(k.results, [&](const Value *r) { return p.isReduced(r->def); }))
     return;
-  begin("int64_t(blockIdx.x)", p.passes.size());
+  begin(index + "(blockIdx.x)", p.passes.size());
   out.line("__syncthreads();"); // as for rows
   out.open("if (" + t.within + t.first + " == 0)");
   storeReduced();
@@ -221,7 +301,7 @@ void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::funct
 void CudaLoops::sharedRows() {
   const Team all = {"threadIdx.x", num(kBlock), "blockReduce", "", num(kBlock)};
   sharedSums(all, product(p.keptAxes), [&](const std::string &block) {
-    out.line("const int64_t kept = " + block + ";");
+    out.line("const " + index + " kept = " + block + ";");
     if (!p.keptAxes.empty())
       splitIndex("kept", p.keptAxes);
   });
@@ -235,20 +315,20 @@ void CudaLoops::columns() {
   ArrayRef<size_t> others = ArrayRef(p.keptAxes).drop_back();
   const std::string blocks = strips + " * " + product(others), block = "dim3(32, 8)";
   auto place = [&](const std::string &number) {
-    out.line("const int64_t strip = " + number + " % " + strips + ", other = " + number + " / " + strips + ";");
-    out.line("const int64_t " + axisName(last) + " = strip * 32 + threadIdx.x;");
+    out.line("const " + index + " strip = " + number + " % " + strips + ", other = " + number + " / " + strips + ";");
+    out.line("const " + index + " " + axisName(last) + " = strip * 32 + threadIdx.x;");
     if (!others.empty())
       splitIndex("other", others);
   };
   if (p.units)
     return sharedSums({"threadIdx.y", "8", "columnReduce", within + " && ", block}, blocks, [&](const std::string &number) {
       place(number);
-      out.line("const int64_t kept = other * " + extent(last) + " + " + axisName(last) + ";");
+      out.line("const " + index + " kept = other * " + extent(last) + " + " + axisName(last) + ";");
     });
   place("blockIdx.x");
   declareSums(w);
   out.open("if (" + within + ")");
-  out.open("for (int64_t r = threadIdx.y; r < " + product(p.reducedAxes) + "; r += 8)");
+  out.open("for (" + index + " r = threadIdx.y; r < " + product(p.reducedAxes) + "; r += 8)");
   splitIndex("r", p.reducedAxes);
   bodyOf(w, "");
   out.close();

@@ -11,7 +11,7 @@ int64_t gridsOf(const LoopPlan &plan);
 
 class CudaLoops : public LoopValues {
 public:
-  explicit CudaLoops(const LoopPlan &plan, std::string casts) : LoopValues(plan), casts(std::move(casts)) {}
+  CudaLoops(const LoopPlan &plan, std::string casts);
   /// The kernels and the function that queues them, as KernelText has them.
   std::string definition();
 
@@ -20,13 +20,18 @@ private:
   std::string kernels;  ///< definitions so far
   std::string launches; ///< of the host's function
   int64_t kernelCount = 0;
-  std::string buffered; ///< index of the element in a thread's part of a row
+  llvm::DenseMap<const LoopAccess *, std::string> vectors; ///< what a thread reads or writes at once
+  std::string buffered;                                    ///< index of the element in a thread's part of a row
 
   void finishKernel(const std::string &grid, const std::string &block);
   void finishKernelOfParts(const std::string &grid, const std::string &block);
   void declareSums(const LoopPass &w);
   void reduceSums(const LoopPass &w, const std::string &function);
   std::string rowIndex() const override { return buffered; }
+  std::string element(const LoopAccess &a) override;
+  int64_t vectorLength() const;
+  bool isVector(const LoopAccess &a, int64_t n) const;
+  void neighbours(int64_t n);
 
   void elementwise() override;
   void tiles() override { elementwise(); }

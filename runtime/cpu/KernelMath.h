@@ -9,13 +9,33 @@
 // ---- 16-bit floats are stored as their bits and computed in float
 ZCCKM float z_bf16(uint16_t b) { return vfloat(int32_t(uint32_t(b) << 16)); }
 ZCCKM uint16_t z_to_bf16(float f) { // to nearest, ties to even; NaN stays NaN
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint16_t r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(f));
+  return r;
+#else
   uint32_t b = uint32_t(vbits(f));
   uint32_t r = (b + 0x7fff + (b >> 16 & 1)) >> 16;
   return uint16_t(f == f ? r : 0x7fc0);
+#endif
 }
 ZCCKM uint16_t z_bits_bf16(float f) { return uint16_t(uint32_t(vbits(f)) >> 16); } // of a rounded value
 ZCCKM float z_round_bf16(float f) { return z_bf16(z_to_bf16(f)); }
-// binary16 by integers, because compilers vectorise no conversion of _Float16 without AVX512-FP16. Equal to the hardware's
+// binary16
+#ifdef __CUDA_ARCH__
+ZCCKM float z_f16(uint16_t h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+  return f;
+}
+ZCCKM uint16_t z_to_f16(float f) {
+  uint16_t r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(f));
+  return r;
+}
+ZCCKM uint16_t z_bits_f16(float f) { return z_to_f16(f); } // of a rounded value
+#else
+// By integers, because compilers vectorise no conversion of _Float16 without AVX512-FP16. Equal to the hardware's
 // for all values.
 ZCCKM float z_f16(uint16_t h) {
   uint32_t sign = uint32_t(h & 0x8000) << 16, rest = uint32_t(h & 0x7fff) << 13;
@@ -39,6 +59,7 @@ ZCCKM uint16_t z_bits_f16(float f) { // of a rounded value
   uint32_t r = b < 0x38800000 ? small : (b - 0x38000000) >> 13;
   return uint16_t((b >= 0x7f800000 ? (b - 0x70000000) >> 13 : r) | sign);
 }
+#endif
 ZCCKM float z_round_f16(float f) { return z_f16(z_to_f16(f)); }
 
 // ---- truth values are stored as bytes

@@ -31,6 +31,29 @@ private:
   }
 };
 
+/// N elements side by side, which one instruction moves where they lie at a multiple of their size.
+template <typename T, int N> struct alignas(sizeof(T) * N) Vector {
+  T at[N];
+};
+
+template <int N, typename T> __device__ Vector<T, N> loadVector(const T *p) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vector<T, N>) == 0)
+    return *reinterpret_cast<const Vector<T, N> *>(p);
+  Vector<T, N> v;
+  for (int i = 0; i < N; ++i)
+    v.at[i] = p[i];
+  return v;
+}
+
+template <int N, typename T> __device__ void store(T *p, const Vector<T, N> &v) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) {
+    *reinterpret_cast<Vector<T, N> *>(p) = v;
+    return;
+  }
+  for (int i = 0; i < N; ++i)
+    p[i] = v.at[i];
+}
+
 /// Over the warps of a block of one axis, at most 32 of them, in their order; every thread gets the result.
 template <typename T, typename Op> __device__ T blockReduce(T value, Op op) {
   __shared__ T parts[kWarp];
