@@ -292,15 +292,29 @@ static void checkV4(const Function &f, Report &r) {
 
 // ---- V5: each trained parameter is updated once, from gradients that were summed
 
-/// The results of what reads a value; where that runs for several parts, of the part that does.
-static llvm::ArrayRef<std::unique_ptr<Value>> resultsFor(const Value::Use &u) {
+/// The results of what reads a value; where that runs for several parts, of the part that does, and of a fused loop those that
+/// its kernel computes from the value.
+static llvm::SmallVector<const Value *, 4> resultsFor(const Value::Use &u, const Module &m) {
   const size_t parts = std::max<int64_t>(u.node->attrs.i("parts", 1), 1);
   const size_t operands = std::max<size_t>(u.node->numOperands() / parts, 1), results = u.node->results.size() / parts;
-  return llvm::ArrayRef(u.node->results).slice(u.index / operands * results, results);
+  const Function *kernel = u.node->op->isFused() ? m.function(u.node->attrs.s("kernel")) : nullptr;
+  llvm::DenseSet<const Value *> depends;
+  if (kernel && kernel->args.size() == operands && kernel->results.size() == results) {
+    depends.insert(kernel->args[u.index % operands].get());
+    for (auto &n : kernel->nodes)
+      if (llvm::any_of(n->operands(), [&](Value *v) { return depends.contains(v); }))
+        for (auto &r : n->results)
+          depends.insert(r.get());
+  }
+  llvm::SmallVector<const Value *, 4> out;
+  for (size_t i = 0; i < results; ++i)
+    if (depends.empty() || depends.contains(kernel->results[i]))
+      out.push_back(u.node->result(u.index / operands * results + i));
+  return out;
 }
 
 /// The collectives that an addend reaches through what is linear, and through states that hold it.
-static unsigned reductionsOf(const Value *addend) {
+static unsigned reductionsOf(const Value *addend, const Module &m) {
   llvm::SmallVector<const Value *> work = {addend};
   llvm::DenseSet<const Value *> seen = {addend};
   llvm::DenseSet<const Node *> found;
@@ -315,8 +329,8 @@ static unsigned reductionsOf(const Value *addend) {
         found.insert(u.node);
       else if (assigns(*u.node))
         follow(u.node->operand(0));
-      for (auto &res : resultsFor(u))
-        follow(res.get());
+      for (const Value *res : resultsFor(u, m))
+        follow(res);
     }
   }
   return found.size();
@@ -330,7 +344,7 @@ static void checkV5(Report &r) {
       if (is(*n, Structural::SumRanks))
         r.at(*n, "[V5] a sum over ranks is left behind reduce-gradients");
       if (is(*n, Structural::Addend))
-        if (unsigned k = reductionsOf(n->result()); k != 1)
+        if (unsigned k = reductionsOf(n->result(), r.m); k != 1)
           r.at(*n, "[V5] addend " + quoted(n->result()) + " is summed " + Twine(k) + " times over the ranks, not once");
       bool depends = sumsOverRanks(*n) || llvm::any_of(n->operands(), [&](Value *v) { return summed.contains(v); });
       for (auto &res : n->results)

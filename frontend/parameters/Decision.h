@@ -88,8 +88,9 @@ private:
   void findParts();
   void warnAboutParts();
   bool isFoldedNumber(const Fact &f) const;
+  bool readsDropped(const onnx_pb::NodeProto &n) const;
   void warnAboutFixed();
-  void warnAboutFolded(llvm::ArrayRef<std::string> convolutions, const std::string &more = "");
+  void warnAboutFolded(llvm::ArrayRef<std::string> layers, const std::string &more = "");
   void warnAboutTorchScript();
   void warnAboutLosses();
   bool isObvious(const Parameter &p) const;

@@ -95,16 +95,28 @@ bool Decision::isFoldedNumber(const Fact &f) const {
   });
 }
 
+/// Whether a node of a lost parameter's module reads a sum or a product that is not in the file: the exporter drops factors
+/// that are 1 and addends that are 0, as exp(-w) and w are where w starts with zeros.
+bool Decision::readsDropped(const onnx_pb::NodeProto &n) const {
+  auto fx = fxNodeOf(n);
+  return fx && !evidence_.lostNear({&n, 0}, Evidence::Near::SameModule).empty() && llvm::any_of(fx->names, [&](StringRef name) {
+           StringRef base = name.rtrim("0123456789");
+           base.consume_back("_");
+           return llvm::is_contained({"mul", "div", "add", "sub"}, base) &&
+                  llvm::none_of(file_.graph().node(), [&](auto &m) { return llvm::is_contained(m.output(), name.str()); });
+         });
+}
+
 /// "'node_conv2d_3' in 'layer1.0.conv1'".
 static std::string quoted(const onnx_pb::NodeProto &n) {
   auto scope = scopeOf(n);
   return "'" + n.name() + (scope && !scope->empty() ? "' in '" + *scope + "'" : "'");
 }
 
-void Decision::warnAboutFolded(llvm::ArrayRef<std::string> convolutions, const std::string &more) {
-  if (!convolutions.empty())
-    warn("BatchNormalization is folded into " + std::to_string(convolutions.size()) +
-         (convolutions.size() == 1 ? " convolution (" : " convolutions (first ") + convolutions[0] +
+void Decision::warnAboutFolded(llvm::ArrayRef<std::string> layers, const std::string &more) {
+  if (!layers.empty())
+    warn("BatchNormalization is folded into " + std::to_string(layers.size()) +
+         (layers.size() == 1 ? " layer (" : " layers (first ") + layers[0] +
          "): the batch's statistics cannot be used and its own parameters are gone" + more + "; " + exportHint());
 }
 
@@ -131,7 +143,8 @@ void Decision::warnAboutLosses() {
     auto fx = fxNodeOf(n);
     if (!fx)
       continue;
-    bool isFold = StringRef(n.op_type()).starts_with("Conv") && StringRef(fx->target).contains("batch_norm");
+    bool isLayer = StringRef(n.op_type()).starts_with("Conv") || n.op_type() == "Gemm";
+    bool isFold = isLayer && StringRef(fx->target).contains("batch_norm");
     if (isFold && !llvm::is_contained(folded, quoted(n)))
       folded.push_back(quoted(n));
     if (isFold)
@@ -147,8 +160,9 @@ void Decision::warnAboutLosses() {
   for (const std::string &p : evidence_.lost())
     if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
       merged.push_back(p);
-  bool mayBeMissed =
-      !out_.splits_.empty() || !dropped.empty() || llvm::any_of(facts_, [&](const Fact &f) { return isFoldedNumber(f); });
+  bool mayBeMissed = !out_.splits_.empty() || !dropped.empty() ||
+                     llvm::any_of(facts_, [&](const Fact &f) { return isFoldedNumber(f); }) ||
+                     llvm::any_of(file_.graph().node(), [&](auto &n) { return readsDropped(n); });
   if (!merged.empty() && mayBeMissed)
     warn(parametersAre(merged.size()) +
          " not in the file, unused, folded into a constant or merged with "

@@ -32,6 +32,18 @@ static StringRef parentOf(StringRef path) { return path.contains('.') ? path.rsp
 
 static bool isBelow(StringRef path, StringRef module) { return path.starts_with((module + ".").str()); }
 
+/// Whether TorchScript's path is that of a later call of the same module: "net.fc_1" of "net.fc".
+static bool isLaterCall(StringRef path, StringRef module) {
+  llvm::SmallVector<StringRef, 16> parts, of;
+  path.split(parts, '.');
+  module.split(of, '.');
+  return parts.size() == of.size() && llvm::all_of(llvm::zip(parts, of), [](auto both) {
+           auto [part, name] = both;
+           bool begins = part.consume_front(name);
+           return begins && (part.empty() || (part.consume_front("_") && !part.empty() && llvm::all_of(part, llvm::isDigit)));
+         });
+}
+
 /// Whether Gemm's second operand is taken as it is.
 static bool isPlainGemm(const onnx_pb::NodeProto &n) {
   return llvm::none_of(n.attribute(), [](auto &a) { return a.name() == "transB" && a.i(); });
@@ -121,9 +133,13 @@ void Decision::nameByModules(Fact &f) {
   if (!writtenParameter(f) || evidence_.hasFx || !StringRef(f.source->name).starts_with("onnx::MatMul_") ||
       f.source->dims.size() != 2)
     return;
+  std::string first;
   for (auto &u : evidence_.uses(f.source->name)) {
     std::string path = modulePath(*u.node);
-    if (!path.empty() && u.index == 1 && !factIndex_.count(path + ".weight"))
+    if (first.empty())
+      first = path;
+    bool isNamed = path != first && isLaterCall(path, first);
+    if (!path.empty() && u.index == 1 && !isNamed && !factIndex_.count(path + ".weight"))
       addName(path + ".weight", f, writtenParameter(f), Layout::Transposed);
   }
 }
@@ -141,7 +157,7 @@ void Decision::nameBuffer(Fact &f) {
 
 /// Modules that consist of one matrix product or table look-up and read another module's weight have it as theirs, by the
 /// paths in TorchScript's names of nodes.
-static llvm::StringMap<std::string> sharedByModules(const OnnxFile &file) {
+static std::vector<std::pair<std::string, std::string>> sharedByModules(const OnnxFile &file) {
   llvm::StringMap<std::string> weightOf;
   llvm::StringSet<> others; // modules that do more
   for (auto &n : file.graph().node()) {
@@ -157,13 +173,18 @@ static llvm::StringMap<std::string> sharedByModules(const OnnxFile &file) {
       if (file.initializer(i) && StringRef(i).ends_with(".weight") && op != "Add")
         weightOf[path] = i;
   }
-  llvm::StringMap<std::string> shared;
+  std::vector<std::pair<std::string, std::string>> sharing, names;
   for (auto &w : weightOf) {
     StringRef path = w.first(), module = parentOf(w.second);
-    if (!others.contains(path) && path != module && !isBelow(module, path) && !isBelow(path, module))
-      shared[(path + ".weight").str()] = w.second;
+    if (!others.contains(path) && !isLaterCall(path, module) && !isBelow(module, path) && !isBelow(path, module))
+      sharing.push_back({path.str(), w.second});
   }
-  return shared;
+  for (auto &[path, weight] : sharing)
+    if (llvm::none_of(sharing, [&, path = StringRef(path), weight = StringRef(weight)](auto &other) {
+          return other.second == weight && other.first != path && isLaterCall(path, other.first);
+        }))
+      names.push_back({path + ".weight", weight});
+  return names;
 }
 
 /// Further names of what has one.
@@ -174,7 +195,7 @@ void Decision::nameTied() {
       found.push_back({alias, s.name});
   if (!evidence_.hasFx)
     for (auto &s : sharedByModules(file_))
-      found.push_back({s.first().str(), s.second});
+      found.push_back(s);
   for (const std::string &lost : evidence_.lost()) { // "head.bias" beside "head.decoder.bias"
     std::vector<std::string> of;
     for (auto &s : out_.state_)

@@ -75,8 +75,15 @@ static bool copyViews(Function &f, Node &n, const Target *target) {
     n.setOperand(i, copyOf(f, &n, n.operand(i)));
     changed = true;
   };
-  if (n.op->reshapes && !viewOf(n.result()))
+  if (n.op->view && !viewOf(n.result())) {
+    Value *whole = n.operand(0);
     copy(0);
+    // The runs of a tensor that is updated in parts follow each other: they are of one copy.
+    Value::Uses uses = whole->uses;
+    for (auto &u : uses)
+      if (n.is(ops::run) && u.node->is(ops::run) && u.node->parent() == &f)
+        u.node->setOperand(u.index, n.operand(0));
+  }
   if (n.op->view || isGenerated(n))
     return changed;
   for (unsigned i = 0; i < n.numOperands(); ++i) {

@@ -161,6 +161,8 @@ void Resolver::take(const ConfigKey &k, const Value &v) {
   case Treatment::Refuse:
     if (isDefault(k, v))
       return out_.set(path, jsonText(v), kDefault);
+    if (const Object *o = v.getAsObject(); o && (o->empty() || truthOf(o->get("enabled")) == false))
+      return out_.set(path, jsonText(v), path + " is off");
     return fail(path + ": " + (v.getAsObject() ? "it" : jsonText(v)) + " is not supported: " + k.why);
   case Treatment::Alias:
     break;

@@ -385,7 +385,7 @@ void Axes::addSubGroup(std::vector<Axis> &out) const {
   for (int64_t length : {int64_t(1) << 19})
     if (length < largest && total / length <= kMostRuns)
       values.push_back(length);
-  if (o_.subGroup >= 0 || values.empty())
+  if (o_.subGroup > 0 || values.empty())
     return;
   out.push_back(numbers("sub-group", "sub_group", values, "elements of states that are updated at once: {0}"));
   if (!movesStates())

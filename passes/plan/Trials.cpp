@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 using namespace zcc;
 
@@ -64,12 +65,14 @@ llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points) {
   for (const Point &p : points)
     if (auto [at, isNew] = done_.try_emplace(key(p)); isNew)
       open.push_back({&at->first, &at->second});
-  std::vector<std::string> failed(open.size());
+  std::vector<llvm::Error> failed;
+  while (failed.size() < open.size())
+    failed.push_back(llvm::Error::success());
   std::atomic<size_t> next = 0;
   auto work = [&] {
     for (size_t i; (i = next++) < open.size();)
       if (llvm::Error e = carryOut(*open[i].second, *open[i].first))
-        failed[i] = llvm::toString(std::move(e));
+        llvm::cantFail(std::exchange(failed[i], std::move(e)));
   };
   std::vector<std::thread> others;
   for (unsigned i = 1; i < std::min<size_t>(std::thread::hardware_concurrency(), open.size()); ++i)
@@ -77,10 +80,13 @@ llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points) {
   work();
   for (std::thread &t : others)
     t.join();
-  for (const std::string &why : failed)
-    if (!why.empty())
-      return error(why);
-  return llvm::Error::success();
+  llvm::Error first = llvm::Error::success(); // as it is: a refusal stays one
+  for (llvm::Error &e : failed)
+    if (first)
+      llvm::consumeError(std::move(e));
+    else
+      first = std::move(e);
+  return first;
 }
 
 PlanChoice Trials::choice(const Point &p) const {

@@ -116,8 +116,10 @@ llvm::Error Differentiation::run() {
     return e;
   for (GlobalValue *p : trained) {
     store(p); // a loss that is but a view of it has no other use
-    if (!stored.count(p))
-      ctx.remarks.push_back("parameter '" + p->name + "' does not influence the loss; it stays untouched");
+    if (stored.count(p))
+      continue;
+    p->trained = false;
+    ctx.remarks.push_back("parameter '" + p->name + "' does not influence the loss; it stays untouched");
   }
   for (Node *n = forward.empty() ? fn.first() : forward.back()->next(); n; n = n->next())
     n->phase = assigns(*n) ? Phase::Update : Phase::Backward; // gradients are stored for the update

@@ -162,7 +162,7 @@ llvm::Expected<bool> Inserter::run() {
     if (mostLive() <= limits_.maxLive || maxReuse == 0)
       break;
   }
-  if (ctx_.options.maxLive >= 0 && mostLive() > limits_.maxLive)
+  if (ctx_.options.maxLive > 0 && mostLive() > limits_.maxLive)
     return refuse(
         llvm::formatv("--max-live-parameters={0}: @{1} needs {2} elements gathered at once", limits_.maxLive, f_.name, mostLive())
             .str());

@@ -366,6 +366,14 @@ TEST(Config, Zero) {
                                                                       "zero_optimization.stage3_max_live_parameters?");
 }
 
+TEST(Config, WhatIsOffIsNotRefused) {
+  auto c = llvm::cantFail(resolve(R"({"hybrid_engine": {"enabled": false, "max_out_tokens": 512}, "eigenvalue": {"enabled": 0},
+    "compression_training": {}})"));
+  EXPECT_EQ(shown(c, "eigenvalue"), R"({"enabled":0} (eigenvalue is off))");
+  EXPECT_EQ(errorOf(resolve(R"({"hybrid_engine": {"max_out_tokens": 512}})")),
+            "hybrid_engine: it is not supported: there is no inference engine");
+}
+
 TEST(Config, KeysOfStage3DoNothingElsewhere) {
   auto c = llvm::cantFail(resolve(R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 1e6,
     "stage3_max_live_parameters": 1e9}})"));
