@@ -71,6 +71,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   pm.add("fuse");
   pm.add("choose-ways"); // of nodes whose operands lie as they will
   pm.add("attach-epilogues");
+  pm.add("order-neighbours"); // of nodes that will be; before what is started early has its place
   if (!o.inference && (o.away(o.offloadActivations) != Space::Device || o.seeks(o.offloadActivations)))
     pm.add("move-activations"); // what is really kept
   if (!o.inference && o.hasHost())

@@ -172,7 +172,7 @@ void CudaLoops::rows() {
     return sharedRows();
   bool isLong = p.rowElements >= kLongRow;
   std::string count = product(p.keptAxes);
-  out.line("const " + index + (isLong ? " row = blockIdx.x;" : " row = blockIdx.x * blockDim.y + threadIdx.y;"));
+  out.line("const " + index + " row = " + index + "(blockIdx.x)" + (isLong ? ";" : " * blockDim.y + threadIdx.y;"));
   if (!isLong)
     out.line("if (row >= " + count + ") return;");
   if (!p.keptAxes.empty())
