@@ -1,7 +1,7 @@
-// Prints grids: a thread for each element; a warp or a block for each row; for columns blocks of 32 of them by 8 threads, each
-// with every eighth row; for totals a block for each unit. Where rows or columns are few and long, too, a block has a unit of
-// one, and who reads its sum, the next pass over the row or another kernel, adds up those of its units first. What threads sum is
-// added up in an order that the extents give.
+// Prints grids: a thread for each element, or for neighbours; a warp or a block for each row; for columns blocks of 32 of them by
+// 8 threads, each with every eighth row; for totals a block for each unit. Where rows or columns are few and long, too, a block
+// has a unit of one, and who reads its sum, the next pass over the row or another kernel, adds up those of its units first. What
+// threads sum is added up in an order that the extents give.
 #include "codegen/cuda/CudaLoops.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
@@ -147,8 +147,7 @@ void CudaLoops::neighbours(int64_t n) {
     if (!isVector(a, n))
       continue;
     const std::string v = fresh("w"), whole = "Vector<" + storageType(a.value->type.elem) + ", " + length + "> " + v;
-    std::string place = LoopValues::element(a);
-    place = "&" + place;
+    const std::string place = "&" + LoopValues::element(a);
     if (a.kind == LoopAccess::Result) {
       out.line(whole + ";");
       stores.push_back("store(" + place + ", " + v + ");");

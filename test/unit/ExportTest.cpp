@@ -22,6 +22,7 @@ struct Model {
       globals[i] = {};
       globals[i].name = globals[i].onnx_name = names[i];
       globals[i].t = tensors[i];
+      globals[i].export_elem = tensors[i].elem;
       globals[i].shards = 1;
     }
     program.globals = globals;
@@ -78,6 +79,19 @@ TEST(Export, Safetensors) {
                     R"("buffer":{"dtype":"BOOL","shape":[3],"data_offsets":[56,59]}})");
   std::string w = bytesOf(kTransposed);
   EXPECT_EQ(data, w + bytesOf(std::vector<int64_t>{77}) + w + std::string("\1\0\1", 3));
+}
+
+// What is trained in f32 is exported with the element that the model's file has; matrices in the order that it has, too.
+TEST(Export, ElementOfTheModel) {
+  Model m;
+  m.globals[0].export_elem = ZCCRT_BF16;
+  auto [header, data] = parts(exported(m, ExportForm::SafetensorsFirst));
+  EXPECT_NE(header.find(R"("dtype":"BF16","shape":[3,2],"data_offsets":[0,12])"), std::string::npos) << header;
+  std::vector<Bf16> narrow;
+  for (float x : kTransposed)
+    narrow.push_back(Bf16(x));
+  EXPECT_EQ(data, bytesOf(narrow) + bytesOf(std::vector<int64_t>{77}) + std::string("\1\0\1", 3));
+  EXPECT_EQ(exported(m, ExportForm::Onnx), "head" + bytesOf(narrow) + "mid" + bytesOf(std::vector<int64_t>{77}) + "tail");
 }
 
 TEST(Export, FirstNameOfTied) {
