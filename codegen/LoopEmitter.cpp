@@ -280,7 +280,7 @@ void LoopEmitter::columns() {
 void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
   auto sums = accumulator;
   if (p.rowBlock) {
-    const std::string rows = product(p.reducedAxes), block = num(p.rowBlock), r = fresh("r");
+    const std::string rows = product(p.reducedAxes), block = num(p.rowBlock), r = fresh("row"); // "r2" is a result
     out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
     out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
     for (const Node *x : w.sums)
@@ -316,7 +316,7 @@ void LoopEmitter::piecesOfRows(const LoopPass &w) {
   const std::string last = extent(p.innermost());
   startLanes();
   out.open("for (int64_t f = lo, e; f < hi; f = e)");
-  const std::string row = fresh("r");
+  const std::string row = fresh("row");
   out.line("const int64_t " + row + " = f / " + last + ";");
   splitIndex(row, ArrayRef(p.reducedAxes).drop_back());
   out.line("const int64_t first = f % " + last + ", end = hi - f < " + last + " - first ? first + hi - f : " + last + ";");
