@@ -15,7 +15,7 @@
 namespace zccrt {
 
 constexpr int64_t kChunkBytes = 4 << 20;
-constexpr int64_t kBandBytes = 32 << 20; // a band's rows are short reads: the fewer the better
+constexpr int64_t kBandBytes = 32 << 20; // where a band's rows are short reads: the fewer the better
 
 /// What is computed in 16 bits and never written is exported from its file; so is what lies in no arena.
 static bool isFromFile(const zccrt_global &g) {
@@ -73,13 +73,17 @@ public:
       gathered.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(g.t) * size, 1) : 0);
       comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
     }
-    if (comm.rank == 0)
-      elements(g, transposed, [&](int64_t at, int64_t n, char *to) {
-        if (g.shards > 1)
-          std::memcpy(to, &gathered[at * size], n * size);
-        else
-          arenas[g.space].copyFrom(to, g.t.offset + at * size, n * size);
-      });
+    if (comm.rank != 0)
+      return;
+    const char *inPlace = g.shards > 1 ? gathered.data() : arenas[g.space].onHost(g.t.offset);
+    if (inPlace && !(transposed && g.t.ndim >= 2) && g.export_elem == g.t.elem)
+      return file.write(inPlace, globalBytes(g));
+    elements(g, transposed, inPlace ? kChunkBytes : kBandBytes, [&](int64_t at, int64_t n, char *to) {
+      if (inPlace)
+        std::memcpy(to, inPlace + at * size, n * size);
+      else
+        arenas[g.space].copyFrom(to, g.t.offset + at * size, n * size);
+    });
   }
 
   void piece(const zccrt_piece &p) {
@@ -130,7 +134,7 @@ private:
       return;
     const std::vector<int64_t> dims = dimsOf(g.t);
     const int64_t size = elemBytes(g.t.elem);
-    elements(g, transposed, [&](int64_t at, int64_t n, char *to) {
+    elements(g, transposed, kBandBytes, [&](int64_t at, int64_t n, char *to) {
       for (const Part &part : parts) {
         const Run all = {runOf(program, *part.box, comm.rank).box, 0, elementCount(part.box->t)};
         forEachCommon(dims, {Box::whole(dims), at, n}, all, [&](int64_t i, int64_t j, int64_t count) {
@@ -155,10 +159,11 @@ private:
     return all;
   }
 
-  /// Writes a tensor without ever having all of it; read(element, count, to) reads some.
-  template <class Fn> void elements(const zccrt_global &g, bool transposed, Fn read) {
+  /// Writes a tensor without ever having all of it; read(element, count, to) reads some. A band of what is transposed takes so
+  /// many bytes, twice.
+  template <class Fn> void elements(const zccrt_global &g, bool transposed, int64_t bandBytes, Fn read) {
     if (transposed && g.t.ndim >= 2)
-      inBands(g, read);
+      inBands(g, bandBytes, read);
     else
       inChunks(g, g.t.elem, read);
   }
@@ -175,9 +180,9 @@ private:
   }
 
   /// Matrices with their axes swapped.
-  template <class Fn> void inBands(const zccrt_global &g, Fn read) {
+  template <class Fn> void inBands(const zccrt_global &g, int64_t bandBytes, Fn read) {
     const int64_t size = elemBytes(g.t.elem), rows = g.t.dims[g.t.ndim - 2], cols = g.t.dims[g.t.ndim - 1];
-    const int64_t band = std::max<int64_t>(1, kBandBytes / (std::max<int64_t>(rows, 1) * size));
+    const int64_t band = std::max<int64_t>(1, bandBytes / (std::max<int64_t>(rows, 1) * size));
     for (int64_t done = 0, total = elementCount(g.t); done < total; done += rows * cols)
       for (int64_t c = 0; c < cols; c += band) {
         const int64_t n = std::min(band, cols - c);
