@@ -271,3 +271,12 @@ llvm::Expected<Types> zcc::expectedTypes(const Node &n, const Module &m) {
     return typesByBodies(*n.op, operands, n.attrs, m);
   return inferTypes(*n.op, operands, n.attrs);
 }
+
+llvm::Error zcc::retype(Node &n, const Module &m) {
+  auto types = expectedTypes(n, m);
+  if (!types)
+    return types.takeError();
+  for (auto [r, t] : llvm::zip(n.results, *types))
+    r->type = t;
+  return llvm::Error::success();
+}

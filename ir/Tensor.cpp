@@ -104,7 +104,7 @@ Tensor zcc::tensorFromBytes(const Type &type, StringRef bytes) {
   Tensor t(type);
   int64_t n = t.count();
   assert(int64_t(bytes.size()) >= n * elemBytes(type.elem) && "too few bytes for the type");
-  if (type.elem == Elem::F16 || type.elem == Elem::BF16) {
+  if (isFloat16(type.elem)) {
     for (int64_t k = 0; k < n; ++k) {
       uint16_t bits;
       memcpy(&bits, bytes.data() + 2 * k, 2);
@@ -143,7 +143,7 @@ std::string zcc::convertedBytes(StringRef bytes, const Type &from, Elem to) {
 std::string zcc::tensorToBytes(const Tensor &t) {
   int64_t n = t.count(), size = elemBytes(t.type.elem);
   std::string bytes(n * size, 0);
-  if (t.type.elem == Elem::F16 || t.type.elem == Elem::BF16) {
+  if (isFloat16(t.type.elem)) {
     for (int64_t k = 0; k < n; ++k) {
       auto half = _Float16(float(t.f[k]));
       float single = bf16(float(t.f[k]));

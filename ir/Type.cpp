@@ -39,6 +39,7 @@ std::optional<Elem> zcc::elemFromName(StringRef name) {
 }
 
 bool zcc::isFloat(Elem e) { return e <= Elem::BF16; }
+bool zcc::isFloat16(Elem e) { return e == Elem::F16 || e == Elem::BF16; }
 bool zcc::isInteger(Elem e) { return e >= Elem::I64 && e <= Elem::U8; }
 
 int64_t zcc::elementCount(llvm::ArrayRef<int64_t> dims) {

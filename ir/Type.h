@@ -24,6 +24,8 @@ int64_t elemBytes(Elem e);
 llvm::StringRef elemName(Elem e);
 std::optional<Elem> elemFromName(llvm::StringRef name);
 bool isFloat(Elem e);
+/// bf16 and f16.
+bool isFloat16(Elem e);
 /// Signed and unsigned integers, without bool.
 bool isInteger(Elem e);
 

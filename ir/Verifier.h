@@ -36,6 +36,8 @@ std::string checkAttrs(const OpDef &op, const Attrs &attrs);
 std::string checkPlacement(const Node &n);
 /// V1: the types that the results must have; of a fused node, those of its kernel.
 llvm::Expected<llvm::SmallVector<Type, 2>> expectedTypes(const Node &n, const Module &m);
+/// Gives the results these types, behind a change of the operands.
+llvm::Error retype(Node &n, const Module &m);
 
 /// Whether a value is of a kind; integers are numbers too.
 bool fits(AttrKind kind, const Attr &a);

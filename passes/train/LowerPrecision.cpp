@@ -20,6 +20,7 @@
 #include "ir/Builder.h"
 #include "ir/Control.h"
 #include "ir/Tensor.h"
+#include "ir/Verifier.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/DenseMap.h"
@@ -134,14 +135,8 @@ void Lowering::round(Node &n, unsigned i) {
 
 /// Result types from the operands' new types.
 llvm::Error Lowering::setTypes(Node &n) {
-  llvm::SmallVector<const Type *, 4> types;
-  for (Value *v : n.operands())
-    types.push_back(v ? &v->type : nullptr);
-  auto results = inferTypes(*n.op, types, n.attrs);
-  if (!results)
-    return errorAt(n.loc, "'" + llvm::Twine(n.op->name) + "' in " + elemName(low_) + ": " + llvm::toString(results.takeError()));
-  for (auto [r, t] : llvm::zip(n.results, *results))
-    r->type = t;
+  if (auto e = retype(n, m_))
+    return errorAt(n.loc, "'" + llvm::Twine(n.op->name) + "' in " + elemName(low_) + ": " + llvm::toString(std::move(e)));
   return llvm::Error::success();
 }
 

@@ -15,13 +15,12 @@
 #include "passes/train/RaisePrecision.h"
 #include "ir/Builder.h"
 #include "ir/Control.h"
+#include "ir/Verifier.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/DenseMap.h"
 
 using namespace zcc;
-
-static bool isNarrow(Elem e) { return e == Elem::BF16 || e == Elem::F16; }
 
 namespace {
 class Raising {
@@ -45,7 +44,7 @@ private:
 void Raising::raiseGlobals() {
   for (auto &g : m_.globals) {
     const Elem e = g->type.elem;
-    if (!isNarrow(e))
+    if (!isFloat16(e))
       continue;
     g->type.elem = Elem::F32;
     if (g->init.kind == Init::File && !g->init.elem)
@@ -56,7 +55,7 @@ void Raising::raiseGlobals() {
 }
 
 Value *Raising::wide(Value *v, Function &f, Node *before) {
-  if (!v || !isNarrow(v->type.elem))
+  if (!v || !isFloat16(v->type.elem))
     return v;
   Value *&known = wide_[v];
   if (!known)
@@ -65,12 +64,14 @@ Value *Raising::wide(Value *v, Function &f, Node *before) {
 }
 
 llvm::Error Raising::raiseBodies(Node &n) {
+  if (!callsBodies(*n.op))
+    return llvm::Error::success();
   auto outside = std::move(wide_);
   for (Function *body : bodiesOf(n)) {
     if (!body)
       continue;
     for (auto &a : body->args)
-      if (isNarrow(a->type.elem))
+      if (isFloat16(a->type.elem))
         a->type.elem = Elem::F32;
     if (auto e = raise(*body))
       return e;
@@ -78,9 +79,6 @@ llvm::Error Raising::raiseBodies(Node &n) {
       v = wide(v, *body, nullptr);
   }
   wide_ = std::move(outside);
-  for (auto &r : n.results)
-    if (isNarrow(r->type.elem))
-      r->type.elem = Elem::F32;
   return llvm::Error::success();
 }
 
@@ -89,23 +87,17 @@ llvm::Error Raising::raise(Node &n) {
     return llvm::Error::success();
   for (unsigned i = 0; i < n.numOperands(); ++i)
     n.setOperand(i, wide(n.operand(i), *n.parent(), &n));
-  if (callsBodies(*n.op))
-    return raiseBodies(n);
-  if (n.is(ops::cast) && isNarrow(n.result()->type.elem))
+  if (auto e = raiseBodies(n))
+    return e;
+  if (n.is(ops::cast) && isFloat16(n.result()->type.elem))
     n.attrs.set("to", elemName(Elem::F32).str());
   if (n.is(ops::cast) && n.attrs.s("to") == elemName(n.operand(0)->type.elem)) {
     n.result()->replaceAllUsesWith(n.operand(0));
     n.erase();
     return llvm::Error::success();
   }
-  llvm::SmallVector<const Type *, 4> types;
-  for (Value *v : n.operands())
-    types.push_back(v ? &v->type : nullptr);
-  auto results = inferTypes(*n.op, types, n.attrs);
-  if (!results)
-    return errorAt(n.loc, "'" + llvm::Twine(n.op->name) + "' in f32: " + llvm::toString(results.takeError()));
-  for (auto [r, t] : llvm::zip(n.results, *results))
-    r->type = t;
+  if (auto e = retype(n, m_))
+    return errorAt(n.loc, "'" + llvm::Twine(n.op->name) + "' in f32: " + llvm::toString(std::move(e)));
   return llvm::Error::success();
 }
 
@@ -149,7 +141,7 @@ const GlobalValue *zcc::narrowWeight(const Module &m) {
   if (!m.function("micro") || m.function("algorithm"))
     return nullptr;
   for (auto &g : m.globals)
-    if (g->trained && isNarrow(g->type.elem))
+    if (g->trained && isFloat16(g->type.elem))
       return g.get();
   return nullptr;
 }

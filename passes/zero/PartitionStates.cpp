@@ -13,6 +13,7 @@
 // head serves all other uses, for insert-gathers to place. Accumulated gradients are reduced once a step at stage 1; at stages 2
 // and 3 each micro-batch's sum is scattered and its piece accumulated. Scalars stay whole.
 #include "ir/Builder.h"
+#include "ir/Verifier.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
@@ -66,10 +67,7 @@ void Partitioner::split(GlobalValue &g) {
 }
 
 void Partitioner::retype(Node &n) {
-  llvm::SmallVector<const Type *, 4> types;
-  for (Value *v : n.operands())
-    types.push_back(v ? &v->type : nullptr);
-  auto results = llvm::cantFail(inferTypes(*n.op, types, n.attrs));
+  auto results = llvm::cantFail(expectedTypes(n, m_));
   for (unsigned i = 0; i < n.results.size(); ++i) {
     if (n.result(i)->type == results[i])
       continue;
