@@ -79,8 +79,7 @@ double zcc::literalValue(const Value &c) {
     x = double(*i);
   else
     x = std::holds_alternative<double>(*a) ? std::get<double>(*a) : std::get<std::vector<double>>(*a)[0];
-  bool is16Bit = isFloat(c.type.elem) && elemBytes(c.type.elem) == 2;
-  return is16Bit ? roundTo(c.type.elem, x) : x;
+  return isFloat16(c.type.elem) ? roundTo(c.type.elem, x) : x;
 }
 
 std::string zcc::literal(const Value &c) {

@@ -152,7 +152,7 @@ static Arithmetic arithmeticOf(const Node &n) {
   else
     addArithmetic(a, scalarOf(*n.op));
   const Elem to = n.result()->type.elem;
-  if (isFloat(to) && elemBytes(to) == 2 && (n.op->converts() || !n.op->exact))
+  if (isFloat16(to) && (n.op->converts() || !n.op->exact))
     a.operations += kRounding;
   return a;
 }

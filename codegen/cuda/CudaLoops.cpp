@@ -52,6 +52,13 @@ void CudaLoops::finishKernel(const std::string &grid, const std::string &block) 
 
 // ---- indices
 
+static std::vector<size_t> allAxes(const LoopPlan &p) {
+  std::vector<size_t> axes(p.dims.size());
+  for (size_t i = 0; i < axes.size(); ++i)
+    axes[i] = i;
+  return axes;
+}
+
 /// Whether 32 bits hold what numbers and places of elements become, also behind the last step of a grid.
 static bool isSmall(const LoopPlan &p) {
   constexpr double kMost = 1 << 30;
@@ -61,10 +68,8 @@ static bool isSmall(const LoopPlan &p) {
       last += std::abs(double(a.strides[i])) * double(p.dims[i]);
     return last;
   };
-  double all = 1;
-  for (int64_t d : p.dims)
-    all *= double(d);
-  return all < kMost && llvm::all_of(p.accesses, [&](const LoopAccess &a) { return reach(a) < kMost; });
+  return double(p.elementsOf(allAxes(p))) < kMost &&
+         llvm::all_of(p.accesses, [&](const LoopAccess &a) { return reach(a) < kMost; });
 }
 
 CudaLoops::CudaLoops(const LoopPlan &plan, std::string casts) : LoopValues(plan), casts(std::move(casts)) {
@@ -115,13 +120,6 @@ void CudaLoops::reduceSums(const LoopPass &w, const std::string &function) {
 }
 
 // ---- the forms
-
-static std::vector<size_t> allAxes(const LoopPlan &p) {
-  std::vector<size_t> axes(p.dims.size());
-  for (size_t i = 0; i < axes.size(); ++i)
-    axes[i] = i;
-  return axes;
-}
 
 /// A thread has an element, or neighbours along the last axis, which it reads and writes at once.
 void CudaLoops::elementwise() {

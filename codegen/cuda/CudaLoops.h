@@ -45,7 +45,7 @@ private:
     std::string within;         ///< "i1 < 768 && ", where blocks have threads for more rows or columns than there are
     std::string block;          ///< its shape
   };
-  std::string units() { return open.mark({"int64_t", num(p.units)}); }
+  std::string units() { return open.mark({index, num(p.units)}); }
   std::string part(const Node &sum);
   void sumUnit(const LoopPass &w, const Team &t);
   void addParts(const LoopPass &w, const Team &t);

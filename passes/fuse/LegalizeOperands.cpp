@@ -79,9 +79,9 @@ static bool copyViews(Function &f, Node &n, const Target *target) {
     Value *whole = n.operand(0);
     copy(0);
     // The runs of a tensor that is updated in parts follow each other: they are of one copy.
-    Value::Uses uses = whole->uses;
+    const Value::Uses uses = n.is(ops::run) ? whole->uses : Value::Uses();
     for (auto &u : uses)
-      if (n.is(ops::run) && u.node->is(ops::run) && u.node->parent() == &f)
+      if (u.node->is(ops::run) && u.node->parent() == &f)
         u.node->setOperand(u.index, n.operand(0));
   }
   if (n.op->view || isGenerated(n))

@@ -16,8 +16,7 @@ using namespace zcc;
 static bool widens(const Node &n) {
   if (!n.op->converts() || n.result()->type.elem != Elem::F32)
     return false;
-  Elem from = n.operand(0)->type.elem;
-  return elemBytes(from) == 2 && isFloat(from);
+  return isFloat16(n.operand(0)->type.elem);
 }
 
 /// Gives one use of a cast a cast of its own; returns whether there was anything to do.

@@ -30,8 +30,6 @@ static Value *narrowOf(Value *v) {
   return nullptr;
 }
 
-static bool isFloat16(const Value *v) { return v->type.elem == Elem::BF16 || v->type.elem == Elem::F16; }
-
 llvm::Expected<bool> zcc::saveNarrow(Module &m, PassContext &) {
   Function *f = m.function("micro");
   bool changed = false;
@@ -45,7 +43,7 @@ llvm::Expected<bool> zcc::saveNarrow(Module &m, PassContext &) {
     for (unsigned i = 0; i < n->numOperands(); ++i) {
       Value *v = n->operand(i);
       Value *narrow = v && (!v->def || v->def->phase == Phase::Forward) ? narrowOf(v) : nullptr;
-      if (!narrow || !isFloat16(narrow) || n == narrow->def)
+      if (!narrow || !isFloat16(narrow->type.elem) || n == narrow->def)
         continue;
       Node *kept = Builder(*f, n, n->loc).node(ops::cast, {narrow}, {{"to", "f32"}});
       kept->attrs.set("kept", int64_t(1));

@@ -6,8 +6,8 @@
 #include "passes/TimedSchedule.h"
 #include <atomic>
 #include <cmath>
+#include <optional>
 #include <thread>
-#include <utility>
 
 using namespace zcc;
 
@@ -65,14 +65,12 @@ llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points) {
   for (const Point &p : points)
     if (auto [at, isNew] = done_.try_emplace(key(p)); isNew)
       open.push_back({&at->first, &at->second});
-  std::vector<llvm::Error> failed;
-  while (failed.size() < open.size())
-    failed.push_back(llvm::Error::success());
+  std::vector<std::optional<llvm::Error>> failed(open.size());
   std::atomic<size_t> next = 0;
   auto work = [&] {
     for (size_t i; (i = next++) < open.size();)
       if (llvm::Error e = carryOut(*open[i].second, *open[i].first))
-        llvm::cantFail(std::exchange(failed[i], std::move(e)));
+        failed[i] = std::move(e);
   };
   std::vector<std::thread> others;
   for (unsigned i = 1; i < std::min<size_t>(std::thread::hardware_concurrency(), open.size()); ++i)
@@ -81,11 +79,11 @@ llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points) {
   for (std::thread &t : others)
     t.join();
   llvm::Error first = llvm::Error::success(); // as it is: a refusal stays one
-  for (llvm::Error &e : failed)
-    if (first)
-      llvm::consumeError(std::move(e));
-    else
-      first = std::move(e);
+  for (auto &e : failed)
+    if (e && first)
+      llvm::consumeError(std::move(*e));
+    else if (e)
+      first = std::move(*e);
   return first;
 }
 

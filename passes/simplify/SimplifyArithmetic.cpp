@@ -118,7 +118,7 @@ static bool dropCast(Node &n, Rewriter &r) {
     return false;
   Elem from = inner->operand(0)->type.elem;
   // There and back where nothing was lost: bool -> number -> bool, bf16 -> f32 -> bf16.
-  bool isWider = (from == Elem::BF16 || from == Elem::F16) && x->type.elem == Elem::F32;
+  bool isWider = isFloat16(from) && x->type.elem == Elem::F32;
   if (to != from || !(to == Elem::Bool || isWider))
     return false;
   r.replace(n.result(), inner->operand(0));

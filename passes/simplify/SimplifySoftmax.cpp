@@ -77,7 +77,7 @@ static bool recogniseCrossEntropy(Node &n, Rewriter &r) {
   Value *labels = n.operand(1);
   if (!logs || logs->result()->type.ndim() != 2 || logs->attrs.i("axis") != 1 || n.attrs.i("axis") != 1 ||
       labels->type.elem != Elem::I64 || labels->type.dims[1] != 1 || labels->type.dims[0] != logs->result()->type.dims[0] ||
-      !r.hasOneUse(logs->result()) || logs->result()->type.elem == Elem::F16 || logs->result()->type.elem == Elem::BF16)
+      !r.hasOneUse(logs->result()) || isFloat16(logs->result()->type.elem))
     return false;
   Builder b = r.before(n, {logs});
   Value *flat = b.reshape(labels, {labels->type.dims[0]});
