@@ -17,6 +17,9 @@ namespace zccrt {
 constexpr int64_t kChunkBytes = 4 << 20;
 constexpr int64_t kBandBytes = 32 << 20; // where a band's rows are short reads: the fewer the better
 
+/// Whether a tensor that the model's file has transposed has two axes to swap.
+static bool swapsAxes(const zccrt_global &g, bool transposed) { return transposed && g.t.ndim >= 2; }
+
 /// What is computed in 16 bits and never written is exported from its file; so is what lies in no arena.
 static bool isFromFile(const zccrt_global &g) {
   return g.init == ZCCRT_INIT_FILE && !g.saved && (g.file_elem != g.t.elem || g.t.offset < 0);
@@ -60,23 +63,19 @@ public:
       file.write(data, n);
   }
 
-  /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them
-  /// so.
+  /// The whole tensor, its pieces gathered, its last two axes swapped if the model's file has them so.
   void tensor(const zccrt_global &g, bool transposed) {
     if (isFromFile(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
     if (g.role == ZCCRT_WHOLE)
       return fromBoxes(g, transposed);
-    const int64_t size = elemBytes(g.t.elem);
-    if (g.shards > 1) {
-      const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * size, aside);
-      gathered.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(g.t) * size, 1) : 0);
-      comm.gather(data, gathered.data(), elementCount(g.t), g.t.elem);
-    }
+    if (g.shards > 1)
+      gather(g, gathered);
     if (comm.rank != 0)
       return;
+    const int64_t size = elemBytes(g.t.elem);
     const char *inPlace = g.shards > 1 ? gathered.data() : arenas[g.space].onHost(g.t.offset);
-    if (inPlace && !(transposed && g.t.ndim >= 2) && g.export_elem == g.t.elem)
+    if (inPlace && !swapsAxes(g, transposed) && g.export_elem == g.t.elem)
       return file.write(inPlace, globalBytes(g));
     elements(g, transposed, inPlace ? kChunkBytes : kBandBytes, [&](int64_t at, int64_t n, char *to) {
       if (inPlace)
@@ -128,8 +127,11 @@ private:
   void fromBoxes(const zccrt_global &g, bool transposed) {
     std::vector<Part> parts;
     for (int i = 0; i < program.nglobals; ++i)
-      if (const zccrt_global &box = program.globals[i]; box.init == ZCCRT_INIT_BOX && &program.globals[box.copy_of] == &g)
-        parts.push_back({&box, gatherBox(box)});
+      if (const zccrt_global &box = program.globals[i]; box.init == ZCCRT_INIT_BOX && &program.globals[box.copy_of] == &g) {
+        parts.push_back({&box, {}});
+        if (box.shards > 1)
+          gather(box, parts.back().gathered);
+      }
     if (comm.rank != 0)
       return;
     const std::vector<int64_t> dims = dimsOf(g.t);
@@ -147,22 +149,18 @@ private:
     });
   }
 
-  /// Of a partitioned box: all of it, on rank 0.
-  std::vector<char> gatherBox(const zccrt_global &box) {
-    std::vector<char> all;
-    if (box.shards <= 1)
-      return all;
-    const int64_t size = elemBytes(box.t.elem);
-    const char *data = arenas[box.space].read(box.t.offset, pieceOf(box, comm.rank).count * size, aside);
-    all.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(box.t) * size, 1) : 0);
-    comm.gather(data, all.data(), elementCount(box.t), box.t.elem);
-    return all;
+  /// All of what is partitioned, on rank 0.
+  void gather(const zccrt_global &g, std::vector<char> &all) {
+    const int64_t size = elemBytes(g.t.elem);
+    const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * size, aside);
+    all.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(g.t) * size, 1) : 0);
+    comm.gather(data, all.data(), elementCount(g.t), g.t.elem);
   }
 
   /// Writes a tensor without ever having all of it; read(element, count, to) reads some. A band of what is transposed takes so
   /// many bytes, twice.
   template <class Fn> void elements(const zccrt_global &g, bool transposed, int64_t bandBytes, Fn read) {
-    if (transposed && g.t.ndim >= 2)
+    if (swapsAxes(g, transposed))
       inBands(g, bandBytes, read);
     else
       inChunks(g, g.t.elem, read);
@@ -198,7 +196,7 @@ private:
   void copyFromFile(const zccrt_global &g, bool transposed) {
     const File from(weightsPath(program, g.file, weightsDir));
     TensorInFile t{g.file_offset, g.file_elem, dimsOf(g.t), transposed != bool(g.transposed)};
-    if (transposed && g.t.ndim >= 2)
+    if (swapsAxes(g, transposed))
       std::swap(t.dims[g.t.ndim - 2], t.dims.back());
     inChunks(g, g.export_elem,
              [&](int64_t at, int64_t n, char *to) { runs.read(from, t, {Box::whole(t.dims), at, n}, g.export_elem, to); });

@@ -78,7 +78,7 @@ llvm::Error zcc::applyGroups(const Module &m, llvm::ArrayRef<GlobalValue *> para
   return llvm::Error::success();
 }
 
-Elem zcc::elemOfSums(Elem gradient) { return elemBytes(gradient) == 2 ? Elem::F32 : gradient; }
+Elem zcc::elemOfSums(Elem gradient) { return isFloat16(gradient) ? Elem::F32 : gradient; }
 
 Value *zcc::addUp(Builder &b, Value *sum, Value *d, Value *isFirst, llvm::StringRef name) {
   d = b.cast(d, sum->type.elem);
