@@ -1,6 +1,7 @@
 // zcc: an ONNX model (or a .zir module as it comes from the frontend) -> a native training program.
 #include "codegen/Compilers.h"
 #include "passes/options/Help.h"
+#include "runtime/Fail.h"
 #include "runtime/OptionHints.h"
 #include "tools/Calibrate.h"
 #include "tools/Compile.h"
@@ -12,6 +13,7 @@
 using namespace zcc;
 
 static int run(int argc, char **argv) {
+  zccrt::where.program = "zcc"; // a kernel that is asked for its workspace may fail
   if (report("zcc", refuseMissing(argc, argv)))
     return 1;
   declareZccOptions();

@@ -31,19 +31,21 @@ static bool isForKernels(const Value::Use &u) { return !isGenerated(*u.node) && 
 
 /// A global with the value of a constant.
 static llvm::Expected<GlobalValue *> globalFor(Module &m, Node &n, bool splat) {
-  auto t = evalNode(n, {});
-  if (!t)
-    return t.takeError();
   const Value &v = *n.result();
   GlobalValue *g;
   if (v.type.count() == 0) {
     g = m.addGlobal(GlobalValue::Const, v.name, v.type, Init());
-  } else if (splat && v.type.count() > kMostInline) {
+  } else if (splat && v.type.count() > kMostInline) { // may be larger than the memory of the machine that compiles
     Init i;
     i.kind = Init::Splat;
-    i.a = (*t)[0].isFloat() ? (*t)[0].f[0] : double((*t)[0].i[0]);
+    i.a = n.attrs.floats("value")[0];
+    if (isFloat(v.type.elem))
+      i.a = roundTo(v.type.elem, i.a);
     g = m.addGlobal(GlobalValue::Const, v.name, v.type, i);
   } else {
+    auto t = evalNode(n, {});
+    if (!t)
+      return t.takeError();
     g = m.addConst(v.name, v.type, tensorToBytes((*t)[0]));
   }
   g->loc = n.loc;

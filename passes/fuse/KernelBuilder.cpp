@@ -9,8 +9,10 @@ using namespace zcc;
 using llvm::ArrayRef;
 using llvm::StringRef;
 
-/// Whether the shape of a node's result comes from its constant operands.
+/// Whether the shape of a node's result comes from its constant operands. Reductions run over their operand's axes.
 static bool isShapedByConstants(const Node &n) {
+  if (n.op->reduction)
+    return true;
   Dims dims;
   for (Value *v : n.operands())
     if (!splatConstant(v))

@@ -99,6 +99,8 @@ memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix 
 bool isRegular(const Plan &p) { return stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0; }
 
 matmul::primitive_desc makePrimitive(const Plan &p) {
+  if (std::max({p.batches, p.m, p.k, p.n}) > INT32_MAX) // which oneDNN does not check, and ends in a signal
+    throw error(dnnl_unimplemented, "a product has an axis of more than 2^31 - 1 elements");
   if (!isRegular(p)) {
     int axes = p.yT.ndim - 2;
     return makeProduct(describeAxes(p.aT, p.a, p.m, p.k, axes), describeAxes(p.bT, p.b, p.k, p.n, axes),
