@@ -147,8 +147,13 @@ Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto
   for (Scope *s = &scope; s; s = s->parent)
     sees |= s->isMain;
   ParameterUse u = sees ? parameters.use(name, node, index) : ParameterUse();
-  if (!u.parameter)
+  if (!u.parameter) {
+    for (auto &n : file.graph().node())
+      if (llvm::is_contained(n.output(), name))
+        invalid("input '" + name + "' is made by a later node, '" + n.name() + "' (" + n.op_type() +
+                "): the nodes are out of order, or depend on one another in a circle");
     invalid("input '" + name + "' does not exist");
+  }
   Val v = valueOf(*u.parameter);
   if (u.parameter->pieces > 1)
     return e.expand(v, u.parameter->source->dims);
@@ -250,6 +255,8 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
   auto t = typeOf(input);
   if (!t)
     return t.takeError();
+  if (main.values.count(name))
+    return error("two inputs are called '" + name + "'");
   Value *arg = e.fn.addArg(name, *t);
   if (arg->name != name)
     return error("input '" + name + "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");

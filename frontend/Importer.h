@@ -103,7 +103,7 @@ public:
   std::optional<std::vector<int64_t>> intsOf(unsigned index, const char *what) const;
 
 private:
-  const onnx_pb::AttributeProto *attr(const char *name);
+  const onnx_pb::AttributeProto *attr(const char *name, int type);
   std::vector<Val> operands_, results_;
   std::map<std::string, const onnx_pb::AttributeProto *> attributes_;
   llvm::StringSet<> read_;

@@ -119,14 +119,22 @@ void zcc::importAsOneElement(NodeImport &n, void (*import)(NodeImport &)) {
 
 bool NodeImport::hasAttr(const char *name) const { return attributes_.count(name); }
 
-const onnx_pb::AttributeProto *NodeImport::attr(const char *name) {
+/// The attribute, if the node has it. Files of the first IR versions say no types.
+const onnx_pb::AttributeProto *NodeImport::attr(const char *name, int type) {
+  using onnx_pb::AttributeProto;
   read_.insert(name);
   auto i = attributes_.find(name);
-  return i == attributes_.end() ? nullptr : i->second;
+  if (i == attributes_.end())
+    return nullptr;
+  const AttributeProto &a = *i->second;
+  auto nameOf = [](int t) { return AttributeProto::AttributeType_Name(AttributeProto::AttributeType(t)); };
+  if (a.type() != AttributeProto::UNDEFINED && a.type() != type)
+    invalid("attribute '" + llvm::Twine(name) + "' is of type " + nameOf(a.type()) + ", not " + nameOf(type));
+  return &a;
 }
 
 int64_t NodeImport::i(const char *name, int64_t otherwise) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::INT);
   return a ? a->i() : otherwise;
 }
 
@@ -143,22 +151,22 @@ static double decimal(float x) {
 }
 
 double NodeImport::f(const char *name, double otherwise) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::FLOAT);
   return a ? decimal(a->f()) : otherwise;
 }
 
 std::string NodeImport::s(const char *name, StringRef otherwise) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::STRING);
   return a ? a->s() : otherwise.str();
 }
 
 std::vector<int64_t> NodeImport::ints(const char *name) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::INTS);
   return a ? std::vector<int64_t>(a->ints().begin(), a->ints().end()) : std::vector<int64_t>();
 }
 
 std::vector<double> NodeImport::floats(const char *name) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::FLOATS);
   std::vector<double> r;
   if (a)
     for (float x : a->floats())
@@ -167,17 +175,17 @@ std::vector<double> NodeImport::floats(const char *name) {
 }
 
 std::vector<std::string> NodeImport::strings(const char *name) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::STRINGS);
   return a ? std::vector<std::string>(a->strings().begin(), a->strings().end()) : std::vector<std::string>();
 }
 
 const onnx_pb::TensorProto *NodeImport::tensor(const char *name) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::TENSOR);
   return a && a->has_t() ? &a->t() : nullptr;
 }
 
 const onnx_pb::GraphProto *NodeImport::subgraph(const char *name) {
-  auto *a = attr(name);
+  auto *a = attr(name, onnx_pb::AttributeProto::GRAPH);
   return a && a->has_g() ? &a->g() : nullptr;
 }
 

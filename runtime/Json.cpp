@@ -6,10 +6,7 @@
 
 namespace zccrt {
 
-void JsonReader::skipBlanks() {
-  while (at < text.size() && strchr(" \t\r\n", text[at]))
-    ++at;
-}
+void JsonReader::skipBlanks() { at = std::min(text.find_first_not_of(" \t\r\n", at), text.size()); }
 
 bool JsonReader::take(char c) {
   skipBlanks();

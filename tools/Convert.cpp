@@ -41,7 +41,7 @@ static std::string describe(const std::string &program, const std::string &file)
   }
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (status != 0)
+  if (status != 0 || access(file.c_str(), R_OK) != 0)
     fail("'%s %s' did not say what the program is; is it a program that this zcc has compiled?", path.c_str(), option.c_str());
   const File written(file);
   std::string text(written.bytes(), ' ');

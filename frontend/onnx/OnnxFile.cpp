@@ -48,7 +48,7 @@ std::string zcc::onnxTypeName(int dataType) {
   for (const OnnxType &t : kTypes)
     if (t.number == dataType)
       return t.name;
-  return "type " + std::to_string(dataType);
+  return std::to_string(dataType);
 }
 
 std::string zcc::listed(llvm::ArrayRef<std::string> names) {

@@ -165,9 +165,11 @@ static SavedRun readRun(JsonReader &json) {
 static void checkRun(JsonReader &json, const SavedRun &r) {
   const Box &b = r.run.box;
   bool isRight = b.start.size() == r.dims.size() && b.shape.size() == r.dims.size() && r.offset >= 0 && r.run.begin >= 0;
+  int64_t bytes = elemBytes(r.elem);
   for (size_t i = 0; isRight && i < r.dims.size(); ++i)
-    isRight = b.start[i] >= 0 && b.shape[i] >= 0 && b.start[i] + b.shape[i] <= r.dims[i];
-  if (!isRight || r.run.count < 0 || r.run.begin + r.run.count > b.elements())
+    isRight = b.start[i] >= 0 && b.shape[i] >= 0 && b.shape[i] <= r.dims[i] && b.start[i] <= r.dims[i] - b.shape[i] &&
+              !__builtin_mul_overflow(bytes, r.dims[i], &bytes);
+  if (!isRight || r.run.count < 0 || r.run.count > b.elements() || r.run.begin > b.elements() - r.run.count)
     json.invalid();
 }
 

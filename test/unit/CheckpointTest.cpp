@@ -97,6 +97,10 @@ TEST(Manifest, Index) {
   EXPECT_EQ(r[1].run.box, box.run.box);
   box.run.count = 7; // more than its box has
   EXPECT_FAILURE(readIndex(toJson({box})), "it is no index of a checkpoint");
+  box.run = {{{1, 0}, {INT64_MAX, 3}}, 0, 6}; // ends beyond every number
+  EXPECT_FAILURE(readIndex(toJson({box})), "it is no index of a checkpoint");
+  box.run = {{{1, 0}, {2, 3}}, INT64_MAX, 6};
+  EXPECT_FAILURE(readIndex(toJson({box})), "it is no index of a checkpoint");
 }
 
 // ---- a program's state

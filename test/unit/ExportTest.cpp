@@ -130,6 +130,7 @@ TEST(Safetensors, Reader) {
   for (const char *bad : {"", "[]", "{", "{}x", "{\"a\"}", "{\"a\":{}}", "{\"a\":1}", "{\"a", "{\"\\x\":{}}",
                           "{\"a\":{\"shape\":[-1]}}", "{\"a\":{\"shape\":[1,]}}"})
     EXPECT_FAILURE(check(bad, 0), "the header is not that of a safetensors file");
+  EXPECT_FAILURE(check(std::string("{\0}", 3), 0), "the header is not that of a safetensors file"); // no blank
 }
 
 TEST(Export, OnnxByPieces) {
