@@ -115,8 +115,12 @@ std::error_code zcc::writeFile(StringRef path, StringRef bytes) {
 }
 
 llvm::Error zcc::checkWritable(StringRef out, Output kind) {
-  if (kind == Output::File && fs::is_directory(out))
+  if (kind == Output::Text && out == "/dev/null")
+    return llvm::Error::success();
+  if (kind != Output::Folder && fs::is_directory(out))
     return error("'" + out + "' is a folder");
+  if (kind != Output::Folder && fs::exists(out) && !fs::is_regular_file(out))
+    return error("'" + out + "' is not a regular file");
   if (kind == Output::Folder && fs::exists(out) && !fs::is_directory(out))
     return error("--bundle makes a folder, and '" + out + "' is a file");
   StringRef folder = path::parent_path(out);

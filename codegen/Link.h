@@ -12,9 +12,10 @@ llvm::Expected<std::string> isaOf(llvm::StringRef march);
 
 /// Writes a file; what keeps it from being whole.
 std::error_code writeFile(llvm::StringRef path, llvm::StringRef bytes);
-/// An error if `path` (and its .weights) cannot be written; creates nothing.
-enum class Output { File, Folder };
-llvm::Error checkWritable(llvm::StringRef path, Output kind = Output::File);
+enum class Output { Program, Text, Folder };
+/// An error if `path` (and its .weights) cannot be written; creates nothing. A device or a pipe would be replaced by a file;
+/// a text may go to /dev/null.
+llvm::Error checkWritable(llvm::StringRef path, Output kind);
 
 /// Writes the executable `path`, and `path`.weights if the program has one: first beside them, then
 /// renamed, so that no half-written file is left. What the compiler says is an internal error of

@@ -135,11 +135,11 @@ llvm::Error Compilation::checkOutput() {
   if (!printsOutput() && !tool.plan) {
     if (llvm::sys::fs::equivalent(output, r.model))
       return error("-o would overwrite the model");
-    if (auto e = checkWritable(output, isBundle ? Output::Folder : Output::File))
+    if (auto e = checkWritable(output, isBundle ? Output::Folder : isExe ? Output::Program : Output::Text))
       return e;
   }
   if (!tool.report.empty())
-    if (auto e = checkWritable(tool.report))
+    if (auto e = checkWritable(tool.report, Output::Text))
       return e;
   std::string gpu;
   if (isCuda) {
