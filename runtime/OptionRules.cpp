@@ -130,10 +130,32 @@ static void readNamed(const char *name, const std::string &text, DataFiles &to) 
     to.npy.push_back({input, files[i]});
 }
 
+/// "x=A,B,y=C" as "x=A,B" and "y=C". Commas and "=" in the names of files that there are belong to them.
+static std::vector<std::string> byInput(const std::string &text) {
+  if (exists(text.substr(text.find('=') + 1)))
+    return {text};
+  std::vector<std::string> inputs;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::string part = text.substr(at, comma - at);
+    const size_t equals = part.find('=');
+    const bool names = equals != std::string::npos && equals > 0 && part.find('/') > equals && !exists(part);
+    if (inputs.empty() || names)
+      inputs.push_back(part);
+    else
+      inputs.back() += "," + part;
+    at = comma + 1;
+  }
+  return inputs;
+}
+
 void DataFile::read(const char *name, const char *, const char *text, DataFiles &to) const {
   const char *equals = strchr(text, '=');
-  if (equals && equals != text && equals[1] && !endsWith(text, ".npz"))
-    return readNamed(name, text, to);
+  if (equals && equals != text && equals[1] && !endsWith(text, ".npz")) {
+    for (const std::string &input : byInput(text))
+      readNamed(name, input, to);
+    return;
+  }
   const size_t before = to.npz.size();
   if (*text)
     FileList().read(name, "", text, to.npz);

@@ -1,5 +1,6 @@
 // How the text of a program's option becomes a value: the column `rule` of Options.def. read(name, words, text, to) throws a
-// Failure that names the option; `words` is what the help shows behind "=".
+// Failure that names the option; `words` is what the help shows behind "=". Where a rule `adds`, a repeated option adds to what
+// it says; others have one value.
 #pragma once
 
 #include "runtime/Options.h"
@@ -14,13 +15,14 @@ struct Text {
   void read(const char *, const char *, const char *text, std::string &to) const { to = text; }
 };
 
-/// A repeated option adds to them.
 struct Texts {
+  static constexpr bool adds = true;
   void read(const char *, const char *, const char *text, std::vector<std::string> &to) const { to.push_back(text); }
 };
 
-/// Not empty ones, with commas between; a repeated option adds to them.
+/// Not empty ones, with commas between.
 struct CommaTexts {
+  static constexpr bool adds = true;
   void read(const char *name, const char *, const char *text, std::vector<std::string> &to) const;
 };
 
@@ -60,22 +62,25 @@ struct Range {
 
 /// NAME=X
 struct Pair {
+  static constexpr bool adds = true;
   void read(const char *name, const char *, const char *text, Options::Pairs &to) const;
 };
 
-/// Files in order: a list with commas between, the names with * ? [] in it as the files that they match, by name. A repeated
-/// option adds to them.
+/// Files in order: a list with commas between, the names with * ? [] in it as the files that they match, by name.
 struct FileList {
+  static constexpr bool adds = true;
   void read(const char *name, const char *, const char *text, std::vector<std::string> &to) const;
 };
 
 /// NAME=FILE.npy or FILE.npz, or lists of them.
 struct DataFile {
+  static constexpr bool adds = true;
   void read(const char *name, const char *, const char *text, DataFiles &to) const;
 };
 
 /// The same, or a file of tokens by whatever other name.
 struct DataOrTokens {
+  static constexpr bool adds = true;
   void read(const char *name, const char *, const char *text, DataFiles &to) const;
 };
 

@@ -20,18 +20,25 @@ struct Row {
   const char *help;            ///< NULL: not supported yet, and not listed
   void (*read)(Options &o, const char *text);
   void (*check)(const zccrt_program &p, const Options &o);
+  bool adds; ///< to what it says may be added by giving it again
   bool isOption() const { return !title; }
   bool takesValue() const { return !help || *argument; }
 };
 
+template <class Rule> constexpr bool adds(const Rule &) {
+  return requires { Rule::adds; };
+}
+
 constexpr Row kRows[] = {
-#define ZCCRT_OPTION_GROUP(TITLE) {TITLE, "", "", "", nullptr, nullptr},
+#define ZCCRT_OPTION_GROUP(TITLE) {TITLE, "", "", "", nullptr, nullptr, false},
 #define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, ARGUMENT, HELP, CHECK)                                                  \
-  {nullptr, NAME, ARGUMENT, HELP, [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); }, CHECK},
+  {nullptr, NAME,      ARGUMENT, HELP, [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                                     \
+   CHECK,   adds(RULE)},
 #define ZCCRT_PART_OPTION(NAME, FIELD, RULE, ARGUMENT, HELP, CHECK)                                                              \
-  {nullptr, NAME, ARGUMENT, HELP, [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); }, CHECK},
+  {nullptr, NAME,      ARGUMENT, HELP, [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                                     \
+   CHECK,   adds(RULE)},
 #define ZCCRT_LATER_OPTION(NAME)                                                                                                 \
-  {nullptr, NAME, "", nullptr, [](Options &, const char *) { fail("--%s is not supported yet", NAME); }, always},
+  {nullptr, NAME, "", nullptr, [](Options &, const char *) { fail("--%s is not supported yet", NAME); }, always, false},
 #include "runtime/Options.def"
 };
 
@@ -76,6 +83,7 @@ std::vector<bool> readOptions(int argc, char **argv, Options &o) {
       table.push_back({kRows[i].name, kRows[i].takesValue() ? required_argument : no_argument, nullptr, 256 + i});
   table.push_back({nullptr, 0, nullptr, 0});
   std::vector<bool> given(std::size(kRows));
+  std::vector<std::string> values(std::size(kRows));
   opterr = 0;
   optind = 0; // start over: tests parse more than once
   for (int c; (c = getopt_long(argc, argv, ":", table.data(), nullptr)) != -1;) {
@@ -85,8 +93,13 @@ std::vector<bool> readOptions(int argc, char **argv, Options &o) {
       fail("option '%s' takes no value", argv[optind - 1]);
     if (c == '?')
       fail("unknown option '-%c'; see --help", optopt);
-    kRows[c - 256].read(o, optarg);
+    const Row &row = kRows[c - 256];
+    const std::string value = optarg ? optarg : "", &before = values[c - 256];
+    if (given[c - 256] && !row.adds && value != before)
+      fail("option '--%s' is given twice, as '%s' and as '%s'", row.name, before.c_str(), value.c_str());
+    row.read(o, optarg);
     given[c - 256] = true;
+    values[c - 256] = value;
   }
   if (optind < argc)
     fail("unexpected argument '%s'; see --help", argv[optind]);

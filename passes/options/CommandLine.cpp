@@ -86,9 +86,11 @@ std::string zcc::nearestOption(const std::string &name, const std::vector<std::s
   return near.empty() ? "" : "; did you mean '--" + near + "'?";
 }
 
-/// Refuses options that there are not: LLVM's parser takes them for the nearest beginning, such as -o.
-static bool expectKnown(int argc, const char *const *argv, OptionHint hint) {
+/// Refuses options that there are not: LLVM's parser takes them for the nearest beginning, such as -o. And those of one value
+/// that are given two: it would take the last.
+static bool expectSound(int argc, const char *const *argv, OptionHint hint) {
   auto &all = cl::getRegisteredOptions();
+  std::map<std::string, StringRef> values;
   for (int i = 1; i < argc && StringRef(argv[i]) != "--"; ++i) {
     StringRef arg = argv[i], name = arg;
     if (!name.consume_front("-") || name.empty())
@@ -103,8 +105,18 @@ static bool expectKnown(int argc, const char *const *argv, OptionHint hint) {
         llvm::errs() << "note: '" << tool << " --help' lists the options\n";
       return false;
     }
-    bool takesNext = option->second->getValueExpectedFlag() == cl::ValueRequired;
-    i += takesNext && !arg.contains('=');
+    bool takesNext = option->second->getValueExpectedFlag() == cl::ValueRequired && !arg.contains('=');
+    StringRef value = arg.split('=').second;
+    if (takesNext && i + 1 < argc)
+      value = argv[++i];
+    auto ours = declared().find(name.str());
+    if (ours == declared().end() || !ours->second.text)
+      continue;
+    if (StringRef before = values.try_emplace(name.str(), value).first->second; before != value) {
+      llvm::errs() << llvm::sys::path::filename(argv[0]) << ": error: option '" << arg.split('=').first
+                   << "' is given twice, as '" << before << "' and as '" << value << "'\n";
+      return false;
+    }
   }
   return true;
 }
@@ -120,7 +132,7 @@ bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview
   llvm::install_fatal_error_handler(onFatalError, const_cast<char *>(slash ? slash + 1 : argv[0]));
   if (noteHelp(argc, argv, overview))
     return true;
-  if (!expectKnown(argc, argv, hint))
+  if (!expectSound(argc, argv, hint))
     return false;
   std::string said;
   llvm::raw_string_ostream os(said);

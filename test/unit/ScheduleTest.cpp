@@ -73,6 +73,29 @@ TEST(Options, Reads) {
   EXPECT_TRUE(o.shuffle);
 }
 
+TEST(Options, SeveralInputs) {
+  Folder f;
+  auto files = [](const std::string &text) {
+    std::string s;
+    for (const DataFiles::Named &n : parse({"--data=" + text}).data.npy)
+      s += n.input + ":" + n.file + " ";
+    return s;
+  };
+  EXPECT_EQ(files("x=a.npy,y=b.npy"), "x:a.npy y:b.npy ");
+  EXPECT_EQ(files("x=a.npy,b.npy,y=d/c=1.npy"), "x:a.npy x:b.npy y:d/c=1.npy ");
+  EXPECT_EQ(files("x=day/a=1.npy,day/a=2.npy"), "x:day/a=1.npy x:day/a=2.npy "); // no name has a folder in it
+  writeFile(f / "a,y=b.npy", "");
+  EXPECT_EQ(files("x=" + f / "a,y=b.npy"), "x:" + f / "a,y=b.npy" + " "); // a file that there is
+}
+
+TEST(Options, Twice) {
+  EXPECT_FAILURE(parse({"--export=a.onnx", "--steps=1", "--export", "b.onnx"}),
+                 "option '--export' is given twice, as 'a.onnx' and as 'b.onnx'");
+  EXPECT_FAILURE(parse({"--lr=1", "--lr=2"}), "option '--lr' is given twice");
+  EXPECT_EQ(parse({"--lr=2", "--lr=2", "--shuffle", "--shuffle"}).lr, 2); // says the same
+  EXPECT_EQ(parse({"--lr-param=a=1", "--lr-param=b=2"}).scheduleParams.size(), 2u);
+}
+
 TEST(Options, Defaults) {
   zccrt_program p = {};
   p.schedule = "cosine";
