@@ -265,6 +265,15 @@ static llvm::Expected<std::unique_ptr<OnnxFile>> openModel(StringRef path, const
   return OnnxFile::open(path, missing, use, *dataFolder);
 }
 
+static void warnUntrained(const Module &m, const ImportOptions &options, ImportReport &report) {
+  if (options.inference || llvm::any_of(m.globals, [](auto &g) { return g->trained; }))
+    return;
+  report.warnings.push_back(options.freeze.empty()
+                                ? "nothing is trained: the model has no initializer that looks like a weight; "
+                                  "name some with --train=REGEX"
+                                : "nothing is trained: --freeze leaves no initializer that looks like a weight");
+}
+
 llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given, ImportReport &report) {
   ImportOptions options = given;
   bool goesByName = false;
@@ -331,9 +340,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   dropUnusedGlobals(*module, **parameters);
   if (auto e = drawMissing(**file, options, **parameters, *module))
     return e;
-  if (!options.inference && llvm::none_of(module->globals, [](auto &g) { return g->trained; }))
-    report.warnings.push_back("nothing is trained: the model has no initializer that looks like a weight; "
-                              "name some with --train=REGEX");
+  warnUntrained(*module, options, report);
   if (auto e = verifyImport(*module, (*file)->name))
     return e;
   auto state = exportedState(**file, **parameters);

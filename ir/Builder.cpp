@@ -36,7 +36,7 @@ Node *Builder::node(const OpDef &op, ArrayRef<Value *> operands, Attrs attrs, St
   auto n = tryMake(op, operands, std::move(attrs), name);
   if (!n) {
     std::string text = llvm::toString(n.takeError());
-    llvm::report_fatal_error(llvm::Twine("node ") + describe(loc) + ": made '" + op.name + "' wrongly: " + text);
+    llvm::report_fatal_error(llvm::Twine(describe(loc)) + ": made '" + op.name + "' wrongly: " + text);
   }
   return *n;
 }

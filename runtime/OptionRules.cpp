@@ -68,7 +68,11 @@ void Pair::read(const char *name, const char *, const char *text, Options::Pairs
   const char *equals = strchr(text, '=');
   if (!equals)
     fail("--%s=%s: expected NAME=X", name, text);
-  to.emplace_back(std::string(text, equals), equals + 1);
+  const std::string key(text, equals), value = equals + 1;
+  for (auto &[other, before] : to)
+    if (other == key && before != value)
+      fail("--%s=%s: '%s' is %s already", name, text, key.c_str(), before.c_str());
+  to.emplace_back(key, value);
 }
 
 void Range::read(const char *name, const char *, const char *text, StepRange &to) const {

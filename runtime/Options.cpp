@@ -25,18 +25,28 @@ struct Row {
   bool takesValue() const { return !help || *argument; }
 };
 
-template <class Rule> constexpr bool adds(const Rule &) {
+template <class Rule> constexpr bool adds() {
   return requires { Rule::adds; };
 }
 
 constexpr Row kRows[] = {
 #define ZCCRT_OPTION_GROUP(TITLE) {TITLE, "", "", "", nullptr, nullptr, false},
 #define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, ARGUMENT, HELP, CHECK)                                                  \
-  {nullptr, NAME,      ARGUMENT, HELP, [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                                     \
-   CHECK,   adds(RULE)},
+  {nullptr,                                                                                                                      \
+   NAME,                                                                                                                         \
+   ARGUMENT,                                                                                                                     \
+   HELP,                                                                                                                         \
+   [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                             \
+   CHECK,                                                                                                                        \
+   adds<decltype(RULE)>()},
 #define ZCCRT_PART_OPTION(NAME, FIELD, RULE, ARGUMENT, HELP, CHECK)                                                              \
-  {nullptr, NAME,      ARGUMENT, HELP, [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                                     \
-   CHECK,   adds(RULE)},
+  {nullptr,                                                                                                                      \
+   NAME,                                                                                                                         \
+   ARGUMENT,                                                                                                                     \
+   HELP,                                                                                                                         \
+   [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                             \
+   CHECK,                                                                                                                        \
+   adds<decltype(RULE)>()},
 #define ZCCRT_LATER_OPTION(NAME)                                                                                                 \
   {nullptr, NAME, "", nullptr, [](Options &, const char *) { fail("--%s is not supported yet", NAME); }, always, false},
 #include "runtime/Options.def"

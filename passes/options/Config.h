@@ -12,6 +12,7 @@ enum class Treatment { Section, Code, Flag, FlagDs, Hint, Prefetch, Offload, Nvm
 enum class KeyType {
   Bool,
   Int,
+  IntOrFalse, ///< false is null
   Number,
   String,
   Array,

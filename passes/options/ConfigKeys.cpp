@@ -115,6 +115,8 @@ const char *zcc::expectedInstead(const ConfigKey &k, const Value &v) {
     return v.getAsBoolean() ? nullptr : "true or false";
   case KeyType::Int:
     return v.getAsInteger() ? nullptr : "an integer";
+  case KeyType::IntOrFalse:
+    return v.getAsInteger() || v.getAsBoolean() == false ? nullptr : "an integer or false";
   case KeyType::Number:
     return v.getAsNumber() ? nullptr : "a number";
   case KeyType::String:
@@ -138,7 +140,7 @@ const char *zcc::expectedInstead(const ConfigKey &k, const Value &v) {
 }
 
 bool zcc::isDefault(const ConfigKey &k, const Value &v) {
-  if (v.getAsNull() || isSame(v, defaultOf(k)))
+  if (v.getAsNull() || isSame(v, defaultOf(k)) || (k.type == KeyType::IntOrFalse && v.getAsBoolean()))
     return true;
   auto text = v.getAsString();
   if (k.type == KeyType::Fp32 || k.type == KeyType::Mean)

@@ -95,7 +95,8 @@ llvm::Error SymbolSize::read(StringRef name, StringRef text, Sizes &to) const {
   int64_t n;
   if (symbol.empty() || size.getAsInteger(10, n) || n < 1)
     return error("--" + name + "=" + text + " must be NAME=N, N above 0");
-  to[symbol.str()] = n;
+  if (int64_t before = to.try_emplace(symbol.str(), n).first->second; before != n)
+    return error("--" + name + "=" + text + ": '" + symbol + "' is " + llvm::Twine(before) + " already");
   return llvm::Error::success();
 }
 

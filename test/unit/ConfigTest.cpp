@@ -102,6 +102,7 @@ static JsonValue other(const ConfigKey &k) {
   case KeyType::Bool:
     return !defaultOf(k).getAsBoolean().value_or(false);
   case KeyType::Int:
+  case KeyType::IntOrFalse:
     return 7;
   case KeyType::Number:
     return 0.5;
@@ -350,6 +351,10 @@ TEST(Config, OneAndZeroAreTrueAndFalse) {
   EXPECT_EQ(c.flags["dtype"], "bf16");
   EXPECT_EQ(c.flags["overlap"], "off");
   EXPECT_EQ(errorOf(resolve(R"({"bf16": {"enabled": 2}})")), "bf16.enabled: expected true or false, not 2");
+  auto none = llvm::cantFail(resolve(R"({"activation_checkpointing": {"number_checkpoints": false}})"));
+  EXPECT_FALSE(contains(none.warnings, "number_checkpoints")); // as DeepSpeed takes it: not given
+  EXPECT_EQ(errorOf(resolve(R"({"activation_checkpointing": {"number_checkpoints": true}})")),
+            "activation_checkpointing.number_checkpoints: expected an integer or false, not true");
 }
 
 TEST(Config, Zero) {

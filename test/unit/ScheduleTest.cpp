@@ -94,6 +94,7 @@ TEST(Options, Twice) {
   EXPECT_FAILURE(parse({"--lr=1", "--lr=2"}), "option '--lr' is given twice");
   EXPECT_EQ(parse({"--lr=2", "--lr=2", "--shuffle", "--shuffle"}).lr, 2); // says the same
   EXPECT_EQ(parse({"--lr-param=a=1", "--lr-param=b=2"}).scheduleParams.size(), 2u);
+  EXPECT_FAILURE(parse({"--lr-param=a=1", "--lr-param=a=2"}), "--lr-param=a=2: 'a' is 1 already");
 }
 
 TEST(Options, Defaults) {
