@@ -163,7 +163,10 @@ void batchNorm(NodeImport &n) {
 void lrn(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
-  int64_t size = n.i("size"), before = (size - 1) / 2, channels = x.dim(1);
+  int64_t size = n.i("size"), before = (size - 1) / 2;
+  if (x.rank() < 2 || size < 1)
+    invalid("sums over " + llvm::Twine(size) + " channels of " + x.type.str());
+  int64_t channels = x.dim(1);
   Dims lo(x.rank(), 0), hi(x.rank(), 0);
   lo[1] = before;
   hi[1] = size - 1 - before;

@@ -18,12 +18,16 @@ Val against(NodeImport &n, const Val &s, const Val &x, int64_t axis, int64_t blo
   }
   if (block == 0)
     return s;
-  int64_t a = normalAxis(axis, x.rank());
+  int64_t a = normalAxis(axis, x.rank()), extent = x.dim(a);
+  if (block < 0 || s.rank() != x.rank() || s.dim(a) != extent / block + (extent % block != 0))
+    invalid("scales or zero points of " + s.type.str() + " for blocks of " + llvm::Twine(block) + " along axis " +
+            llvm::Twine(a) + " of " + x.type.str());
+  block = std::min(block, std::max<int64_t>(extent, 1));
   Dims wide(s.dims().begin(), s.dims().end()), dims = wide;
   wide.insert(wide.begin() + a + 1, block);
   dims[a] *= block;
   Val v = e.reshape(e.expand(e.unsqueeze(s, {a + 1}), wide), dims);
-  return e.slice(v, a, 0, x.dim(a));
+  return e.slice(v, a, 0, extent);
 }
 
 void dequantize(NodeImport &n) {

@@ -48,6 +48,8 @@ void range(NodeImport &n) {
   if (zcc::isFloat(elem)) {
     double start = Emitter::asFloat(n.in(0), "bounds"), limit = Emitter::asFloat(n.in(1), "bounds"),
            delta = Emitter::asFloat(n.in(2), "bounds");
+    if (delta == 0)
+      invalid("a step of 0");
     double count = std::max(0.0, std::ceil((limit - start) / delta));
     checkTableSize(count);
     std::vector<double> v;
