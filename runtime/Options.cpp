@@ -31,14 +31,7 @@ template <class Rule> constexpr bool adds() {
 
 constexpr Row kRows[] = {
 #define ZCCRT_OPTION_GROUP(TITLE) {TITLE, "", "", "", nullptr, nullptr, false},
-#define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, RULE, ARGUMENT, HELP, CHECK)                                                  \
-  {nullptr,                                                                                                                      \
-   NAME,                                                                                                                         \
-   ARGUMENT,                                                                                                                     \
-   HELP,                                                                                                                         \
-   [](Options &o, const char *text) { (RULE).read(NAME, ARGUMENT, text, o.FIELD); },                                             \
-   CHECK,                                                                                                                        \
-   adds<decltype(RULE)>()},
+#define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) ZCCRT_PART_OPTION(NAME, FIELD, __VA_ARGS__)
 #define ZCCRT_PART_OPTION(NAME, FIELD, RULE, ARGUMENT, HELP, CHECK)                                                              \
   {nullptr,                                                                                                                      \
    NAME,                                                                                                                         \
