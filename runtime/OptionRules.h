@@ -1,6 +1,6 @@
 // How the text of a program's option becomes a value: the column `rule` of Options.def. read(name, words, text, to) throws a
 // Failure that names the option; `words` is what the help shows behind "=". Where a rule `adds`, a repeated option adds to what
-// it says; others have one value.
+// it says; of others the last counts.
 #pragma once
 
 #include "runtime/Options.h"

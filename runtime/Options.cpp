@@ -99,7 +99,8 @@ std::vector<bool> readOptions(int argc, char **argv, Options &o) {
     const Row &row = kRows[c - 256];
     const std::string value = optarg ? optarg : "", &before = values[c - 256];
     if (given[c - 256] && !row.adds && value != before)
-      fail("option '--%s' is given twice, as '%s' and as '%s'", row.name, before.c_str(), value.c_str());
+      o.warnings.push_back(
+          format("option '--%s' is given twice: '%s' counts, not '%s'", row.name, value.c_str(), before.c_str()));
     row.read(o, optarg);
     given[c - 256] = true;
     values[c - 256] = value;

@@ -37,6 +37,7 @@ struct Options {
 #define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
 #include "runtime/Options.def"
   std::optional<ExportFormat> exportFormat; ///< of exportFile, by its extension
+  std::vector<std::string> warnings;        ///< for rank 0 to say
 };
 
 /// Reads the command line. Throws a Failure; an unknown option's message suggests the nearest.

@@ -246,10 +246,11 @@ void Session::announce(const GivenWeights &given) {
     return;
   for (const std::string &note : given.notes)
     log->say("note: " + note);
-  for (const std::string &text : given.warnings) {
-    const std::string line = warningText(text);
-    writeAll(STDERR_FILENO, line.data(), line.size());
-  }
+  for (auto *warnings : {&std::as_const(o).warnings, &given.warnings})
+    for (const std::string &text : *warnings) {
+      const std::string line = warningText(text);
+      writeAll(STDERR_FILENO, line.data(), line.size());
+    }
   for (const DataSet *set : {data.get(), evalData.get()})
     for (const std::string &note : set ? set->notes() : std::vector<std::string>())
       if (set == data.get() || !data || !o.evalData.empty())

@@ -86,9 +86,9 @@ std::string zcc::nearestOption(const std::string &name, const std::vector<std::s
   return near.empty() ? "" : "; did you mean '--" + near + "'?";
 }
 
-/// Refuses options that there are not: LLVM's parser takes them for the nearest beginning, such as -o. And those of one value
-/// that are given two: it would take the last.
-static bool expectSound(int argc, const char *const *argv, OptionHint hint) {
+/// Refuses options that there are not: LLVM's parser takes them for the nearest beginning, such as -o. Of those of one value
+/// that are given two the last counts, as users of compilers expect, and a warning says so.
+static bool expectKnown(int argc, const char *const *argv, OptionHint hint) {
   auto &all = cl::getRegisteredOptions();
   std::map<std::string, StringRef> values;
   for (int i = 1; i < argc && StringRef(argv[i]) != "--"; ++i) {
@@ -112,11 +112,11 @@ static bool expectSound(int argc, const char *const *argv, OptionHint hint) {
     auto ours = declared().find(name.str());
     if (ours == declared().end() || !ours->second.text)
       continue;
-    if (StringRef before = values.try_emplace(name.str(), value).first->second; before != value) {
-      llvm::errs() << llvm::sys::path::filename(argv[0]) << ": error: option '" << arg.split('=').first
-                   << "' is given twice, as '" << before << "' and as '" << value << "'\n";
-      return false;
-    }
+    StringRef &before = values.try_emplace(name.str(), value).first->second;
+    if (before != value)
+      llvm::errs() << llvm::sys::path::filename(argv[0]) << ": warning: option '" << arg.split('=').first << "' is given twice: '"
+                   << value << "' counts, not '" << before << "'\n";
+    before = value;
   }
   return true;
 }
@@ -132,7 +132,7 @@ bool zcc::parseCommandLine(int argc, const char *const *argv, StringRef overview
   llvm::install_fatal_error_handler(onFatalError, const_cast<char *>(slash ? slash + 1 : argv[0]));
   if (noteHelp(argc, argv, overview))
     return true;
-  if (!expectSound(argc, argv, hint))
+  if (!expectKnown(argc, argv, hint))
     return false;
   std::string said;
   llvm::raw_string_ostream os(said);

@@ -31,7 +31,7 @@ bool parseCommandLine(int argc, const char *const *argv, llvm::StringRef overvie
 
 /// Options by name (without dashes) and their values; a switch is "on".
 using FlagValues = std::map<std::string, std::string>;
-/// What is given on a command line; of an option of several values the last.
+/// What is given on a command line. An option that is given twice has its last value.
 FlagValues givenFlags(int argc, const char *const *argv);
 /// Sets an option that there is, as if it were given; "on" or "off" for a switch.
 llvm::Error setFlag(llvm::StringRef name, llvm::StringRef value);
