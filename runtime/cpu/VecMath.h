@@ -48,13 +48,14 @@ ZCCVM float vreduceLn2(float x, float n) {
 
 /// Overflows to inf, underflows through the denormal numbers to 0.
 ZCCVM float vexp(float x) {
-  float c = x > 89.0f ? 89.0f : x;
-  c = c < -105.0f ? -105.0f : c;
-  float shifted = __builtin_fmaf(c, 1.4426950408889634f, kVRound);
-  float r = vreduceLn2(c, shifted - kVRound);
+  float c = x < -105.0f ? -105.0f : x;
+  // Integers have a minimum of one instruction; beyond 128 the polynomial overflows.
+  int32_t bits = vbits(__builtin_fmaf(c, 1.4426950408889634f, kVRound)), most = vbits(kVRound) + 128;
+  bits = bits < most ? bits : most;
+  float r = vreduceLn2(c, vfloat(bits) - kVRound);
   float p = vexpm1Reduced(r) + 1.0f;
   // 2^n in two factors, because n reaches 128 and -151.
-  int32_t n = vbits(shifted) - vbits(kVRound);
+  int32_t n = bits - vbits(kVRound);
   int32_t half = n >> 1;
   return p * vfloat((half + 127) << 23) * vfloat((n - half + 127) << 23);
 }
@@ -176,8 +177,7 @@ ZCCVM float verf(float x) {
   q = __builtin_fmaf(q, t, 0.152783885598f);
   q = __builtin_fmaf(q, t, 0.997863531113f);
   float q2 = q * q, q4 = q2 * q2;
-  float y = a < 0.92f ? small : vcopysign(1.0f - 1.0f / (q4 * q4), x);
-  return x == x ? y : x;
+  return a < 0.92f ? small : vcopysign(1.0f - 1.0f / (q4 * q4), x);
 }
 
 #include "runtime/cpu/VecAngles.h"
