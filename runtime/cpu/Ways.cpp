@@ -65,6 +65,8 @@ std::vector<std::string> waysOf(const std::string &kind) {
                                       : std::vector<std::string>{"sgemm", "primitive"};
   if (kind.starts_with("conv_grad_weight f32"))
     return {"plain", "blocked", "columns"};
+  if (kind.starts_with("conv") && kind.ends_with("bf16 points"))
+    return {"plain", "blocked", "product"};
   if (kind.starts_with("conv"))
     return {"plain", "blocked"};
   return {};

@@ -153,6 +153,20 @@ TEST(Conv, EachWay) {
   }
 }
 
+TEST(Conv, ProductOfAnImage) {
+  if (!AsIfNative::possible())
+    GTEST_SKIP() << "oneDNN has no bf16 here";
+  AsIfNative native;
+  for (const char *way : {"product", ""}) {
+    SCOPED_TRACE(way);
+    check<Bf16>({3, 16, 40, 1, {9, 7}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, false, 2, way});
+    check<Bf16>({1, 33, 8, 1, {24, 25}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, false, 1, way});
+    check<Bf16>({2, 8, 5, 1, {3, 4, 5}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}, false, 2, way});
+    check<Bf16>({2, 8, 5, 1, {6, 5}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, true, 2, way});  // the forward has a bias
+    check<Bf16>({2, 8, 5, 1, {6, 5}, {1, 1}, {2, 1}, {0, 0}, {0, 0}, {1, 1}, false, 2, way}); // steps: no product
+  }
+}
+
 TEST(Conv, GradientByColumns) {
   const auto byColumns = [](Case k) {
     k.way = "columns";
