@@ -2,11 +2,12 @@
 """Step time, compile time and memory of zcc beside PyTorch, in turn on the same machine, and how far from the machine's bound; prints a table.
 
     steps.py [--python PYTHON] [--zcc build/bin/zcc] [--models mlp,gpt2-mini,..] [--dtypes fp32,bf16] [--modes eager,compile,max-autotune]
-             [--steps 8] [--rounds 2] [--threads N] [--flags ".."] [--no-bound]
+             [--steps 8] [--rounds 2] [--threads N] [--flags ".."] [--no-bound] [--part 0.4]
 
 PYTHON has what workloads.py needs, where the models, the data and PyTorch's side are. Both sides take the same weights and batches. The ratio is the
 median over the rounds of the best mode's time over zcc's: above 1 is in zcc's favour. The share is the bound of bounds.py over zcc's time.
-PyTorch's memory is the least of the modes', while the counted steps run.
+PyTorch's memory is the least of the modes', while the counted steps run. With --part, what takes more than that part of it has a second row: the
+program under a budget (--memory) of it.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile, time
 
@@ -56,13 +57,35 @@ def planned(plan):
     return (sum(s.get("arena_bytes", 0) for s in plan["spaces"].values()) + plan["library_bytes"]) / 2**20
 
 
+def compiled(a, onnx, prog, flags):
+    """Seconds that zcc takes, and the plan."""
+    start = time.time()
+    done = subprocess.run([a.zcc, onnx, "-o", prog, *flags], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.splitlines()[0])
+    took = time.time() - start
+    return took, json.loads(subprocess.run([a.zcc, onnx, "--plan=json", *flags], check=True, capture_output=True, text=True).stdout)
+
+
+def budget_row(a, name, dtype, onnx, data, prog, flags, theirs, their_rss):
+    """The program in `part` of PyTorch's memory, whose seconds `theirs` are the best mode's."""
+    budget = int(a.part * their_rss * 2**20)
+    label = f"{name} in {a.part:g} of it"
+    try:
+        took, plan = compiled(a, onnx, prog, [*flags, f"--memory={budget}"])
+    except RuntimeError as e:
+        return print(f"| {label} | {dtype} | {e} |", flush=True)
+    runs = [zcc_run(prog, data, counted(name, a.steps)) for _ in range(a.rounds)]
+    mine, rss = min(statistics.median(times) for times, _, _ in runs), max(mib for _, _, mib in runs)
+    cells = [label, dtype, f"{mine:.4f}", *[""] * len(a.modes), f"{theirs / mine:.2f}", "", f"{rss:.0f}", f"{planned(plan):.0f}", f"{their_rss:.0f}",
+             f"{rss / their_rss:.2f}", f"{took:.1f}", ""]
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def row(a, name, dtype, tmp):
     (onnx, data), prog = exported(a.python, name, tmp), os.path.join(tmp, name)
     flags = [*ADAMW, f"--dtype={dtype}", f"--threads={a.threads}", *shlex.split(a.flags)]
-    start = time.time()
-    subprocess.run([a.zcc, onnx, "-o", prog, *flags], check=True, capture_output=True)
-    took = time.time() - start
-    plan = json.loads(subprocess.run([a.zcc, onnx, "--plan=json", *flags], check=True, capture_output=True, text=True).stdout)
+    took, plan = compiled(a, onnx, prog, flags)
     steps, mine, theirs, rss, diff = counted(name, a.steps), [], {m: [] for m in a.modes}, 0, 0.0
     for _ in range(a.rounds):
         times, losses, mib = zcc_run(prog, data, steps)
@@ -82,6 +105,9 @@ def row(a, name, dtype, tmp):
     cells = [name, dtype, f"{min(mine):.4f}", *seconds, f"{ratio:.2f}", share, f"{rss:.0f}", f"{planned(plan):.0f}", f"{their_rss:.0f}",
              f"{rss / their_rss:.2f}" if their_rss else "", f"{took:.1f}", f"{diff:.1e}"]
     print("| " + " | ".join(cells) + " |", flush=True)
+    if a.part and rss > a.part * their_rss > 0:
+        best = min(r["median"] for m in a.modes for r in theirs[m])
+        budget_row(a, name, dtype, onnx, data, prog, flags, best, their_rss)
 
 
 def main():
@@ -90,7 +116,7 @@ def main():
     p.add_argument("--models", default=MODELS); p.add_argument("--dtypes", default="fp32"); p.add_argument("--modes", default="eager,compile")
     p.add_argument("--steps", type=int, default=8); p.add_argument("--rounds", type=int, default=2)
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0))); p.add_argument("--flags", default="")
-    p.add_argument("--no-bound", dest="bound", action="store_false")
+    p.add_argument("--no-bound", dest="bound", action="store_false"); p.add_argument("--part", type=float)
     a = p.parse_args()
     a.zcc, a.modes = os.path.abspath(a.zcc), [m for m in a.modes.split(",") if m]
     heads = ["model", "type", "zcc s", *[f"{m} s" for m in a.modes], "best / zcc", "share of bound", "zcc MiB", "plan + library MiB", "PyTorch MiB",
