@@ -1,11 +1,12 @@
 // The gradient of a convolution's weights as products of the result's gradient with columns of the input, a block of pixels
 // (of all images) at a time. oneDNN's kernels keep the columns of a whole image and a copy of the gradient for each thread;
 // here threads share the gradient by channels, each with the columns of its own. Bits depend on the extents alone.
-#include "runtime/cpu/ConvShape.h"
-#include "runtime/cpu/Dnnl.h"
+#include "runtime/cpu/ConvColumns.h"
 #include "runtime/cpu/Parallel.h"
 #include <cstring>
 #include <omp.h>
+
+using namespace dnnl;
 
 namespace zccrt::cpu {
 
@@ -73,6 +74,41 @@ void takeColumns(const Blocks &b, const float *x, int64_t channel, int64_t chann
       });
 }
 
+/// Rows of pixels [begin, end) of the result's gradient, one a filter.
+template <typename T> void takeGrad(const Blocks &b, const T *dy, int64_t begin, int64_t end, T *grad, int threads) {
+  forEach(b.filters, threads, [&](int64_t filter) {
+    forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t length, int64_t at) {
+      std::copy_n(dy + (image * b.filters + filter) * b.outs() + first, length, grad + filter * (end - begin) + at);
+    });
+  });
+}
+
+/// For each tap and each pixel of all images: which element of the first channel it reads, -1 in the padding.
+std::vector<int32_t> readBy(const Blocks &b) {
+  std::vector<int32_t> all;
+  for (int64_t tap = 0; tap < b.taps(); ++tap)
+    for (int64_t p = 0; p < b.pixels(); ++p) {
+      const int64_t o[3] = {p % b.outs() / (b.out[1] * b.out[2]), p / b.out[2] % b.out[1], p % b.out[2]};
+      const int64_t t[3] = {tap / (b.kernel[1] * b.kernel[2]), tap / b.kernel[2] % b.kernel[1], tap % b.kernel[2]};
+      int64_t at = 0;
+      bool inside = true;
+      for (int a = 0; a < 3; ++a) {
+        const int64_t i = o[a] * b.stride[a] + t[a] * b.dilation[a] - b.lo[a];
+        inside &= i >= 0 && i < b.in[a];
+        at = at * b.in[a] + i;
+      }
+      all.push_back(inside ? int32_t(p / b.outs() * b.channels * b.ins() + at) : -1);
+    }
+  return all;
+}
+
+matmul::primitive_desc makeColumnProduct(const Blocks &b, int32_t elem) {
+  const auto type = dnnlType(elem);
+  const int64_t pixels = b.pixels(), width = b.channels * b.taps();
+  return makeProduct({{b.filters, pixels}, type, memory::dims{pixels, 1}}, {{pixels, width}, type, memory::dims{1, pixels}},
+                     {{b.filters, width}, type, memory::dims{width, 1}}, /*adds=*/false);
+}
+
 } // namespace
 
 int64_t columnsWorkspace(const ConvShape &s, int threads) {
@@ -90,21 +126,50 @@ void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
   for (int64_t begin = 0, end; begin < b.pixels(); begin = end) {
     end = std::min(begin + kPixels, b.pixels());
     const int64_t n = end - begin;
-    forEach(b.filters, threads, [&](int64_t filter) {
-      forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t length, int64_t at) {
-        std::copy_n(dy + (image * b.filters + filter) * b.outs() + first, length, grad + filter * n + at);
-      });
-    });
+    takeGrad(b, dy, begin, end, grad, threads);
     forEach((b.channels + together - 1) / together, threads, [&](int64_t part) {
       const int64_t channel = part * together, channels = std::min(together, b.channels - channel), width = channels * b.taps();
       auto *columns =
           reinterpret_cast<float *>(scratch + b.gradBytes() + (threads > 1 ? omp_get_thread_num() : 0) * b.columnBytes());
       takeColumns(b, x, channel, channels, begin, end, columns);
-      dnnl::error::wrap_c_api(
+      error::wrap_c_api(
           dnnl_sgemm('N', 'T', b.filters, width, n, 1.0f, grad, n, columns, n, begin ? 1.0f : 0.0f, dw + channel * b.taps(), row),
           "sgemm failed");
     });
   }
+}
+
+ColumnProduct::ColumnProduct(const ConvShape &s, int32_t elem)
+    : shape_(s), reads_(readBy(Blocks(s))), desc_(makeColumnProduct(Blocks(s), elem)),
+      gradBytes_(aligned(int64_t(desc_.src_desc().get_size()))), columnBytes_(aligned(int64_t(desc_.weights_desc().get_size()))) {
+}
+
+void ColumnProduct::prepare() {
+  product_ = Primitive(matmul(desc_), desc_.scratchpad_desc());
+  product_.add(DNNL_ARG_SRC, desc_.src_desc());
+  product_.add(DNNL_ARG_WEIGHTS, desc_.weights_desc());
+  product_.add(DNNL_ARG_DST, desc_.dst_desc());
+}
+
+int64_t ColumnProduct::scratchBytes() const {
+  return gradBytes_ + columnBytes_ + aligned(int64_t(desc_.scratchpad_desc().get_size()));
+}
+
+void ColumnProduct::run(char *arena, const zccrt_call *c, char *scratch) {
+  const Blocks b(shape_);
+  const int64_t pixels = b.pixels(), row = b.taps() * pixels;
+  auto *grad = reinterpret_cast<uint16_t *>(scratch), *columns = reinterpret_cast<uint16_t *>(scratch + gradBytes_);
+  takeGrad(b, at<uint16_t>(arena, operand(c, 1)), 0, pixels, grad, c->threads);
+  forEach(b.channels, c->threads, [&](int64_t channel) {
+    const uint16_t *x = at<uint16_t>(arena, operand(c, 0)) + channel * b.ins();
+    uint16_t *to = columns + channel * row;
+    for (int64_t i = 0; i < row; ++i)
+      to[i] = reads_[i] < 0 ? 0 : x[reads_[i]];
+  });
+  product_.bind(0, grad);
+  product_.bind(1, columns);
+  product_.bind(2, arena + result(c, 0).offset);
+  product_.run(scratch + gradBytes_ + columnBytes_);
 }
 
 } // namespace zccrt::cpu

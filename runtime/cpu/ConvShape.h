@@ -68,9 +68,4 @@ bool isDepthwise(const ConvShape &s);
 int64_t depthwiseWorkspace(const ConvShape &s, int threads);
 void depthwiseGradWeight(char *arena, const zccrt_call *c, const ConvShape &s);
 
-/// The weights' gradient of any f32 convolution of one group, of less workspace than a primitive's; the call is
-/// conv_grad_weight's.
-int64_t columnsWorkspace(const ConvShape &s, int threads);
-void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch);
-
 } // namespace zccrt::cpu

@@ -63,7 +63,7 @@ std::vector<std::string> waysOf(const std::string &kind) {
   if (kind.starts_with("matmul"))
     return kind.ends_with(" aliased") ? std::vector<std::string>{"sgemm", "primitive", "padded"}
                                       : std::vector<std::string>{"sgemm", "primitive"};
-  if (kind.starts_with("conv_grad_weight f32"))
+  if (kind.starts_with("conv_grad_weight f32") || kind == "conv_grad_weight bf16 windows")
     return {"plain", "blocked", "columns"};
   if (kind.starts_with("conv") && kind.ends_with("bf16 points"))
     return {"plain", "blocked", "product"};

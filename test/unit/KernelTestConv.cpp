@@ -182,6 +182,20 @@ TEST(Conv, GradientByColumns) {
   byColumns({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2});
 }
 
+TEST(Conv, GradientByColumnsOfFewPixels) {
+  if (!AsIfNative::possible())
+    GTEST_SKIP() << "oneDNN has no bf16 here";
+  AsIfNative native;
+  for (const char *way : {"columns", ""}) {
+    SCOPED_TRACE(way);
+    check<Bf16>({8, 16, 24, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true, 2, way});
+    check<Bf16>({3, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, false, 3, way});
+    check<Bf16>({2, 4, 8, 1, {33}, {4}, {3}, {3}, {0}, {1}, false, 1, way});
+    check<Bf16>({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2, way});
+    check<Bf16>({2, 8, 8, 1, {40, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2, way}); // too many
+  }
+}
+
 TEST(Conv, GradientByColumnsWhereALibraryTakesMore) {
   const Case k{8, 128, 128, 1, {3, 3}, {1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1}, false, 2, "plain"};
   EXPECT_LE(run<float>(k, "conv_grad_weight"), 4 * (8 * 128 * (9 + 4) + 128 * 128));
