@@ -8,19 +8,21 @@
 //   ...                                           ...
 //
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
-// its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits. Gradients
-// that are transferred away to wait have a window of their own.
+// its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
+// window where most is live of what compute makes, and elsewhere into what is free beside it, too. Gradients that are transferred
+// away to wait have a window of their own.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/Liveness.h"
 #include "passes/zero/Zero.h"
 #include <algorithm>
+#include <deque>
 
 using namespace zcc;
 
-/// So many of the largest group: one is read, one updated, one written.
-constexpr int64_t kGroupsAtOnce = 3;
+/// While one group is updated, so many before it are written, and behind it read.
+constexpr size_t kBeside = 1;
 /// Below it small transfers would wait for the disk's latency, one by one.
 constexpr int64_t kLeastWindow = 16 << 20;
 
@@ -35,7 +37,7 @@ struct Group {
 /// The transfers of one function.
 class Scheduler {
 public:
-  explicit Scheduler(Function &f) : f_(f), at_(positions(f)) {}
+  Scheduler(Function &f, std::vector<int64_t> live) : f_(f), at_(positions(f)), live_(std::move(live)) {}
   bool run();
 
 private:
@@ -46,9 +48,11 @@ private:
   int madeAt(const Node &transfer) const;
   bool writesFor(const Group &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
+  std::vector<int64_t> windows() const;
 
   Function &f_;
-  const Positions at_; ///< before anything was started
+  const Positions at_;              ///< before anything was started
+  const std::vector<int64_t> live_; ///< at each node, bytes of what is not transferred
   std::vector<Group> groups_;
   std::vector<Node *> spills_; ///< transfers from the device of what is transferred back later
 };
@@ -154,12 +158,53 @@ void Scheduler::finish(Group &g, Node *before) {
 /// What a note says, else enough for so many bytes.
 int64_t Scheduler::windowFor(int64_t bytes) const { return f_.module->attrs.i("transfer_window", std::max(bytes, kLeastWindow)); }
 
+/// From where each group is first read to where the next one is: what may be under way. Somewhere that is what a note says, else
+/// enough for the groups beside one another there; nowhere does more live, with it, than there.
+std::vector<int64_t> Scheduler::windows() const {
+  const size_t count = groups_.size();
+  std::vector<int64_t> live(count, 0);
+  int64_t most = 0;
+  for (size_t k = 0; k < count; ++k) {
+    int64_t near = groups_[k].bytes;
+    for (size_t i = 1; i <= kBeside; ++i)
+      near += (k >= i ? groups_[k - i].bytes : 0) + (k + i < count ? groups_[k + i].bytes : 0);
+    auto begin = live_.begin() + at_.lookup(groups_[k].head);
+    auto end = k + 1 < count ? live_.begin() + at_.lookup(groups_[k + 1].head) : live_.end();
+    live[k] = *std::max_element(begin, std::max(end, begin + 1));
+    most = std::max(most, live[k] + windowFor(near));
+  }
+  for (int64_t &n : live)
+    n = most - n;
+  return live;
+}
+
+namespace {
+/// The least of a stretch of numbers whose ends only go on.
+class LeastOf {
+public:
+  explicit LeastOf(std::vector<int64_t> all) : all_(std::move(all)) {}
+  /// Of [begin, end]; neither is before the last call's.
+  int64_t operator()(size_t begin, size_t end) {
+    for (; next_ <= end; ++next_) {
+      while (!least_.empty() && all_[least_.back()] >= all_[next_])
+        least_.pop_back();
+      least_.push_back(next_);
+    }
+    while (least_.front() < begin)
+      least_.pop_front();
+    return all_[least_.front()];
+  }
+
+private:
+  std::vector<int64_t> all_;
+  std::deque<size_t> least_; ///< each the least from itself on
+  size_t next_ = 0;
+};
+} // namespace
+
 /// Group k starts where group `place` is first read; those before `oldest` are waited for.
 void Scheduler::startGroups() {
-  int64_t largest = 0;
-  for (const Group &g : groups_)
-    largest = std::max(largest, g.bytes);
-  int64_t window = windowFor(kGroupsAtOnce * largest);
+  LeastOf window(windows());
   size_t place = 0, oldest = 0;
   int64_t unread = 0, taken = 0; // of groups [place, k], and of [oldest, k]
   std::vector<int> heads;        // as they were
@@ -169,7 +214,7 @@ void Scheduler::startGroups() {
     Group &g = groups_[k];
     unread += g.bytes;
     taken += g.bytes;
-    auto mustWait = [&] { return unread > window || (g.in && heads[place] < madeAt(*g.in)); };
+    auto mustWait = [&] { return unread > window(place, k) || (g.in && heads[place] < madeAt(*g.in)); };
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
     Node *before = groups_[place].head;
@@ -177,7 +222,7 @@ void Scheduler::startGroups() {
     if (g.in && madeAt(*g.in) >= 0)
       for (size_t i = oldest; i < place; ++i)
         written = writesFor(groups_[i], *g.in) ? i + 1 : written;
-    for (; (taken > window && oldest < place) || oldest < written; ++oldest) {
+    for (; (taken > window(place, k) && oldest < place) || oldest < written; ++oldest) {
       taken -= groups_[oldest].bytes;
       finish(groups_[oldest], before);
     }
@@ -231,10 +276,37 @@ bool Scheduler::run() {
   return !groups_.empty() || !spills_.empty();
 }
 
-llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &) {
+/// Bytes on the device at each node of a function as it stands, but for what transfers bring, and for what is written over that.
+static llvm::Expected<std::vector<int64_t>> liveBeside(const Function &f) {
+  auto l = computeLiveness(f);
+  if (!l)
+    return l.takeError();
+  llvm::DenseSet<const Value *> moved;
+  for (auto &n : f.nodes)
+    if (isTransfer(*n))
+      for (unsigned i = 0; i < n->results.size(); ++i) {
+        moved.insert(n->result(i));
+        if (auto source = storageOf(n->operand(i)); source && isAssigned(*n->result(i)))
+          moved.insert(source->base);
+      }
+  return liveBytes(f, *l, Space::Device, moved);
+}
+
+llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
+  auto moves = [](auto &f) { return f->isEntry() && llvm::any_of(f->nodes, [](auto &n) { return isTransfer(*n); }); };
+  if (llvm::none_of(m.functions, moves))
+    return false;
+  std::unique_ptr<Module> planned = m.clone();
+  PassContext other{ctx.options, ctx.target};
+  if (auto e = planMemory(*planned, other).takeError())
+    return e;
   bool changed = false;
   for (auto &f : m.functions)
-    if (f->isEntry())
-      changed |= Scheduler(*f).run();
+    if (moves(f)) {
+      auto live = liveBeside(*planned->function(f->name));
+      if (!live)
+        return live.takeError();
+      changed |= Scheduler(*f, std::move(*live)).run();
+    }
   return changed;
 }
