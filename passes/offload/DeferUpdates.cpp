@@ -27,7 +27,9 @@
 // to do: what none but they need is not done in the others (lateNodes).
 //
 // Which: those noted `late`, by choose-plan or by hand; where nothing searches, those whose states live elsewhere by the flag and
-// whose gradients wait for the norm of all, or for the last micro-batch, there anyway. Only what is updated element by element.
+// whose gradients wait for the norm of all, or for the last micro-batch, there anyway; not those of the parameters that are read
+// first, which the forward would wait for: their states come beside the backward, and their gradients, its last, never go away.
+// Only what is updated element by element.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/offload/Updates.h"
@@ -57,7 +59,7 @@ class Deferrer {
 public:
   Deferrer(Module &m, PassContext &ctx, PlacesOfParams places)
       : m_(m), ctx_(ctx), micro_(*m.function("micro")), from_(m.function("update") ? *m.function("update") : micro_),
-        at_(positions(from_)), inMicro_(positions(micro_)), places_(std::move(places)) {}
+        at_(positions(from_)), inMicro_(positions(micro_)), places_(std::move(places)), first_(readFirst(m)) {}
   bool run();
 
 private:
@@ -84,6 +86,7 @@ private:
   const Positions at_;      ///< in `from_`
   const Positions inMicro_;
   const PlacesOfParams places_;
+  const llvm::DenseSet<const GlobalValue *> first_;                        ///< parameters that the forward reads before others
   llvm::DenseMap<const GlobalValue *, std::vector<GlobalValue *>> states_; ///< by parameter
   llvm::SmallPtrSet<const Value *, 16> sums_;                              ///< of gradients, over the calls of @micro
   Held scalars_;
@@ -102,7 +105,7 @@ bool Deferrer::isAsked(const GlobalValue &param, const Update &u) const {
   if (param.attrs.has("late"))
     return param.attrs.i("late");
   bool isAway = places_.lookup(&param).states != Space::Device;
-  return !ctx_.options.seeksPlan() && isAway && (isSplit() || !waitingGradients(u, at_).empty());
+  return !ctx_.options.seeksPlan() && isAway && (isSplit() || (!first_.contains(&param) && !waitingGradients(u, at_).empty()));
 }
 
 bool Deferrer::isOwn(const GlobalValue &param, const Value *v) const {
@@ -288,15 +291,25 @@ static void repeat(Builder &b, Node &n, Held &now) {
   now[n.result(result)] = isShard ? shardOf(b, operands[0], now) : b.make(*n.op, operands, n.attrs);
 }
 
-/// What is assigned is: where `isLate` is given and false, the old value. A parameter that is gathered is assigned in front of
-/// `before`. Returns what is assigned.
-static Value *assignAgain(Builder &b, Node &assign, Held &now, Value *isLate, Node *before) {
-  Value *v = updated(assign), *old = assign.operand(0);
+/// What is assigned is: where `isLate` is given and false, the old value. That of a parameter follows from its master weights,
+/// `chosen` before: it is not read. A parameter that is gathered is assigned in front of `before`. Returns what is assigned.
+static Value *assignAgain(Builder &b, Node &assign, Held &now, Held &chosen, Value *isLate, Node *before) {
+  Value *source = updated(assign), *old = assign.operand(0);
   const Node *gather = isGather(*assign.operand(1)) ? assign.operand(1)->def : nullptr;
   b.loc = assign.loc;
-  v = now.count(v) ? now[v] : v;
-  if (isLate)
-    v = b.make(ops::select, {isLate, v, gather ? shardOf(b, old, now) : old});
+  Value *v = now.count(source) ? now[source] : source;
+  if (isLate) {
+    const bool isCast =
+        now.count(source) && source->def->op == &ops::cast && source->uses.size() == 1 && chosen.count(source->def->operand(0));
+    if (isCast) {
+      v->def->setOperand(0, chosen[source->def->operand(0)]);
+      v->def->moveBefore(b.before);
+    } else {
+      v = b.make(ops::select, {isLate, v, gather ? shardOf(b, old, now) : old});
+    }
+    if (auto *g = static_cast<GlobalValue *>(old); g->role == GlobalValue::State)
+      chosen[source] = v;
+  }
   if (gather)
     v = b.make(*gather->op, {v}, gather->attrs);
   Builder(b.fn, gather ? before : b.before, assign.loc).node(ops::assign, {old, v})->phase = Phase::Update;
@@ -306,10 +319,11 @@ static Value *assignAgain(Builder &b, Node &assign, Held &now, Value *isLate, No
 /// The update, of what is held. Returns what the parameter becomes.
 Value *Deferrer::emit(Builder &b, const Move &m, Held now, Value *isLate, Node *before) const {
   Value *becomes = nullptr;
+  Held chosen;
   auto assign = m.assigns.begin();
   auto assignUpTo = [&](int position) {
     for (; assign != m.assigns.end() && at_.lookup(*assign) < position; ++assign) {
-      Value *v = assignAgain(b, **assign, now, isLate, before);
+      Value *v = assignAgain(b, **assign, now, chosen, isLate, before);
       becomes = (*assign)->operand(0) == m.param ? v : becomes;
     }
   };

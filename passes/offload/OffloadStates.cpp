@@ -10,10 +10,10 @@
 //
 // A large update is first cut into runs of elements (--sub-group-size), each with transfers of its own. A gradient that waits for
 // something that follows from all gradients, such as their norm, goes the same way: it is transferred as soon as it is there and
-// its share of the norm is taken, and comes back with the states. A parameter is transferred for each cluster of uses, as it is
-// gathered at stage 3, and before it is gathered there; an update soon behind such a cluster reads what is there.
-// schedule-transfers starts and waits. Where host memory is not the device's and the CPU is said to be quicker at it, an update
-// is computed there instead (HostUpdate.h).
+// its share of the norm is taken, and comes back with the states; the last ones stay, which would come back at once. A parameter
+// is transferred for each cluster of uses, as it is gathered at stage 3, and before it is gathered there; an update soon behind
+// such a cluster reads what is there. schedule-transfers starts and waits. Where host memory is not the device's and the CPU is
+// said to be quicker at it, an update is computed there instead (HostUpdate.h).
 //
 // Where each lives is what a note on the parameter says (`place`, `states_place`, by choose-plan or by hand), else what the flag
 // says for all of them.
@@ -64,6 +64,7 @@ private:
   void fetch(Function &f, GlobalValue &param);
   void reuse(Function &f, GlobalValue &param);
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
+  void keepLast(const Function &f);
   Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
   void transfer(Function &f, Group &g, bool isLate);
   void takeBack(Function &f, Group &g);
@@ -86,10 +87,38 @@ private:
   std::map<const Function *, std::vector<int64_t>> fetched_; ///< by position, and one more: elements of params fetched before it
   /// What gradients that wait are read by, of each function and parameter.
   std::map<std::pair<Function *, GlobalValue *>, llvm::MapVector<Value *, std::vector<Value::Use>>> waiting_;
+  llvm::SmallPtrSet<const Value *, 8> staying_; ///< of them
 };
 } // namespace
 
 // ---- gradients that wait
+
+/// The last ones, of all that are to go away, as long as they are no larger together than the largest of all.
+void Offloader::keepLast(const Function &f) {
+  if (m_.attrs.i("transfer_window", 1) == 0)
+    return; // as little memory as can be
+  std::vector<std::pair<int, Value *>> made;
+  const Positions &at = at_.at(&f);
+  auto add = [&](Value *v) {
+    if (v->def)
+      made.push_back({at.lookup(v->def), v});
+  };
+  for (auto &[key, gradients] : waiting_)
+    if (key.first == &f && !updatesOnHost(*key.second))
+      for (auto &[v, updates] : gradients)
+        add(v);
+  for (auto &g : m_.globals)
+    for (auto &u : g->uses)
+      if (g->attrs.has("late") && g->attrs.has("of") && isWrite(u) && u.node->parent() == &f)
+        add(u.node->operand(1));
+  llvm::sort(made, [](auto &a, auto &b) { return std::pair(a.first, a.second->index) > std::pair(b.first, b.second->index); });
+  int64_t largest = 0, sum = 0;
+  for (auto &[when, v] : made)
+    largest = std::max(largest, v->type.localBytes());
+  for (auto &[when, v] : made)
+    if ((sum += v->type.localBytes()) <= largest)
+      staying_.insert(v);
+}
 
 /// Transfers a gradient away as soon as its share of the norm is taken. Returns what its update reads instead.
 Value *Offloader::spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates) {
@@ -284,7 +313,8 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
   llvm::SmallVector<Value *, 8> away(globals.begin(), globals.end());
   if (auto i = waiting_.find({&f, param}); i != waiting_.end())
     for (auto &[v, updates] : i->second)
-      away.push_back(spill(f, v, places_[param].states, updates));
+      if (!staying_.contains(v))
+        away.push_back(spill(f, v, places_[param].states, updates));
   waiting_.erase({&f, param});
   const bool onHost = updatesOnHost(*param);
   auto eachOf = [&](const Node &n) { return f.name == "micro" && !late_.empty() && !late_.contains(&n) ? kEach : 0; };
@@ -408,6 +438,8 @@ llvm::Expected<bool> Offloader::run() {
   for (auto &[key, globals] : away_)
     for (Function *f : entries)
       cut(*f, key.first, globals);
+  for (const Function *f : entries)
+    keepLast(*f);
   noteLate();
   for (auto &[key, globals] : away_)
     for (GlobalValue *g : globals)

@@ -23,6 +23,9 @@ using namespace zcc;
 
 /// While one group is updated, so many before it are written, and behind it read.
 constexpr size_t kBeside = 1;
+/// A group is read, updated and written: what is read takes such a part of a window less than all of it, lest each group be
+/// waited for as soon as it is to be written.
+constexpr int64_t kStages = 3;
 /// Below it small transfers would wait for the disk's latency, one by one.
 constexpr int64_t kLeastWindow = 16 << 20;
 
@@ -214,7 +217,7 @@ void Scheduler::startGroups() {
     Group &g = groups_[k];
     unread += g.bytes;
     taken += g.bytes;
-    auto mustWait = [&] { return unread > window(place, k) || (g.in && heads[place] < madeAt(*g.in)); };
+    auto mustWait = [&] { return unread > window(place, k) / kStages * (kStages - 1) || (g.in && heads[place] < madeAt(*g.in)); };
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
     Node *before = groups_[place].head;

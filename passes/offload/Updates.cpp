@@ -39,6 +39,28 @@ llvm::Expected<PlacesOfParams> zcc::placesOf(const Module &m, const Options &o) 
   return places;
 }
 
+// ---- the first
+
+llvm::DenseSet<const GlobalValue *> zcc::readFirst(const Module &m) {
+  llvm::DenseSet<const GlobalValue *> first;
+  int64_t largest = 0, sum = 0;
+  for (auto &g : m.globals)
+    if (g->role == GlobalValue::Param && g->trained)
+      largest = std::max(largest, g->type.count());
+  for (auto &n : m.function("micro")->nodes)
+    for (Value *v : n->operands()) {
+      if (!v || !v->isGlobal() || n->phase != Phase::Forward)
+        continue;
+      auto *g = static_cast<const GlobalValue *>(v);
+      if (g->role != GlobalValue::Param || !g->trained || first.contains(g))
+        continue;
+      if ((sum += g->type.count()) > largest)
+        return first;
+      first.insert(g);
+    }
+  return first;
+}
+
 // ---- finding it
 
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/zero/Zero.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
@@ -33,6 +34,10 @@ struct Update {
 /// The update of a param and its states in a function; no assigns if there is none. `states`, among which the param may be, are
 /// of one type but for elements and addends. `at`: positions of the nodes, of which later ones may have gone.
 Update findUpdate(Function &f, const Positions &at, GlobalValue *param, llvm::ArrayRef<GlobalValue *> states);
+
+/// Parameters that the forward reads first, together no larger than the largest one: their gradients are the last that the
+/// backward makes, and nothing comes before their first use that could hide what is read for their update.
+llvm::DenseSet<const GlobalValue *> readFirst(const Module &m);
 
 /// Gradients whose update reads a number that is computed behind them, such as what clips them all; not one that follows from
 /// the update itself, as a ratio of norms does.
