@@ -21,11 +21,9 @@
 
 using namespace zcc;
 
-/// While one group is updated, so many before it are written, and behind it read.
-constexpr size_t kBeside = 1;
-/// A group is read, updated and written: what is read takes such a part of a window less than all of it, lest each group be
-/// waited for as soon as it is to be written.
-constexpr int64_t kStages = 3;
+/// A group is read, updated and written, each beside others: so many are under way. What is read takes as many parts less one of
+/// a window, lest each group be waited for as soon as it is to be written.
+constexpr size_t kStages = 3;
 /// Below it small transfers would wait for the disk's latency, one by one.
 constexpr int64_t kLeastWindow = 16 << 20;
 
@@ -168,9 +166,10 @@ std::vector<int64_t> Scheduler::windows() const {
   std::vector<int64_t> live(count, 0);
   int64_t most = 0;
   for (size_t k = 0; k < count; ++k) {
-    int64_t near = groups_[k].bytes;
-    for (size_t i = 1; i <= kBeside; ++i)
-      near += (k >= i ? groups_[k - i].bytes : 0) + (k + i < count ? groups_[k + i].bytes : 0);
+    int64_t near = 0;
+    const size_t first = std::min(k - std::min<size_t>(k, 1), count - std::min(count, kStages));
+    for (size_t i = first; i < std::min(count, first + kStages); ++i)
+      near += groups_[i].bytes;
     auto begin = live_.begin() + at_.lookup(groups_[k].head);
     auto end = k + 1 < count ? live_.begin() + at_.lookup(groups_[k + 1].head) : live_.end();
     live[k] = *std::max_element(begin, std::max(end, begin + 1));
@@ -217,7 +216,9 @@ void Scheduler::startGroups() {
     Group &g = groups_[k];
     unread += g.bytes;
     taken += g.bytes;
-    auto mustWait = [&] { return unread > window(place, k) / kStages * (kStages - 1) || (g.in && heads[place] < madeAt(*g.in)); };
+    auto mustWait = [&] {
+      return unread > window(place, k) / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] < madeAt(*g.in));
+    };
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
     Node *before = groups_[place].head;
