@@ -5,6 +5,7 @@
 #include "ir/Scalar.h"
 #include "passes/memory/Liveness.h"
 #include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <limits>
 
@@ -251,7 +252,10 @@ EngineKind zcc::moverOf(const Node &n, unsigned i) {
   return to == Space::Host ? EngineKind::ToHost : EngineKind::FromHost;
 }
 
-double zcc::movedBytes(const Node &n, unsigned i) { return double(n.result(i)->type.localBytes()); }
+double zcc::movedBytes(const Node &n, unsigned i) {
+  const int64_t bytes = n.result(i)->type.localBytes();
+  return double(moverOf(n, i) == EngineKind::Disk ? llvm::alignTo(std::max<int64_t>(bytes, 1), kDiskBlock) : bytes);
+}
 bool zcc::transfers(const Node &n) { return performed(n)->structural == Structural::Transfer; }
 
 llvm::StringRef zcc::engineName(EngineKind e) {

@@ -42,8 +42,6 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
 
 // ---- how much they take
 
-constexpr int64_t kDiskBlock = 4096; // what O_DIRECT asks for at most
-
 Extents::Extents(const Module &m) {
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {

@@ -28,6 +28,8 @@ struct Lifetime {
 
 /// The least alignment, in bytes: one cache line, one AVX-512 register.
 constexpr int64_t kLine = 64;
+/// What disks move whole, in bytes: what O_DIRECT asks for at most.
+constexpr int64_t kDiskBlock = 4096;
 
 /// What values take in their space's arena: whole cache lines; whole disk blocks in @nvme, and in memory where a disk reads or
 /// writes them (O_DIRECT).

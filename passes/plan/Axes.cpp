@@ -6,6 +6,7 @@
 #include "passes/Target.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/RecomputationLadder.h"
+#include "passes/offload/Updates.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -244,12 +245,13 @@ void Axes::addPlaces(std::vector<Axis> &out) const {
 }
 
 /// How many of the updates of states that live elsewhere run on into the next step: those lie evenly between the others, so that
-/// the disk works all through a step.
+/// the disk works all through a step. Of parameters that the forward reads first, none, where @update is not far behind.
 void Axes::addLate(std::vector<Axis> &out) const {
   if (!movesAnything())
     return;
   const int64_t parts = isSmall_ ? 1 : kLateParts;
   const bool areAway = o_.away(o_.offloadOptimizer) != Space::Device;
+  const bool areCalls = o_.gradAccum > 1 && !o_.ordersBlocks();
   Axis a;
   a.name = "late updates";
   a.varies = true;
@@ -258,8 +260,9 @@ void Axes::addLate(std::vector<Axis> &out) const {
   a.levels = unsigned(parts) + 1;
   a.note = [=](Module &m, unsigned level) {
     EvenPart evenly(level, parts);
+    const llvm::DenseSet<const GlobalValue *> first = areCalls ? llvm::DenseSet<const GlobalValue *>() : readFirst(m);
     for (auto &g : m.globals)
-      if (g->role == GlobalValue::Param && g->trained && (areAway || g->attrs.has("states_place")) &&
+      if (g->role == GlobalValue::Param && g->trained && (areAway || g->attrs.has("states_place")) && !first.contains(g.get()) &&
           evenly.takes(g->type.localBytes()))
         g->attrs.set("late", int64_t(1));
   };
