@@ -125,7 +125,7 @@ static size_t sourcesOf(const FuseGroup &g) {
 /// or all that feeds `b` moves before `a`, whichever is found first.
 bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
   // Moving what needs `a` is preferred: it leaves the rest in its order. A search that takes too long is given up.
-  constexpr size_t kFew = 4096, kMost = 1 << 15;
+  constexpr size_t kFew = 512, kMost = 1 << 15;
   Front later(a), earlier(b);
   bool feeds = false;
   auto forward = [&](const FuseGroup &from) {
