@@ -311,10 +311,10 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
 /// The same for 16-bit floats, where all images together have few pixels: as the call says. Where it does not, as measured on
 /// Zen 4: for 512 filters of 3x3x512 over 32 images of 2x2 the blocked kernels take 7.0 ms, this 1.8; over 4 of 14x14 as long.
 bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &t) {
-  constexpr int64_t kMostPixels = 1024, kFewPixels = 256;
+  constexpr int64_t kMostPixels = 1024, kFewPixels = 256, kMostReads = 1 << 18; // which the process keeps in a table
   const char *way = attrString(c, "way", "");
-  const int64_t pixels = s.batch * extent(*t.y, 2, t.y->ndim);
-  if (s.group != 1 || !isHalf(t.x->elem) || pixels > kMostPixels)
+  const int64_t pixels = s.batch * extent(*t.y, 2, t.y->ndim), reads = pixels * extent(*t.w, 2, t.w->ndim);
+  if (s.group != 1 || !isHalf(t.x->elem) || pixels > kMostPixels || reads > kMostReads || count(*t.x) > INT32_MAX)
     return false;
   const bool steps = std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n > 1; });
   return *way ? !strcmp(way, "columns") : pixels <= kFewPixels || steps;
