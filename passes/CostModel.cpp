@@ -5,7 +5,6 @@
 #include "ir/Scalar.h"
 #include "passes/memory/Liveness.h"
 #include "llvm/ADT/StringSwitch.h"
-#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <limits>
 
@@ -253,8 +252,8 @@ EngineKind zcc::moverOf(const Node &n, unsigned i) {
 }
 
 double zcc::movedBytes(const Node &n, unsigned i) {
-  const int64_t bytes = n.result(i)->type.localBytes();
-  return double(moverOf(n, i) == EngineKind::Disk ? llvm::alignTo(std::max<int64_t>(bytes, 1), kDiskBlock) : bytes);
+  const Type &t = n.result(i)->type;
+  return double(moverOf(n, i) == EngineKind::Disk ? wholeBytes(t, kDiskBlock) : t.localBytes());
 }
 bool zcc::transfers(const Node &n) { return performed(n)->structural == Structural::Transfer; }
 

@@ -60,7 +60,9 @@ int64_t Extents::alignment(const Value &v) const {
   return v.type.space == Space::Nvme || transferred_.contains(&v) ? kDiskBlock : kLine;
 }
 
-int64_t Extents::bytes(const Value &v) const { return llvm::alignTo(std::max<int64_t>(v.type.localBytes(), 1), alignment(v)); }
+int64_t zcc::wholeBytes(const Type &t, int64_t unit) { return llvm::alignTo(std::max<int64_t>(t.localBytes(), 1), unit); }
+
+int64_t Extents::bytes(const Value &v) const { return wholeBytes(v.type, alignment(v)); }
 
 static std::string ofSpace(Space s, const char *what) { return (s == Space::Device ? "" : spaceName(s).str() + "_") + what; }
 std::string zcc::arenaBytesAttr(Space s) { return ofSpace(s, "arena_bytes"); }

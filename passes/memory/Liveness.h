@@ -30,6 +30,8 @@ struct Lifetime {
 constexpr int64_t kLine = 64;
 /// What disks move whole, in bytes: what O_DIRECT asks for at most.
 constexpr int64_t kDiskBlock = 4096;
+/// Of a type, in whole units of so many bytes, one at least.
+int64_t wholeBytes(const Type &t, int64_t unit);
 
 /// What values take in their space's arena: whole cache lines; whole disk blocks in @nvme, and in memory where a disk reads or
 /// writes them (O_DIRECT).

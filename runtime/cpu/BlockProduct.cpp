@@ -12,10 +12,6 @@ namespace {
 
 std::mutex lock;
 
-memory::desc describe(int64_t rows, int64_t cols, const BlockFactor &x, memory::data_type type) {
-  return {{rows, cols}, type, x.transposed ? memory::dims{1, x.ld} : memory::dims{x.ld, 1}};
-}
-
 /// oneDNN plans a primitive for OpenMP's threads at the time.
 class OneThread {
 public:
@@ -28,9 +24,10 @@ private:
 
 matmul::primitive_desc makePrimitive(const BlockForm &f) {
   OneThread alone;
-  memory::desc a = describe(f.m, f.k, f.a, dnnlType(f.elem)), b = describe(f.k, f.n, f.b, dnnlType(f.elem));
-  memory::desc y = describe(f.m, f.n, {false, f.ldy}, memory::data_type::f32);
-  return makeProduct(a, b, y, f.adds);
+  const auto type = dnnlType(f.elem);
+  return makeProduct(describeMatrix(f.m, f.k, type, f.a.ld, f.a.transposed),
+                     describeMatrix(f.k, f.n, type, f.b.ld, f.b.transposed),
+                     describeMatrix(f.m, f.n, memory::data_type::f32, f.ldy), f.adds);
 }
 
 } // namespace
@@ -50,12 +47,8 @@ BlockProduct &BlockProduct::of(const BlockForm &form) {
 void BlockProduct::prepare(int threads) {
   std::lock_guard guard(lock);
   OneThread alone;
-  while (ofThread_.size() < size_t(threads)) {
-    Primitive &p = ofThread_.emplace_back(matmul(desc_), desc_.scratchpad_desc());
-    p.add(DNNL_ARG_SRC, desc_.src_desc());
-    p.add(DNNL_ARG_WEIGHTS, desc_.weights_desc());
-    p.add(DNNL_ARG_DST, desc_.dst_desc());
-  }
+  while (ofThread_.size() < size_t(threads))
+    ofThread_.push_back(productPrimitive(desc_));
 }
 
 void BlockProduct::run(int thread, const void *a, const void *b, float *y, char *scratch) {

@@ -200,7 +200,6 @@ int64_t imagesAtOnce(ConvKind kind, const ConvShape &s, const Choice &choice, co
 }
 
 void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
-  useThreads(c);
   Operands t = operandsOf(kind, c);
   ConvShape s(c, *t.x, *t.w, *t.y);
   Descs plain = plainDescs(s, dnnlType(t.x->elem));
@@ -252,12 +251,10 @@ bool goesByProduct(ConvKind kind, const zccrt_call *c, const ConvShape &s, const
 /// y = w x, dx = w^T dy, dw = the sum of dy x^T in f32: x as [C, pixels], y as [F, pixels].
 void makeProductPlan(Plan &p, ConvKind kind, const ConvShape &s, const Operands &t, For purpose) {
   const int64_t pixels = extent(*t.x, 2, t.x->ndim);
-  auto matrix = [](int64_t rows, int64_t columns, memory::data_type type, bool isTransposed = false) {
-    return memory::desc({rows, columns}, type, memory::dims{isTransposed ? 1 : columns, isTransposed ? rows : 1});
-  };
   const auto type = dnnlType(t.x->elem);
-  const memory::desc x = matrix(s.channels, pixels, type), y = matrix(s.filters, pixels, type);
-  const memory::desc w = matrix(s.filters, s.channels, type), sum = matrix(s.filters, s.channels, memory::data_type::f32);
+  const memory::desc x = describeMatrix(s.channels, pixels, type, pixels), y = describeMatrix(s.filters, pixels, type, pixels);
+  const memory::desc w = describeMatrix(s.filters, s.channels, type, s.channels);
+  const memory::desc sum = describeMatrix(s.filters, s.channels, memory::data_type::f32, s.channels);
   const bool sums = kind == ConvKind::GradWeight && s.batch > 1;
   p.batch = s.batch;
   p.images = 1;
@@ -267,13 +264,13 @@ void makeProductPlan(Plan &p, ConvKind kind, const ConvShape &s, const Operands 
     p.output = {DNNL_ARG_DST, t.y, y, y, -1, {}};
     break;
   case ConvKind::GradInput: {
-    const memory::desc across = matrix(s.channels, s.filters, type, /*isTransposed=*/true);
+    const memory::desc across = describeMatrix(s.channels, s.filters, type, s.channels, /*isTransposed=*/true);
     p.inputs = {{DNNL_ARG_SRC, t.w, across, across, -1, {}, false}, {DNNL_ARG_WEIGHTS, t.y, y, y, -1, {}}};
     p.output = {DNNL_ARG_DST, t.x, x, x, -1, {}};
     break;
   }
   case ConvKind::GradWeight: {
-    const memory::desc across = matrix(pixels, s.channels, type, /*isTransposed=*/true);
+    const memory::desc across = describeMatrix(pixels, s.channels, type, pixels, /*isTransposed=*/true);
     p.inputs = {{DNNL_ARG_SRC, t.y, y, y, -1, {}}, {DNNL_ARG_WEIGHTS, t.x, across, across, -1, {}}};
     p.output = {DNNL_ARG_DST, t.w, w, sums ? sum : w, -1, {}, false};
     break;
@@ -283,15 +280,13 @@ void makeProductPlan(Plan &p, ConvKind kind, const ConvShape &s, const Operands 
   auto add = [&](Primitive &to, bool adds) {
     auto pd = makeProduct(p.inputs[0].wanted, p.inputs[1].wanted, p.output.wanted, adds);
     p.libraryScratch = std::max(p.libraryScratch, int64_t(pd.scratchpad_desc().get_size()));
-    if (purpose == For::Workspace)
-      return;
-    to = Primitive(matmul(pd), pd.scratchpad_desc());
-    for (const Part *part : {&p.inputs[0], &p.inputs[1], &p.output})
-      to.add(part->arg, part->wanted);
+    if (purpose == For::Run)
+      to = productPrimitive(pd);
   };
   add(p.primitive, false);
   if (sums)
     add(p.adding, true);
+  settleScratch(p);
 }
 
 /// Whether to go by columns: as the call says. Where it does not, or says plain, where the library would take columns of whole
@@ -323,20 +318,17 @@ bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &
 void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   const Operands t = operandsOf(kind, c);
   const ConvShape s(c, *t.x, *t.w, *t.y);
-  p.byColumns = goesByColumns(kind, c, s);
-  if (goesByProduct(kind, c, s, t)) {
-    useThreads(c);
-    makeProductPlan(p, kind, s, t, purpose);
-    return settleScratch(p);
-  }
+  useThreads(c);
+  if (goesByProduct(kind, c, s, t))
+    return makeProductPlan(p, kind, s, t, purpose);
   if (kind == ConvKind::GradWeight && multipliesColumns(c, s, t)) {
-    useThreads(c);
     p.columns = std::make_unique<ColumnProduct>(s, t.x->elem);
     p.bytes = p.columns->scratchBytes();
     if (purpose == For::Run)
       p.columns->prepare();
     return;
   }
+  p.byColumns = goesByColumns(kind, c, s);
   if (!p.byColumns)
     return makePrimitivePlan(p, kind, c, purpose);
   keepFreedMemory();

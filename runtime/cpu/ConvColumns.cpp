@@ -84,29 +84,22 @@ template <typename T> void takeGrad(const Blocks &b, const T *dy, int64_t begin,
 }
 
 /// For each tap and each pixel of all images: which element of the first channel it reads, -1 in the padding.
-std::vector<int32_t> readBy(const Blocks &b) {
-  std::vector<int32_t> all;
-  for (int64_t tap = 0; tap < b.taps(); ++tap)
-    for (int64_t p = 0; p < b.pixels(); ++p) {
-      const int64_t o[3] = {p % b.outs() / (b.out[1] * b.out[2]), p / b.out[2] % b.out[1], p % b.out[2]};
-      const int64_t t[3] = {tap / (b.kernel[1] * b.kernel[2]), tap / b.kernel[2] % b.kernel[1], tap % b.kernel[2]};
-      int64_t at = 0;
-      bool inside = true;
-      for (int a = 0; a < 3; ++a) {
-        const int64_t i = o[a] * b.stride[a] + t[a] * b.dilation[a] - b.lo[a];
-        inside &= i >= 0 && i < b.in[a];
-        at = at * b.in[a] + i;
-      }
-      all.push_back(inside ? int32_t(p / b.outs() * b.channels * b.ins() + at) : -1);
-    }
+std::vector<int32_t> readBy(const ConvShape &s) {
+  const Blocks b(s);
+  std::vector<int32_t> all(size_t(b.taps() * b.pixels()), -1);
+  forTaps(s, [&](int64_t tap, int64_t in, int64_t out) {
+    for (int64_t image = 0; image < b.batch; ++image)
+      all[tap * b.pixels() + image * b.outs() + out] = int32_t(image * b.channels * b.ins() + in);
+  });
   return all;
 }
 
 matmul::primitive_desc makeColumnProduct(const Blocks &b, int32_t elem) {
   const auto type = dnnlType(elem);
   const int64_t pixels = b.pixels(), width = b.channels * b.taps();
-  return makeProduct({{b.filters, pixels}, type, memory::dims{pixels, 1}}, {{pixels, width}, type, memory::dims{1, pixels}},
-                     {{b.filters, width}, type, memory::dims{width, 1}}, /*adds=*/false);
+  return makeProduct(describeMatrix(b.filters, pixels, type, pixels),
+                     describeMatrix(pixels, width, type, pixels, /*isTransposed=*/true),
+                     describeMatrix(b.filters, width, type, width), /*adds=*/false);
 }
 
 } // namespace
@@ -140,16 +133,11 @@ void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
 }
 
 ColumnProduct::ColumnProduct(const ConvShape &s, int32_t elem)
-    : shape_(s), reads_(readBy(Blocks(s))), desc_(makeColumnProduct(Blocks(s), elem)),
+    : shape_(s), reads_(readBy(s)), desc_(makeColumnProduct(Blocks(s), elem)),
       gradBytes_(aligned(int64_t(desc_.src_desc().get_size()))), columnBytes_(aligned(int64_t(desc_.weights_desc().get_size()))) {
 }
 
-void ColumnProduct::prepare() {
-  product_ = Primitive(matmul(desc_), desc_.scratchpad_desc());
-  product_.add(DNNL_ARG_SRC, desc_.src_desc());
-  product_.add(DNNL_ARG_WEIGHTS, desc_.weights_desc());
-  product_.add(DNNL_ARG_DST, desc_.dst_desc());
-}
+void ColumnProduct::prepare() { product_ = productPrimitive(desc_); }
 
 int64_t ColumnProduct::scratchBytes() const {
   return gradBytes_ + columnBytes_ + aligned(int64_t(desc_.scratchpad_desc().get_size()));

@@ -3,38 +3,6 @@
 
 namespace zccrt::cpu {
 
-namespace {
-
-int64_t volume(const int64_t *dims, int n) {
-  int64_t v = 1;
-  for (int i = 0; i < n; ++i)
-    v *= dims[i];
-  return v;
-}
-
-/// Calls f(tap, input position, output position), all flat, for each tap that reads inside the
-/// input.
-template <typename F> void forTaps(const ConvShape &s, F f) {
-  int64_t taps = volume(s.kernel, s.spatial), outs = volume(s.out, s.spatial);
-  for (int64_t tap = 0; tap < taps; ++tap)
-    for (int64_t o = 0; o < outs; ++o) {
-      int64_t restTap = tap, restOut = o, in = 0, scale = 1;
-      bool inside = true;
-      for (int i = s.spatial - 1; i >= 0; --i) {
-        int64_t at = restOut % s.out[i] * s.stride[i] + restTap % s.kernel[i] * s.dilation[i] - s.padLo[i];
-        inside &= at >= 0 && at < s.in[i];
-        in += at * scale;
-        scale *= s.in[i];
-        restOut /= s.out[i];
-        restTap /= s.kernel[i];
-      }
-      if (inside)
-        f(tap, in, o);
-    }
-}
-
-} // namespace
-
 void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y, int threads) {
   int64_t taps = volume(s.kernel, s.spatial), ins = volume(s.in, s.spatial), outs = volume(s.out, s.spatial);
   int64_t perGroup = s.channels / s.group, filtersPerGroup = s.filters / s.group;

@@ -52,6 +52,18 @@ matmul::primitive_desc makeProduct(const memory::desc &a, const memory::desc &b,
 #endif
 }
 
+memory::desc describeMatrix(int64_t rows, int64_t cols, memory::data_type type, int64_t ld, bool isTransposed) {
+  return {{rows, cols}, type, isTransposed ? memory::dims{1, ld} : memory::dims{ld, 1}};
+}
+
+Primitive productPrimitive(const matmul::primitive_desc &pd) {
+  Primitive p(matmul(pd), pd.scratchpad_desc());
+  p.add(DNNL_ARG_SRC, pd.src_desc());
+  p.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
+  p.add(DNNL_ARG_DST, pd.dst_desc());
+  return p;
+}
+
 Primitive::Primitive(const dnnl::primitive &p, const memory::desc &scratchpad) : primitive_(p) {
   add(DNNL_ARG_SCRATCHPAD, scratchpad);
 }

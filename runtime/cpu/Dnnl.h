@@ -21,6 +21,10 @@ dnnl::primitive_attr userScratchpad();
 dnnl::matmul::primitive_desc makeProduct(const dnnl::memory::desc &a, const dnnl::memory::desc &b, const dnnl::memory::desc &y,
                                          bool adds);
 
+/// A matrix that is stored in rows `ld` elements apart, or one of which the transpose is.
+dnnl::memory::desc describeMatrix(int64_t rows, int64_t cols, dnnl::memory::data_type type, int64_t ld,
+                                  bool isTransposed = false);
+
 /// A primitive and its arguments.
 class Primitive {
 public:
@@ -39,6 +43,9 @@ private:
   std::vector<dnnl_exec_arg_t> args_;
   std::vector<void *> bound_;
 };
+
+/// Of a product; its arguments in their places: a, b, y.
+Primitive productPrimitive(const dnnl::matmul::primitive_desc &pd);
 
 /// A call's scratch: in the arena, or, where this machine's library needs more than the compiling
 /// one's said, allocated in the prepare call and counted among the library's bytes.

@@ -184,10 +184,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   p.bytes += aligned(int64_t(pd.scratchpad_desc().get_size()));
   if (purpose == For::Workspace)
     return;
-  p.primitive = Primitive(matmul(pd), pd.scratchpad_desc());
-  p.primitive.add(DNNL_ARG_SRC, pd.src_desc());
-  p.primitive.add(DNNL_ARG_WEIGHTS, pd.weights_desc());
-  p.primitive.add(DNNL_ARG_DST, pd.dst_desc());
+  p.primitive = productPrimitive(pd);
 }
 
 void sgemm(const Product &p, const float *a, const float *b, float *y) {

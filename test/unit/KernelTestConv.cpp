@@ -153,18 +153,25 @@ TEST(Conv, EachWay) {
   }
 }
 
-TEST(Conv, ProductOfAnImage) {
+/// In bf16 as the machine computes it, in a way and by the kernel's own rule.
+void checkNatively(const char *way, const std::vector<Case> &cases) {
   if (!AsIfNative::possible())
     GTEST_SKIP() << "oneDNN has no bf16 here";
   AsIfNative native;
-  for (const char *way : {"product", ""}) {
-    SCOPED_TRACE(way);
-    check<Bf16>({3, 16, 40, 1, {9, 7}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, false, 2, way});
-    check<Bf16>({1, 33, 8, 1, {24, 25}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, false, 1, way});
-    check<Bf16>({2, 8, 5, 1, {3, 4, 5}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}, false, 2, way});
-    check<Bf16>({2, 8, 5, 1, {6, 5}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, true, 2, way});  // the forward has a bias
-    check<Bf16>({2, 8, 5, 1, {6, 5}, {1, 1}, {2, 1}, {0, 0}, {0, 0}, {1, 1}, false, 2, way}); // steps: no product
-  }
+  for (Case k : cases)
+    for (const char *one : {way, ""}) {
+      SCOPED_TRACE(one);
+      k.way = one;
+      check<Bf16>(k);
+    }
+}
+
+TEST(Conv, ProductOfAnImage) {
+  checkNatively("product", {{3, 16, 40, 1, {9, 7}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, false, 2},
+                            {1, 33, 8, 1, {24, 25}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, false, 1},
+                            {2, 8, 5, 1, {3, 4, 5}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}, false, 2},
+                            {2, 8, 5, 1, {6, 5}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}, true, 2},    // the forward has a bias
+                            {2, 8, 5, 1, {6, 5}, {1, 1}, {2, 1}, {0, 0}, {0, 0}, {1, 1}, false, 2}}); // steps: no product
 }
 
 TEST(Conv, GradientByColumns) {
@@ -183,17 +190,11 @@ TEST(Conv, GradientByColumns) {
 }
 
 TEST(Conv, GradientByColumnsOfFewPixels) {
-  if (!AsIfNative::possible())
-    GTEST_SKIP() << "oneDNN has no bf16 here";
-  AsIfNative native;
-  for (const char *way : {"columns", ""}) {
-    SCOPED_TRACE(way);
-    check<Bf16>({8, 16, 24, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true, 2, way});
-    check<Bf16>({3, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, false, 3, way});
-    check<Bf16>({2, 4, 8, 1, {33}, {4}, {3}, {3}, {0}, {1}, false, 1, way});
-    check<Bf16>({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2, way});
-    check<Bf16>({2, 8, 8, 1, {40, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2, way}); // too many
-  }
+  checkNatively("columns", {{8, 16, 24, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true, 2},
+                            {3, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, false, 3},
+                            {2, 4, 8, 1, {33}, {4}, {3}, {3}, {0}, {1}, false, 1},
+                            {2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2},
+                            {2, 8, 8, 1, {40, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2}}); // too many
 }
 
 TEST(Conv, GradientByColumnsWhereALibraryTakesMore) {

@@ -57,6 +57,10 @@ def planned(plan):
     return (sum(s.get("arena_bytes", 0) for s in plan["spaces"].values()) + plan["library_bytes"]) / 2**20
 
 
+def print_row(cells):
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def compiled(a, onnx, prog, flags):
     """Seconds that zcc takes, and the plan."""
     start = time.time()
@@ -74,12 +78,12 @@ def budget_row(a, name, dtype, onnx, data, prog, flags, theirs, their_rss):
     try:
         took, plan = compiled(a, onnx, prog, [*flags, f"--memory={budget}"])
     except RuntimeError as e:
-        return print(f"| {label} | {dtype} | {e} |", flush=True)
+        return print_row([label, dtype, str(e)])
     runs = [zcc_run(prog, data, counted(name, a.steps)) for _ in range(a.rounds)]
     mine, rss = min(statistics.median(times) for times, _, _ in runs), max(mib for _, _, mib in runs)
     cells = [label, dtype, f"{mine:.4f}", *[""] * len(a.modes), f"{theirs / mine:.2f}", "", f"{rss:.0f}", f"{planned(plan):.0f}", f"{their_rss:.0f}",
              f"{rss / their_rss:.2f}", f"{took:.1f}", ""]
-    print("| " + " | ".join(cells) + " |", flush=True)
+    print_row(cells)
 
 
 def row(a, name, dtype, tmp):
@@ -104,7 +108,7 @@ def row(a, name, dtype, tmp):
         share = f"{float(out):.2f}"
     cells = [name, dtype, f"{min(mine):.4f}", *seconds, f"{ratio:.2f}", share, f"{rss:.0f}", f"{planned(plan):.0f}", f"{their_rss:.0f}",
              f"{rss / their_rss:.2f}" if their_rss else "", f"{took:.1f}", f"{diff:.1e}"]
-    print("| " + " | ".join(cells) + " |", flush=True)
+    print_row(cells)
     if a.part and rss > a.part * their_rss > 0:
         best = min(r["median"] for m in a.modes for r in theirs[m])
         budget_row(a, name, dtype, onnx, data, prog, flags, best, their_rss)
@@ -121,7 +125,8 @@ def main():
     a.zcc, a.modes = os.path.abspath(a.zcc), [m for m in a.modes.split(",") if m]
     heads = ["model", "type", "zcc s", *[f"{m} s" for m in a.modes], "best / zcc", "share of bound", "zcc MiB", "plan + library MiB", "PyTorch MiB",
              "zcc / PyTorch MiB", "compile s", "largest loss difference"]
-    print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
+    print_row(heads)
+    print("|" + "---|" * len(heads))
     with tempfile.TemporaryDirectory() as tmp:
         for name in a.models.split(","):
             for dtype in a.dtypes.split(","):
