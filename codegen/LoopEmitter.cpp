@@ -110,8 +110,42 @@ void LoopEmitter::guardAngles(const LoopPass &w, llvm::function_ref<void()> open
   out.close();
 }
 
+/// Draws of `count` elements, at most kZDraws, from the `first` of the innermost axis on.
+void LoopEmitter::fillDraws(const LoopPass &w, const std::string &first, const std::string &count) {
+  for (const Node *n : w.draws) {
+    std::vector<std::string> operands;
+    for (unsigned i = 0; i + 1 < n->numOperands(); ++i)
+      operands.push_back(value(n->operand(i), *n, i));
+    operands.push_back(offset(p.counterOf(*n)));
+    const std::vector<std::string> a = callArguments(*n, operands);
+    const std::string run = fresh("d"), buffer = fresh("b");
+    out.line("alignas(64) float " + buffer + "[kZDrawBuffer];");
+    out.line("const float *" + run + ";");
+    out.open("");
+    out.line("const int64_t " + axisName(p.innermost()) + " = " + first + ";");
+    out.line(run + " = z_uniform_run(" + buffer + ", " + a[0] + ", " + count + ", " + a[1] + ", " + a[2] + ");");
+    out.close();
+    drawn[n] = run + "[" + axisName(p.innermost()) + " - " + first + "]";
+  }
+}
+
+/// The innermost loop, in runs if random numbers are drawn in it.
 void LoopEmitter::innerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi) {
   loadSteady(w);
+  if (w.draws.empty())
+    return plainInnerLoop(w, lanes, lo, hi);
+  const std::string first = fresh("f"), end = fresh("e");
+  out.open("for (int64_t " + first + " = " + lo + ", " + end + "; " + first + " < " + hi + "; " + first + " = " + end + ")");
+  out.line(end + " = " + first + " + kZDraws < " + hi + " ? " + first + " + kZDraws : " + hi + ";");
+  pushScope();
+  fillDraws(w, first, end + " - " + first);
+  plainInnerLoop(w, lanes, first, end);
+  drawn.clear();
+  popScope();
+  out.close();
+}
+
+void LoopEmitter::plainInnerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi) {
   std::string i = axisName(p.innermost());
   auto openLoop = [&] { out.open("for (int64_t " + i + " = " + lo + "; " + i + " < " + hi + "; ++" + i + ")"); };
   auto openFree = [&] {
@@ -293,11 +327,13 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
   }
   pushScope();
   loadSteady(w);
+  fillDraws(w, "c", width);
   auto loop = [&] {
     bodyOf(w, openStrip(width));
     out.close();
   };
   guardAngles(w, [&] { openStrip(width); }, loop);
+  drawn.clear();
   popScope();
   if (p.rowBlock) {
     out.close();

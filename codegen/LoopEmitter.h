@@ -32,7 +32,9 @@ private:
   void lanesLoops(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
   void startLanes();
   void turnLanes(const std::string &count);
+  void fillDraws(const LoopPass &w, const std::string &first, const std::string &count);
   void innerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
+  void plainInnerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
 
   void elementwise() override;
   void tiles() override;

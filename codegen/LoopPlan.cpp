@@ -46,6 +46,7 @@ private:
   void share(int64_t length, int64_t unit);
   LoopPass wholePass() const;
   void planLoads(size_t pass);
+  bool isDrawnInRuns(const Node &n) const;
   bool isKnown(const Value *v, size_t pass) const;
   bool isKept(const Value *v, size_t pass) const;
   bool isStored(const Value *v, size_t pass, unsigned &result) const;
@@ -115,8 +116,7 @@ void Planner::findAccesses(ArrayRef<Dims> operandStrides) {
         own = operandStrides[v->index];
         a.number = v->index;
       } else if (v->def->op->leaf == Leaf::Counter) {
-        own.assign(v->type.ndim(), 0);
-        own[v->def->attrs.i("axis")] = 1;
+        own = counterStrides(*v->def);
         a.kind = LoopAccess::Iota;
       } else {
         continue;
@@ -209,6 +209,11 @@ llvm::DenseSet<const Node *> Planner::neededBy(const LoopPass &w, size_t pass, l
   return seen;
 }
 
+/// Not where lanes turn: runs would be cut where the lanes of a row's elements would begin anew.
+bool Planner::isDrawnInRuns(const Node &n) const {
+  return n.op->random && !p.isReduced(&n) && !p.isTurning && p.counterOf(n).strides[p.innermost()] == 1;
+}
+
 void Planner::planLoads(size_t pass) {
   llvm::DenseSet<unsigned> used;
   LoopPass &w = p.passes[pass];
@@ -216,6 +221,7 @@ void Planner::planLoads(size_t pass) {
   llvm::copy_if(used, std::back_inserter(w.steady), [&](unsigned a) { return p.accesses[a].strides[p.innermost()] == 0; });
   llvm::sort(w.steady);
   llvm::copy_if(p.members, std::back_inserter(w.angles), [&](const Node *n) { return needed.count(n) && takesAngle(*n); });
+  llvm::copy_if(p.members, std::back_inserter(w.draws), [&](const Node *n) { return needed.count(n) && isDrawnInRuns(*n); });
 }
 
 // ---- the forms
@@ -303,7 +309,7 @@ void Planner::keepDear() {
     std::vector<const Value *> buffers;
     for (size_t later = i + 1; later < p.passes.size(); ++later)
       for (const Node *m : neededBy(p.passes[later], i, nullptr)) {
-        bool isWanted = now.count(m) && m->op->dear && !p.isReduced(m);
+        bool isWanted = now.count(m) && (m->op->dear || m->op->random) && !p.isReduced(m);
         if (isWanted && !llvm::is_contained(buffers, m->result()) && !llvm::is_contained(p.kernel->results, m->result()))
           buffers.push_back(m->result());
       }
@@ -391,6 +397,7 @@ static std::string describe(const LoopPass &w) {
   part("sum", names(w.sums));
   part("keep", buffers);
   part("angles", names(w.angles));
+  part("draw", names(w.draws));
   part("store", stores);
   return s + "\n";
 }

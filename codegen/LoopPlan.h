@@ -26,6 +26,7 @@ struct LoopPass {
   std::vector<unsigned> results;      ///< stored
   std::vector<unsigned> steady; ///< accesses that the innermost axis does not move, to be loaded before: stores might alias them
   std::vector<const Node *> angles; ///< sines and the like, which want to know whether an argument is large
+  std::vector<const Node *> draws;  ///< random numbers of neighbours along the innermost axis, which are drawn together
   bool empty() const { return sums.empty() && buffers.empty() && results.empty(); }
 };
 
@@ -65,6 +66,8 @@ struct LoopPlan {
   /// The last of the reduced axes with no other between them. A sum runs over them as over one axis, whether or not operands lie
   /// so that they could be merged: its order is the same in any kernel.
   llvm::ArrayRef<size_t> rowAxes() const;
+  /// Which elements of all a draw's are.
+  const LoopAccess &counterOf(const Node &draw) const { return accesses[accessOf.at({&draw, draw.numOperands() - 1})]; }
   /// Whether a member's value is one of a row (or column), not of an element.
   bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
   int64_t elementsOf(llvm::ArrayRef<size_t> axes) const;

@@ -150,12 +150,17 @@ constexpr size_t kLongestKey = 300; ///< so that keys of keys do not grow withou
 std::string LoopValues::value(const Node &n) {
   if (n.op->reshapes)
     return scopes.back()[n.result()] = value(n.operand(0), n, 0);
+  const Type &t = n.result()->type;
+  if (auto d = drawn.find(&n); d != drawn.end()) {
+    std::string x = fresh("v");
+    out.line("const " + computeType(t.elem) + " " + x + " = " + d->second + ";");
+    return scopes.back()[n.result()] = x;
+  }
   std::vector<std::string> operands, known;
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     operands.push_back(value(n.operand(i), n, i));
     known.push_back(keyOf(*n.operand(i), operands[i]));
   }
-  const Type &t = n.result()->type;
   const std::string key = isExactlyComputed(n) ? scalarKey(n, known) : "";
   if (const std::string *same = key.empty() ? nullptr : find(calls, key))
     return scopes.back()[n.result()] = *same;

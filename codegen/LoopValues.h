@@ -58,6 +58,7 @@ protected:
   llvm::DenseMap<const Node *, std::string> accumulator; ///< of each sum
   Names bufferName, buffers;                             ///< row buffers declared; filled by an earlier pass
   llvm::DenseMap<const Value *, unsigned> stored;        ///< results stored by an earlier pass
+  llvm::DenseMap<const Node *, std::string> drawn;       ///< draws of this run of the innermost loop: the element of each
 
   void pushScope() {
     scopes.emplace_back();

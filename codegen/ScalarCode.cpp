@@ -213,6 +213,17 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands,
   return n.op->exact ? v : roundCode(to, v);
 }
 
+std::vector<std::string> zcc::callArguments(const Node &n, llvm::ArrayRef<std::string> operands) {
+  const Scalar &s = scalarOf(*n.op);
+  assert(s.kind == Scalar::Call);
+  const NameList names = namesOf(n, operands);
+  const Printer printer{names, computeType(elemOf(n)), isInteger(elemOf(n))};
+  std::vector<std::string> arguments;
+  for (auto &a : s.args)
+    arguments.push_back(printer.print(*a));
+  return arguments;
+}
+
 std::string zcc::identityCode(const Node &n) {
   Elem e = n.result()->type.elem;
   std::string type = computeType(e);

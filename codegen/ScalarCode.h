@@ -26,6 +26,8 @@ using ShareCall = llvm::function_ref<std::string(const std::string &key, const s
 /// the operands are, for `share`.
 std::string scalarCode(const Node &n, llvm::ArrayRef<std::string> operands, bool isNear = false,
                        llvm::ArrayRef<std::string> keys = {}, ShareCall share = nullptr);
+/// The arguments of the call that an elementwise node's expression is.
+std::vector<std::string> callArguments(const Node &n, llvm::ArrayRef<std::string> operands);
 /// Whether the node takes the sine, cosine or tangent of a float, which is dearer where it is large.
 bool takesAngle(const Node &n);
 /// A reduction's neutral element, and the combination of two values.

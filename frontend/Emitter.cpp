@@ -403,6 +403,10 @@ Val Emitter::iota(ArrayRef<int64_t> dims, int64_t axis, Elem e) {
   return emit(ops::iota, {}, {{"dims", vec(dims)}, {"axis", axis}, {"elem", elemName(e).str()}});
 }
 
+Val Emitter::numbers(ArrayRef<int64_t> dims) {
+  return of(Builder(current(), nullptr, loc).make(ops::iota, {}, {{"dims", vec(dims)}, {"axis", kEveryAxis}}));
+}
+
 Val Emitter::gather(const Val &x, const Val &index, int64_t axis) { return emit(ops::gather, {x, index}, {{"axis", axis}}); }
 
 // ---- reductions

@@ -106,6 +106,7 @@ public:
   Val pad(const Val &v, llvm::ArrayRef<int64_t> lo, llvm::ArrayRef<int64_t> hi, double value = 0,
           llvm::StringRef mode = "constant");
   Val iota(llvm::ArrayRef<int64_t> dims, int64_t axis, Elem e = Elem::I64);
+  Val numbers(llvm::ArrayRef<int64_t> dims); ///< each element's among all; not folded, so that kernels count
   Val gather(const Val &x, const Val &index, int64_t axis);
 
   // ---- arithmetic

@@ -160,13 +160,19 @@ Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto
   return u.transposed ? e.swapAxes(v, -1, -2) : v;
 }
 
-Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims, Elem elem) {
+Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims) {
   Val seed = Emitter::of(runtimeState("seed", Elem::I64));
   constexpr double kApart = 1000003; // each iteration of a loop draws from a seed of its own
   for (const Val &k : iterations)
     seed = e.add(seed, e.mul(e.add(k, 1), kApart));
   Vals states{seed, Emitter::of(runtimeState("step", Elem::I64)), Emitter::of(runtimeState("micro", Elem::I64))};
-  return e.emit(op, states, {{"dims", dims.vec()}, {"elem", elemName(elem).str()}, {"id", randoms_++}});
+  const int64_t id = randoms_++;
+  if (&op != &ops::random_uniform)
+    return e.emit(op, states, {{"dims", dims.vec()}, {"id", id}});
+  const Type t(Elem::I64, {});
+  states.push_back(Emitter::of(module.addConst("draw." + std::to_string(id), t, StringRef(reinterpret_cast<const char *>(&id), sizeof id))));
+  states.push_back(e.numbers(dims));
+  return e.emit(op, states);
 }
 
 GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {

@@ -143,7 +143,7 @@ public:
   Val lookup(llvm::StringRef name, Scope &scope, const onnx_pb::NodeProto *node, unsigned index);
 
   /// Draws in [0, 1) or from the normal distribution, new at every step.
-  Val random(const OpDef &op, llvm::ArrayRef<int64_t> dims, Elem elem);
+  Val random(const OpDef &op, llvm::ArrayRef<int64_t> dims);
   /// The state that the runtime sets ("seed", "step", "micro").
   GlobalValue *runtimeState(llvm::StringRef name, Elem elem);
   /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal

@@ -33,6 +33,7 @@ enum class ResultElem {
   Operands, ///< theirs, which are all equal
   Second,   ///< the second operand's
   Bool,
+  F32,
   To,           ///< attribute "to"
   ToOfEqualSize ///< attribute "to", which takes as many bytes
 };
@@ -226,6 +227,9 @@ inline unsigned firstFactor(const Node &n) { return n.is(ops::add_matmul); }
 inline bool isConstant(const Value *v) { return v && v->def && v->def->op->leaf == Leaf::Constant; }
 /// Whether a value is computed from nothing, so that it lies wherever it is read.
 inline bool isLeaf(const Value *v) { return v && v->def && v->def->op->leaf; }
+constexpr int64_t kEveryAxis = -1; ///< of a counter: it counts all elements
+/// How a counter's value follows from an element's indices: their sum, each times its axis' stride.
+Dims counterStrides(const Node &counter);
 inline bool assigns(const Node &n) { return n.op->structural == Structural::Assign; }
 /// Whether a node is a transfer itself, not the start of one.
 inline bool isTransfer(const Node &n) { return n.op->structural == Structural::Transfer; }

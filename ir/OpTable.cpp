@@ -118,6 +118,8 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
   Type result(first->elem, dims);
   if (op.resultElem == ResultElem::Bool)
     result.elem = Elem::Bool;
+  if (op.resultElem == ResultElem::F32)
+    result.elem = Elem::F32;
   if (op.resultElem == ResultElem::Second)
     result.elem = t[1]->elem;
   bool isSameSize = op.resultElem == ResultElem::ToOfEqualSize;
@@ -132,6 +134,16 @@ static llvm::Expected<Types> inferElementwise(const OpDef &op, Operands t, const
   }
   place(result, t);
   return Types{result};
+}
+
+Dims zcc::counterStrides(const Node &counter) {
+  const Type &t = counter.result()->type;
+  const int64_t axis = counter.attrs.i("axis");
+  if (axis == kEveryAxis)
+    return denseStrides(t.dims);
+  Dims strides(t.ndim(), 0);
+  strides[axis] = 1;
+  return strides;
 }
 
 llvm::Expected<Types> zcc::inferTypes(const OpDef &op, Operands operands, const Attrs &attrs) {

@@ -8,8 +8,7 @@
 // kPhiloxInit and id = philoxId(name of the global).
 #pragma once
 
-#include <cmath>
-#include <cstdint>
+#include <stdint.h>
 
 namespace zcc {
 
@@ -19,14 +18,26 @@ struct PhiloxBlock {
 
 constexpr uint32_t kPhiloxInit = 0xffffffff;
 
+/// One round. A Word is 32 or 64 bits, whose upper ones mean nothing.
+template <typename Word> constexpr void philoxRound(Word &c0, Word &c1, Word &c2, Word &c3, uint32_t k0, uint32_t k1) {
+  const uint64_t a = uint64_t(0xD2511F53) * uint32_t(c0), b = uint64_t(0xCD9E8D57) * uint32_t(c2);
+  c0 = Word(b >> 32) ^ c1 ^ k0;
+  c1 = Word(b);
+  c2 = Word(a >> 32) ^ c3 ^ k1;
+  c3 = Word(a);
+}
+
+/// What the parts of the key grow by from round to round.
+constexpr int kPhiloxRounds = 10;
+constexpr uint32_t kPhiloxKey0 = 0x9E3779B9, kPhiloxKey1 = 0xBB67AE85;
+
 constexpr PhiloxBlock philox(uint64_t seed, uint64_t block, uint32_t id, uint32_t time) {
   uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
   PhiloxBlock c{{uint32_t(block), uint32_t(block >> 32), id, time}};
-  for (int round = 0; round < 10; ++round) {
-    uint64_t a = uint64_t(0xD2511F53) * c.word[0], b = uint64_t(0xCD9E8D57) * c.word[2];
-    c = {{uint32_t(b >> 32) ^ c.word[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ c.word[3] ^ k1, uint32_t(a)}};
-    k0 += 0x9E3779B9;
-    k1 += 0xBB67AE85;
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    philoxRound(c.word[0], c.word[1], c.word[2], c.word[3], k0, k1);
+    k0 += kPhiloxKey0;
+    k1 += kPhiloxKey1;
   }
   return c;
 }
@@ -54,8 +65,8 @@ constexpr float philoxUniform(uint64_t seed, uint64_t e, uint32_t id, uint32_t t
 inline double philoxNormal(uint64_t seed, uint64_t e, uint32_t id, uint32_t time) {
   PhiloxBlock b = philox(seed, e / 4, id, time);
   double u = philoxUnit(b.word[e % 4 & ~1u]), v = philoxUnit(b.word[e % 4 | 1u]);
-  double radius = std::sqrt(-2 * std::log(1 - u)), angle = 6.283185307179586 * v;
-  return radius * (e % 2 ? std::sin(angle) : std::cos(angle));
+  double radius = __builtin_sqrt(-2 * __builtin_log(1 - u)), angle = 6.283185307179586 * v;
+  return radius * (e % 2 ? __builtin_sin(angle) : __builtin_cos(angle));
 }
 
 } // namespace zcc

@@ -1,5 +1,6 @@
 // The functions of scalar expressions, and expressions compiled to steps over blocks of values.
 #include "ir/Diag.h"
+#include "ir/Philox.h"
 #include "ir/Scalar.h"
 #include <cmath>
 #include <cstring>
@@ -21,6 +22,11 @@ template <int N, typename T, auto F> static void each(const void *const *in, voi
     auto r = static_cast<Stored<decltype(F(T()))> *>(out);
     for (int64_t i = 0; i < n; ++i)
       r[i] = F(T(a[i]));
+  } else if constexpr (N == 3) {
+    auto b = static_cast<const S *>(in[1]), c = static_cast<const S *>(in[2]);
+    auto r = static_cast<Stored<decltype(F(T(), T(), T()))> *>(out);
+    for (int64_t i = 0; i < n; ++i)
+      r[i] = F(T(a[i]), T(b[i]), T(c[i]));
   } else {
     auto b = static_cast<const S *>(in[1]);
     auto r = static_cast<Stored<decltype(F(T(), T()))> *>(out);
@@ -96,17 +102,20 @@ static double sigmoid(double x) {
 namespace {
 using Function = void (*)(const void *const *in, void *out, int64_t n);
 
+/// What a function's result is.
+enum class Gives { Same, Truth, Float };
+
 struct FunctionDef {
   const char *name;
   int args;
-  bool isTest;          ///< the result is a Bool, else of the operands' kind
-  Function run[4] = {}; ///< by kind; nullptr: does not take it
+  Gives gives;
+  Function run[4] = {}; ///< by the operands' kind; nullptr: does not take it
 };
 enum Takes { Floats, Integers, Numbers, Truths, All };
 } // namespace
 
-template <int N, Takes K, auto F> static constexpr FunctionDef define(const char *name, bool isTest = false) {
-  FunctionDef d{name, N, isTest};
+template <int N, Takes K, auto F> static constexpr FunctionDef define(const char *name, Gives gives = Gives::Same) {
+  FunctionDef d{name, N, gives};
   if constexpr (K == Floats || K == Numbers || K == All)
     d.run[0] = each<N, double, F>;
   if constexpr (K == Integers || K == Numbers || K == All) {
@@ -124,15 +133,15 @@ static constexpr FunctionDef kFunctions[] = {
     define<2, Numbers, [](auto a, auto b) { return decltype(a)(bits(a) - bits(b)); }>("-"),
     define<2, Numbers, [](auto a, auto b) { return decltype(a)(bits(a) * bits(b)); }>("*"),
     define<2, Numbers, [](auto a, auto b) { return divide(a, b); }>("/"),
-    define<2, Numbers, [](auto a, auto b) { return a < b; }>("<", true),
-    define<2, Numbers, [](auto a, auto b) { return a <= b; }>("<=", true),
-    define<2, Numbers, [](auto a, auto b) { return b < a; }>(">", true),
-    define<2, Numbers, [](auto a, auto b) { return b <= a; }>(">=", true),
-    define<2, All, [](auto a, auto b) { return a == b; }>("==", true),
-    define<2, All, [](auto a, auto b) { return a != b; }>("!=", true),
-    define<2, Truths, [](bool a, bool b) { return a && b; }>("&&", true),
-    define<2, Truths, [](bool a, bool b) { return a || b; }>("||", true),
-    define<1, Truths, [](bool a) { return !a; }>("!", true),
+    define<2, Numbers, [](auto a, auto b) { return a < b; }>("<", Gives::Truth),
+    define<2, Numbers, [](auto a, auto b) { return a <= b; }>("<=", Gives::Truth),
+    define<2, Numbers, [](auto a, auto b) { return b < a; }>(">", Gives::Truth),
+    define<2, Numbers, [](auto a, auto b) { return b <= a; }>(">=", Gives::Truth),
+    define<2, All, [](auto a, auto b) { return a == b; }>("==", Gives::Truth),
+    define<2, All, [](auto a, auto b) { return a != b; }>("!=", Gives::Truth),
+    define<2, Truths, [](bool a, bool b) { return a && b; }>("&&", Gives::Truth),
+    define<2, Truths, [](bool a, bool b) { return a || b; }>("||", Gives::Truth),
+    define<1, Truths, [](bool a) { return !a; }>("!", Gives::Truth),
     define<2, Integers, [](auto a, auto b) { return decltype(a)(a & b); }>("&"),
     define<2, Integers, [](auto a, auto b) { return decltype(a)(a | b); }>("|"),
     define<2, Integers, [](auto a, auto b) { return decltype(a)(a ^ b); }>("^"),
@@ -175,9 +184,14 @@ static constexpr FunctionDef kFunctions[] = {
     define<1, Floats, [](double a) { return std::floor(a); }>("floor"),
     define<1, Floats, [](double a) { return std::ceil(a); }>("ceil"),
     define<1, Floats, [](double a) { return std::nearbyint(a); }>("round"),
-    define<1, Floats, [](double a) { return std::isnan(a); }>("isnan", true),
-    define<1, Floats, [](double a) { return std::isinf(a); }>("isinf", true),
-    {"?", 3, false, {choose<double>, choose<int64_t>, choose<uint64_t>, choose<int64_t>}},
+    define<1, Floats, [](double a) { return std::isnan(a); }>("isnan", Gives::Truth),
+    define<1, Floats, [](double a) { return std::isinf(a); }>("isinf", Gives::Truth),
+    // Element `e` of a draw (ir/Philox.h).
+    define<3, Integers,
+           [](auto e, auto seed, auto stream) -> double {
+             return philoxUniform(uint64_t(seed), uint64_t(e), uint32_t(uint64_t(stream) >> 32), uint32_t(stream));
+           }>("uniform", Gives::Float),
+    {"?", 3, Gives::Same, {choose<double>, choose<int64_t>, choose<uint64_t>, choose<int64_t>}},
 };
 
 static const FunctionDef *findFunction(const Scalar &s) {
@@ -243,7 +257,15 @@ llvm::Expected<std::optional<ScalarKind>> ScalarProgram::Compiler::kindOf(const 
   }
   if (kind && !f->run[int(*kind)])
     return error(llvm::Twine("'") + f->name + "' does not take " + kindName(*kind) + " operands");
-  return f->isTest ? Result(ScalarKind::Bool) : kind;
+  switch (f->gives) {
+  case Gives::Truth:
+    return Result(ScalarKind::Bool);
+  case Gives::Float:
+    return Result(ScalarKind::Float);
+  case Gives::Same:
+    break;
+  }
+  return kind;
 }
 
 llvm::Expected<int> ScalarProgram::Compiler::emit(const Scalar &s, ScalarKind wanted) {
@@ -265,7 +287,7 @@ llvm::Expected<int> ScalarProgram::Compiler::emit(const Scalar &s, ScalarKind wa
       return k.takeError();
     kind = *k;
   }
-  ScalarKind k = kind ? *kind : f->isTest || wanted == ScalarKind::Bool ? ScalarKind::Float : wanted;
+  ScalarKind k = kind ? *kind : f->gives == Gives::Truth || wanted == ScalarKind::Bool ? ScalarKind::Float : wanted;
   Step step{f->run[int(k)], {}, 0};
   for (size_t i = 0; i < s.args.size(); ++i) {
     bool isCondition = s.kind == Scalar::Ternary && i == 0;

@@ -392,7 +392,7 @@ static void checkV6(const Function &f, Report &r) {
   if (!f.isKernel)
     return;
   for (auto &n : f.nodes)
-    if (!n->op->isPure() || n->op->kernel || n->op->random)
+    if (!n->op->isPure() || n->op->kernel)
       r.at(*n, "[V6] '" + StringRef(n->op->name) + "' is not allowed in a kernel");
 }
 

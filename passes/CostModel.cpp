@@ -121,6 +121,10 @@ struct Arithmetic {
 
 static void addArithmetic(Arithmetic &to, const Scalar &s) {
   constexpr double kChoice = 2; // comparison and choice
+  if (s.kind == Scalar::Call && s.text == "uniform") { // but for the element, arguments are the same for all of a loop
+    to.exponentials += 1;
+    return;
+  }
   if (s.kind == Scalar::Call) {
     double operations = llvm::StringSwitch<double>(s.text)
                             .Cases("max", "min", "abs", "floor", "ceil", "round", "sign", "isnan", "isinf", kChoice)

@@ -61,15 +61,20 @@ static TypesOr inferIota(Operands, const Attrs &a) {
     return t.takeError();
   if (t->elem == Elem::Bool)
     return error("a counter cannot be bool");
+  if (a.i("axis") == kEveryAxis)
+    return Types{*t};
   if (auto axis = axisOf(*t, a); !axis)
     return axis.takeError();
   return Types{*t};
 }
 
 static llvm::Error evalIota(Node &n, ArrayRef<const Tensor *>, ArrayRef<Tensor *> out) {
-  AroundAxis s(out[0]->type.dims, n.attrs.i("axis"));
+  const Dims strides = counterStrides(n);
+  const Type &t = out[0]->type;
   for (int64_t e = 0; e < out[0]->count(); ++e) {
-    int64_t i = e / s.inner % s.extent;
+    int64_t i = 0;
+    for (int64_t axis = int64_t(t.ndim()), rest = e; axis-- > 0; rest /= t.dims[axis])
+      i += rest % t.dims[axis] * strides[axis];
     if (out[0]->isFloat())
       out[0]->f[e] = double(i);
     else
@@ -80,7 +85,7 @@ static llvm::Error evalIota(Node &n, ArrayRef<const Tensor *>, ArrayRef<Tensor *
 
 constexpr OpDef ops::iota = defineOp({
     .name = "iota",
-    .summary = "the index along an axis",
+    .summary = "the index along an axis; along -1, of each element among all, in row-major order",
     .attrs = {{{"dims", AttrKind::Ints, nullptr}, {"axis", AttrKind::Int, nullptr}, {"elem", AttrKind::Str, "i64"}}},
     .infer = inferIota,
     .leaf = Leaf::Counter,

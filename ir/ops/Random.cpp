@@ -17,36 +17,39 @@ static TypesOr inferRandom(Operands t, const Attrs &a) {
   return Types{Type(*e, a.ints("dims"))};
 }
 
-template <typename F> static llvm::Error draw(Node &n, ArrayRef<const Tensor *> in, Tensor &out, F f) {
+static llvm::Error evalNormal(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   uint64_t seed = uint64_t(in[0]->i[0]);
   uint32_t time = philoxTime(in[1]->i[0], in[2]->i[0]), id = uint32_t(n.attrs.i("id"));
-  for (int64_t e = 0; e < out.count(); ++e)
-    out.f[e] = f(seed, uint64_t(e), id, time);
+  for (int64_t e = 0; e < out[0]->count(); ++e)
+    out[0]->f[e] = philoxNormal(seed, uint64_t(e), id, time);
   return llvm::Error::success();
 }
 
-static llvm::Error evalUniform(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  return draw(n, in, *out[0], philoxUniform);
-}
+constexpr const char *kNoGradient = "random numbers depend on no parameter";
 
-static llvm::Error evalNormal(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  return draw(n, in, *out[0], philoxNormal);
-}
+// An element is computed where it is read, from its number `i`: masks of dropout are never stored, and drawn again in the backward.
+// The id is an operand, so that equal kernels of several draws are one.
+constexpr OpDef ops::random_uniform = defineOp({
+    .name = "random_uniform",
+    .summary = "element i of uniform random numbers in [0, 1)",
+    .operands = {{{"seed"}, {"step"}, {"micro"}, {"id"}, {"i"}}},
+    .scalar = "uniform(i, seed, (id << 32) | ((step * 65536 + micro) & 4294967295))",
+    .noGrad = kNoGradient,
+    .resultElem = ResultElem::F32,
+    .random = true,
+    .precision = Precision::F32,
+    .cheap = true,
+});
 
-static consteval OpDef random(const char *name, const char *summary, EvalFn eval) {
-  OpDef d;
-  d.name = name;
-  d.summary = summary;
-  d.operands = {{{"seed"}, {"step"}, {"micro"}}};
-  d.attrs = {{{"dims", AttrKind::Ints, nullptr}, {"elem", AttrKind::Str, "f32"}, {"id", AttrKind::Int, nullptr}}};
-  d.infer = inferRandom;
-  d.kernel = name;
-  d.noGrad = "random numbers depend on no parameter";
-  d.eval = eval;
-  d.random = true;
-  d.precision = Precision::F32;
-  return defineOp(d);
-}
-
-constexpr OpDef ops::random_uniform = random("random_uniform", "uniform random numbers in [0, 1)", evalUniform);
-constexpr OpDef ops::random_normal = random("random_normal", "normal random numbers of mean 0 and deviation 1", evalNormal);
+constexpr OpDef ops::random_normal = defineOp({
+    .name = "random_normal",
+    .summary = "normal random numbers of mean 0 and deviation 1",
+    .operands = {{{"seed"}, {"step"}, {"micro"}}},
+    .attrs = {{{"dims", AttrKind::Ints, nullptr}, {"elem", AttrKind::Str, "f32"}, {"id", AttrKind::Int, nullptr}}},
+    .infer = inferRandom,
+    .kernel = "random_normal",
+    .noGrad = kNoGradient,
+    .eval = evalNormal,
+    .random = true,
+    .precision = Precision::F32,
+});

@@ -61,8 +61,9 @@ bool FuseGroups::isOverwritten(const Value *leaf, const FuseGroup *reader) const
 size_t FuseGroups::extraReads(const FuseGroup &reader, const Cone &c) const {
   steps += reader.nodes.size();
   std::vector<Value *> in = reader.inputs();
-  return llvm::count_if(c.leaves,
-                        [&](Value *l) { return l->type.localCount() == c.home->shape->count() && !llvm::is_contained(in, l); });
+  return llvm::count_if(c.leaves, [&](Value *l) {
+    return !isLeaf(l) && l->type.localCount() == c.home->shape->count() && !llvm::is_contained(in, l);
+  });
 }
 
 /// Whether a reader may take the cone over: it reads little that it does not read anyway, and stays small.

@@ -2,6 +2,7 @@
 // generated code, so it stays small and includes little.
 #pragma once
 
+#include "runtime/cpu/Draws.h"
 #include "runtime/cpu/VecMath.h"
 
 #define ZCCKM ZCC_ANYWHERE static inline __attribute__((always_inline))

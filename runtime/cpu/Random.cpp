@@ -1,4 +1,4 @@
-// random_uniform and random_normal: draws by position (ir/Philox.h); operands seed, step and micro.
+// random_normal: draws by position (ir/Philox.h); operands seed, step and micro. Uniform numbers are generated loops' (Draws.h).
 #include "ir/Philox.h"
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/Kernels.h"
@@ -38,18 +38,13 @@ ZCC_CLONES void normalPairs(float *y, int64_t pairs) {
   }
 }
 
-template <typename OfElement> void drawDoubles(double *y, int64_t n, const Draw &d, const zccrt_call *c, OfElement of) {
-  forEach(n, threadsFor(c, n * 64), [&](int64_t e) { y[e] = of(d.seed, uint64_t(e), d.id, d.time); });
-}
-
-void drawFloats(float *y, int64_t n, const Draw &d, const zccrt_call *c, bool normal) {
+void drawFloats(float *y, int64_t n, const Draw &d, const zccrt_call *c) {
   constexpr int64_t kBlocks = 256; // 4 KiB at a time
   int64_t blocks = n / 4;
   forEach((blocks + kBlocks - 1) / kBlocks, threadsFor(c, n * 16), [&](int64_t i) {
     int64_t b = i * kBlocks, end = std::min(b + kBlocks, blocks);
     uniformBlocks(d, y, b, end);
-    if (normal)
-      normalPairs(y + 4 * b, 2 * (end - b));
+    normalPairs(y + 4 * b, 2 * (end - b));
   });
   if (n % 4 == 0)
     return;
@@ -57,29 +52,24 @@ void drawFloats(float *y, int64_t n, const Draw &d, const zccrt_call *c, bool no
   zcc::PhiloxBlock r = zcc::philox(d.seed, uint64_t(blocks), d.id, d.time);
   for (int i = 0; i < 4; ++i)
     last[i] = zcc::philoxUnit(r.word[i]);
-  if (normal)
-    normalPairs(last, 2);
+  normalPairs(last, 2);
   std::copy_n(last, n % 4, y + 4 * blocks);
 }
 
-void draw(char *arena, const zccrt_call *c, bool normal) {
+} // namespace
+
+void randomNormalRun(char *arena, const zccrt_call *c) {
   if (!arena)
     return;
   const zccrt_tensor &y = result(c, 0);
   Draw d(arena, c);
   if (y.elem == ZCCRT_F32)
-    return drawFloats(at<float>(arena, y), count(y), d, c, normal);
+    return drawFloats(at<float>(arena, y), count(y), d, c);
   if (y.elem != ZCCRT_F64)
     zccrt_fail(c->node, "random numbers are drawn as f32 or f64");
-  if (normal)
-    drawDoubles(at<double>(arena, y), count(y), d, c, zcc::philoxNormal);
-  else
-    drawDoubles(at<double>(arena, y), count(y), d, c, zcc::philoxUniform);
+  double *to = at<double>(arena, y);
+  forEach(count(y), threadsFor(c, count(y) * 64),
+          [&](int64_t e) { to[e] = zcc::philoxNormal(d.seed, uint64_t(e), d.id, d.time); });
 }
-
-} // namespace
-
-void randomUniformRun(char *arena, const zccrt_call *c) { draw(arena, c, /*normal=*/false); }
-void randomNormalRun(char *arena, const zccrt_call *c) { draw(arena, c, /*normal=*/true); }
 
 } // namespace zccrt::cpu

@@ -350,6 +350,42 @@ TEST(FusedKernel, IntegersBoolsAndCounters) {
   check(g, 0);
 }
 
+// In every form of loops: along rows, over several runs, from any element of a block on, across the layout, and kept for a pass.
+TEST(FusedKernel, DrawsAreThoseOfTheirElements) {
+  auto draw = [](Graph &g, std::vector<int64_t> dims) {
+    Value *scalars[4];
+    for (Value *&v : scalars)
+      v = g.in(Elem::I64, {});
+    Value *i = g.make(ops::iota, {}, {{"dims", dims}, {"axis", kEveryAxis}});
+    return g.make(ops::random_uniform, {scalars[0], scalars[1], scalars[2], scalars[3], i});
+  };
+  {
+    Graph g;
+    g.out(draw(g, {}));
+    g.out(draw(g, {3}));
+    g.out(g.make(ops::mul, {draw(g, {50, 700}), g.in({50, 700})}));
+    g.out(g.make(ops::mul, {draw(g, {7, 197}), g.in({7, 1})}));
+    g.out(g.make(ops::mul, {draw(g, {5, 2, 1201}), g.in({2, 1})}));
+    check(g, 0);
+  }
+  {
+    Graph g;
+    Value *u = draw(g, {40, 50});
+    g.out(g.make(ops::add, {g.b.transpose(g.in({50, 40}), {1, 0}), u}));
+    g.out(g.make(ops::copy, {g.b.transpose(draw(g, {30, 90}), {1, 0})}));
+    check(g, 0);
+  }
+  for (int64_t n : {5, 197, 3000}) {
+    Graph g;
+    Value *x = g.make(ops::mul, {draw(g, {12, n}), g.in({12, n})});
+    Value *s = g.reduce(ops::reduce_sum, x, {1});
+    g.out(g.make(ops::sub, {x, s}));
+    g.out(g.reduce(ops::reduce_sum, g.make(ops::mul, {draw(g, {n, 12}), g.in({n, 12})}), {0}));
+    g.out(g.reduce(ops::reduce_sum, g.make(ops::mul, {draw(g, {n, 33}), g.in({n, 33})}), {0, 1}));
+    check(g, 1, 1e-4);
+  }
+}
+
 TEST(FusedKernel, RowValuesOfStridedOperands) {
   // A label a row, cut out of a larger tensor: its axes are not the row axis of the logits.
   Graph g;

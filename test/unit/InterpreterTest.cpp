@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <numeric>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -154,16 +155,21 @@ TEST(Interpreter, PhiloxIsThePublishedOne) {
 }
 
 TEST(Interpreter, RandomNumbersDependOnStepAndMicroBatch) {
-  auto draw = [](const OpDef &op, int64_t step, int64_t micro) {
-    return f(op, {ints({}, {7}), ints({}, {step}), ints({}, {micro})}, {{"dims", Ints{1000}}, {"id", 3}});
+  Ints places(1000);
+  std::iota(places.begin(), places.end(), 0);
+  auto uniform = [&](int64_t step, int64_t micro) {
+    return f(ops::random_uniform, {ints({}, {7}), ints({}, {step}), ints({}, {micro}), ints({}, {3}), ints({1000}, places)});
   };
-  Floats u = draw(ops::random_uniform, 0, 0);
-  EXPECT_EQ(u, draw(ops::random_uniform, 0, 0));
-  EXPECT_NE(u, draw(ops::random_uniform, 1, 0));
-  EXPECT_NE(u, draw(ops::random_uniform, 0, 1));
+  auto normal = [](int64_t step, int64_t micro) {
+    return f(ops::random_normal, {ints({}, {7}), ints({}, {step}), ints({}, {micro})}, {{"dims", Ints{1000}}, {"id", 3}});
+  };
+  Floats u = uniform(0, 0);
+  EXPECT_EQ(u, uniform(0, 0));
+  EXPECT_NE(u, uniform(1, 0));
+  EXPECT_NE(u, uniform(0, 1));
   EXPECT_EQ(u[5], philoxUniform(7, 5, 3, 0));
   double mean = 0, square = 0;
-  for (double x : draw(ops::random_normal, 0, 0)) {
+  for (double x : normal(0, 0)) {
     mean += x / 1000;
     square += x * x / 1000;
   }

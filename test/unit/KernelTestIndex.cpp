@@ -329,25 +329,19 @@ TEST(Shape, Pad) {
 }
 
 TEST(Random, ByPosition) {
-  for (const char *kind : {"random_uniform", "random_normal"})
-    for (int threads : {1, 2}) {
-      Call c(kind, threads);
-      int seed = c.add<int64_t>({}), step = c.add<int64_t>({}), micro = c.add<int64_t>({});
-      c.results();
-      int y = c.add<float>({333, 31});
-      c.ints("id", {12});
-      *c.data<int64_t>(seed) = 0x1234567890;
-      *c.data<int64_t>(step) = 3;
-      *c.data<int64_t>(micro) = 1;
-      c.run();
-      bool normal = kind[7] == 'n';
-      for (int64_t e = 0; e < 333 * 31; ++e) {
-        uint32_t time = zcc::philoxTime(3, 1);
-        double want =
-            normal ? zcc::philoxNormal(0x1234567890, e, 12, time) : double(zcc::philoxUniform(0x1234567890, e, 12, time));
-        EXPECT_NEAR(c.data<float>(y)[e], want, normal ? 5e-6 : 0) << e;
-      }
-    }
+  for (int threads : {1, 2}) {
+    Call c("random_normal", threads);
+    int seed = c.add<int64_t>({}), step = c.add<int64_t>({}), micro = c.add<int64_t>({});
+    c.results();
+    int y = c.add<float>({333, 31});
+    c.ints("id", {12});
+    *c.data<int64_t>(seed) = 0x1234567890;
+    *c.data<int64_t>(step) = 3;
+    *c.data<int64_t>(micro) = 1;
+    c.run();
+    for (int64_t e = 0; e < 333 * 31; ++e)
+      EXPECT_NEAR(c.data<float>(y)[e], zcc::philoxNormal(0x1234567890, e, 12, zcc::philoxTime(3, 1)), 5e-6) << e;
+  }
 }
 
 } // namespace

@@ -1,4 +1,4 @@
-// random_uniform and random_normal: draws by position (ir/Philox.h), the CPU's bits; operands seed, step and micro.
+// random_normal: draws by position (ir/Philox.h), the CPU's bits; operands seed, step and micro.
 #include "ir/Philox.h"
 #include "runtime/cuda/Each.h"
 #include "runtime/cuda/Kernels.h"
@@ -34,34 +34,29 @@ __device__ void normalPair(double &u, double &v) {
 
 } // namespace
 
-template <typename T> static void drawBlocks(const Draw d, T *y, int64_t n, bool isNormal) {
+template <typename T> static void drawBlocks(const Draw d, T *y, int64_t n) {
   each((n + 3) / 4, [=] __device__(int64_t b) {
     zcc::PhiloxBlock r = d.block(b);
     T x[4];
     for (int i = 0; i < 4; ++i)
       x[i] = zcc::philoxUnit(r.word[i]);
-    if (isNormal) {
-      normalPair(x[0], x[1]);
-      normalPair(x[2], x[3]);
-    }
+    normalPair(x[0], x[1]);
+    normalPair(x[2], x[3]);
     for (int i = 0; i < 4 && 4 * b + i < n; ++i)
       y[4 * b + i] = x[i];
   });
 }
 
-static void draw(char *arena, const zccrt_call *c, bool isNormal) {
+void randomNormalRun(char *arena, const zccrt_call *c) {
   const zccrt_tensor &y = result(c, 0);
   if (y.elem != ZCCRT_F32 && y.elem != ZCCRT_F64)
     zccrt_fail(c->node, "random numbers are drawn as f32 or f64");
   if (!arena)
     return;
   if (y.elem == ZCCRT_F32)
-    drawBlocks(Draw(arena, c), at<float>(arena, y), count(y), isNormal);
+    drawBlocks(Draw(arena, c), at<float>(arena, y), count(y));
   else
-    drawBlocks(Draw(arena, c), at<double>(arena, y), count(y), isNormal);
+    drawBlocks(Draw(arena, c), at<double>(arena, y), count(y));
 }
-
-void randomUniformRun(char *arena, const zccrt_call *c) { draw(arena, c, /*isNormal=*/false); }
-void randomNormalRun(char *arena, const zccrt_call *c) { draw(arena, c, /*isNormal=*/true); }
 
 } // namespace zccrt::cuda
