@@ -109,17 +109,19 @@ int64_t CudaLoops::vectorLength() {
 /// Whether neighbours lie side by side: along the last axis, each as far from a multiple of their number as the first of all; or,
 /// flat, along all axes of what the loop runs over.
 bool CudaLoops::isVector(const LoopAccess &a) const {
-  if (a.kind == LoopAccess::Iota || a.strides.empty() || a.strides.back() != 1)
+  const bool isRow = p.form == LoopPlan::Rows;
+  const size_t last = isRow ? p.reducedAxes.back() : p.innermost();
+  if (a.kind == LoopAccess::Iota || a.strides.empty() || a.strides[last] != 1)
     return false;
   if (!isFlat) {
-    for (size_t i = 0; i + 1 < p.dims.size(); ++i)
-      if (p.dims[i] > 1 && a.strides[i] % together)
+    for (size_t i = 0; i < p.dims.size(); ++i)
+      if (i != last && p.dims[i] > 1 && a.strides[i] % together)
         return false;
     return true;
   }
   int64_t dense = 1;
   for (size_t i = p.dims.size(); i-- > 0;) {
-    if (p.form == LoopPlan::Rows && !p.reduced[i])
+    if (isRow && !p.reduced[i])
       continue;
     if (p.dims[i] > 1 && a.strides[i] != dense)
       return false;

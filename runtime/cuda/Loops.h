@@ -62,13 +62,12 @@ template <int N, typename T> __device__ Vector<T, N> loadVector(const T *p) {
     return v;
   }
 #ifdef __CUDACC__
-  if constexpr (sizeof v == 16) {
+  if constexpr (sizeof v == 16)
     *reinterpret_cast<uint4 *>(&v) = loadBetween(p);
-    return v;
-  }
+  else
 #endif
-  for (int i = 0; i < N; ++i)
-    v.at[i] = p[i];
+    for (int i = 0; i < N; ++i)
+      v.at[i] = p[i];
   return v;
 }
 
