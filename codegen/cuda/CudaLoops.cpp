@@ -78,28 +78,55 @@ CudaLoops::CudaLoops(const LoopPlan &plan, std::string casts) : LoopValues(plan)
 }
 
 std::string CudaLoops::element(const LoopAccess &a) {
-  auto v = vectors.find(&a);
-  return v == vectors.end() ? LoopValues::element(a) : v->second + ".at[j]";
+  if (together == 1 || !isVector(a))
+    return LoopValues::element(a);
+  auto [v, isNew] = vectors.try_emplace(&a, "");
+  if (isNew) {
+    v->second = fresh("w");
+    touched.push_back(&a);
+  }
+  return v->second + ".at[j]";
 }
 
-/// How many neighbours a thread takes at once: 16 bytes of the widest.
-int64_t CudaLoops::vectorLength() const {
+/// How many neighbours a thread takes at once of a grid without rows: 16 bytes of the widest.
+int64_t CudaLoops::vectorLength() {
   int64_t widest = 2;
-  for (const LoopAccess &a : p.accesses)
-    if (isVector(a, 1))
-      widest = std::max(widest, elemBytes(a.value->type.elem));
-  const int64_t n = 16 / widest;
-  bool any = llvm::any_of(p.accesses, [&](const LoopAccess &a) { return isVector(a, n); });
-  return any && p.dims.back() % n == 0 ? n : 1;
+  auto axes = allAxes(p);
+  for (isFlat = false;; isFlat = true) {
+    for (const LoopAccess &a : p.accesses)
+      if (together = 2; isVector(a))
+        widest = std::max(widest, elemBytes(a.value->type.elem));
+    together = 16 / widest;
+    const bool any = llvm::any_of(p.accesses, [&](const LoopAccess &a) { return isVector(a); });
+    const int64_t n = std::exchange(together, 1), count = isFlat ? p.elementsOf(axes) : p.dims.back();
+    if (any && count % n == 0)
+      return n;
+    if (isFlat)
+      return 1;
+  }
 }
 
-/// Whether `n` elements along the last axis lie side by side, and as far from a multiple of `n` as the first of all.
-bool CudaLoops::isVector(const LoopAccess &a, int64_t n) const {
-  if (a.kind == LoopAccess::Iota || a.strides.empty() || a.strides.back() != 1)
+/// Whether neighbours lie side by side: along the last axis, each as far from a multiple of their number as the first of all; or,
+/// flat, along all axes of what the loop runs over.
+bool CudaLoops::isVector(const LoopAccess &a) const {
+  const bool isRow = p.form == LoopPlan::Rows;
+  const size_t last = isRow ? p.reducedAxes.back() : p.innermost();
+  if (a.kind == LoopAccess::Iota || a.strides.empty() || a.strides[last] != 1)
     return false;
-  for (size_t i = 0; i + 1 < p.dims.size(); ++i)
-    if (p.dims[i] > 1 && a.strides[i] % n)
+  if (!isFlat) {
+    for (size_t i = 0; i < p.dims.size(); ++i)
+      if (i != last && p.dims[i] > 1 && a.strides[i] % together)
+        return false;
+    return true;
+  }
+  int64_t dense = 1;
+  for (size_t i = p.dims.size(); i-- > 0;) {
+    if (isRow && !p.reduced[i])
+      continue;
+    if (p.dims[i] > 1 && a.strides[i] != dense)
       return false;
+    dense *= p.dims[i];
+  }
   return true;
 }
 
@@ -121,7 +148,7 @@ void CudaLoops::reduceSums(const LoopPass &w, const std::string &function) {
 
 // ---- the forms
 
-/// A thread has an element, or neighbours along the last axis, which it reads and writes at once.
+/// A thread has an element, or neighbours, which it reads and writes at once.
 void CudaLoops::elementwise() {
   auto axes = allAxes(p);
   const int64_t n = vectorLength();
@@ -131,35 +158,46 @@ void CudaLoops::elementwise() {
     splitIndex("e", axes);
     bodyOf(p.passes[0], "");
   } else {
-    splitIndex("e * " + num(n), axes);
-    neighbours(n);
+    neighbours(p.passes[0], n, "e * " + num(n), axes, "");
   }
   out.close();
   finishKernel("blocksFor(" + count + ")", num(kBlock));
 }
 
-void CudaLoops::neighbours(int64_t n) {
-  const std::string last = axisName(p.innermost()), length = num(n);
-  std::vector<std::string> stores;
-  for (const LoopAccess &a : p.accesses) {
-    if (!isVector(a, n))
-      continue;
-    const std::string v = fresh("w"), whole = "Vector<" + storageType(a.value->type.elem) + ", " + length + "> " + v;
-    const std::string place = "&" + LoopValues::element(a);
-    if (a.kind == LoopAccess::Result) {
-      out.line(whole + ";");
-      stores.push_back("store(" + place + ", " + v + ");");
-    } else {
-      out.line("const " + whole + " = loadVector<" + length + ">(" + place + ");");
-    }
-    vectors[&a] = v;
-  }
-  out.line("const " + index + " first = " + last + ";");
+/// The body for n elements from `first` of these axes on; `there`: how many of them there are, "": all.
+void CudaLoops::neighbours(const LoopPass &w, int64_t n, const std::string &first, ArrayRef<size_t> axes,
+                           const std::string &there) {
+  const std::string length = num(n), last = axisName(axes.back());
+  splitIndex(first, axes);
+  const std::string base = isFlat ? first : fresh("first");
+  if (!isFlat)
+    out.line("const " + index + " " + base + " = " + last + ";");
+  const std::string before = std::exchange(out.text, "");
+  together = n;
   out.line("#pragma unroll");
   out.open("for (int j = 0; j < " + length + "; ++j)");
-  out.line("const " + index + " " + last + " = first + j;");
-  bodyOf(p.passes[0], "");
+  if (!there.empty())
+    out.line("if (j >= " + there + ") break;");
+  if (isFlat)
+    splitIndex("(" + first + " + j)", axes);
+  else
+    out.line("const " + index + " " + last + " = " + base + " + j;");
+  bodyOf(w, "");
   out.close();
+  together = 1;
+  const std::string body = std::exchange(out.text, before), count = there.empty() ? "" : ", " + there;
+  std::vector<std::string> stores;
+  for (const LoopAccess *a : touched) {
+    const std::string &v = vectors[a], place = "&" + LoopValues::element(*a);
+    const std::string whole = "Vector<" + storageType(a->value->type.elem) + ", " + length + "> " + v;
+    const bool isStored = llvm::any_of(w.results, [&](unsigned r) { return &p.accesses[p.resultAccess[r]] == a; });
+    out.line(isStored ? whole + ";" : "const " + whole + " = loadVector<" + length + ">(" + place + count + ");");
+    if (isStored)
+      stores.push_back("store(" + place + ", " + v + count + ");");
+  }
+  touched.clear();
+  vectors.clear();
+  out.text += body;
   for (const std::string &s : stores)
     out.line(s);
 }
@@ -196,19 +234,37 @@ void CudaLoops::rows() {
                  "dim3(" + num(kWarp) + ", " + num(kRowsOfBlock) + ")");
 }
 
-/// A thread has every 32nd or 256th element of its row, the same ones in each pass.
+/// How many neighbours of a row a thread has at once, by the row's extent alone: sums have its order in any kernel.
+static int64_t neighboursOfRow(int64_t elements) {
+  if (elements >= kLongRow)
+    return elements >= 8 * kBlock ? 8 : 4;
+  return std::min<int64_t>(8, std::max<int64_t>(1, llvm::bit_floor(uint64_t(elements / kWarp))));
+}
+
+/// A thread has every 32nd or 256th element, or that many neighbours, of its row, the same ones in each pass.
 void CudaLoops::rowPass(const LoopPass &w) {
-  int64_t threads = p.rowElements >= kLongRow ? kBlock : kWarp;
+  const int64_t threads = p.rowElements >= kLongRow ? kBlock : kWarp, n = neighboursOfRow(p.rowElements), each = threads * n;
   for (const Value *v : w.buffers)
-    out.line(computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" + num((p.rowElements + threads - 1) / threads) +
+    out.line(computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" + num((p.rowElements + each - 1) / each * n) +
              "];");
   declareSums(w);
-  std::string j = fresh("j"), e = fresh("e");
-  buffered = j;
-  out.open("for (" + index + " " + j + " = 0, " + e + " = threadIdx.x; " + e + " < " + product(p.reducedAxes) + "; ++" + j +
-           ", " + e + " += " + num(threads) + ")");
-  splitIndex(e, p.reducedAxes);
-  bodyOf(w, "");
+  std::string i = fresh("j"), e = fresh("e"), count = product(p.reducedAxes);
+  buffered = n == 1 ? i : i + " * " + num(n) + " + j";
+  out.open("for (" + index + " " + i + " = 0, " + e + " = threadIdx.x" + (n == 1 ? "" : " * " + num(n)) + "; " + e + " < " +
+           count + "; ++" + i + ", " + e + " += " + num(each) + ")");
+  if (n == 1) {
+    splitIndex(e, p.reducedAxes);
+    bodyOf(w, "");
+  } else {
+    isFlat = p.dims[p.reducedAxes.back()] % n != 0;
+    std::string there;
+    if (p.rowElements % n) {
+      there = fresh("n");
+      out.line("const int " + there + " = " + count + " - " + e + " < " + num(n) + " ? int(" + count + " - " + e +
+               ") : " + num(n) + ";");
+    }
+    neighbours(w, n, e, p.reducedAxes, there);
+  }
   out.close();
   reduceSums(w, threads == kWarp ? "warpReduce" : "blockReduce");
   finishPass(w, "");

@@ -20,7 +20,10 @@ private:
   std::string kernels;  ///< definitions so far
   std::string launches; ///< of the host's function
   int64_t kernelCount = 0;
-  llvm::DenseMap<const LoopAccess *, std::string> vectors; ///< what a thread reads or writes at once
+  int64_t together = 1; ///< neighbours of which the text is printed now
+  bool isFlat = false;  ///< they are so along all axes of the loop, not only along the last one
+  llvm::DenseMap<const LoopAccess *, std::string> vectors; ///< what a thread reads or writes of them at once
+  std::vector<const LoopAccess *> touched;                 ///< which these are, in order
   std::string buffered;                                    ///< index of the element in a thread's part of a row
 
   void finishKernel(const std::string &grid, const std::string &block);
@@ -29,9 +32,9 @@ private:
   void reduceSums(const LoopPass &w, const std::string &function);
   std::string rowIndex() const override { return buffered; }
   std::string element(const LoopAccess &a) override;
-  int64_t vectorLength() const;
-  bool isVector(const LoopAccess &a, int64_t n) const;
-  void neighbours(int64_t n);
+  int64_t vectorLength();
+  bool isVector(const LoopAccess &a) const;
+  void neighbours(const LoopPass &w, int64_t n, const std::string &first, llvm::ArrayRef<size_t> axes, const std::string &there);
 
   void elementwise() override;
   void tiles() override { elementwise(); }

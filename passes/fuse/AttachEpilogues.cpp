@@ -107,9 +107,9 @@ static void placeProduct(const Epilogue &e, Node &node) {
     node.attrs.set("inplace", others);
 }
 
-/// Moves the views that a value is taken by, of those behind the product, in front of it.
-static void moveUp(Value *v, const llvm::SmallPtrSet<Node *, 8> &between, Node *product) {
-  if (!v->def || !between.contains(v->def))
+/// Moves the views that a value is taken by, of those behind the product, in front of it; each once.
+static void moveUp(Value *v, llvm::SmallPtrSet<Node *, 8> &between, Node *product) {
+  if (!v->def || !between.erase(v->def))
     return;
   moveUp(v->def->operand(0), between, product);
   v->def->moveBefore(product);

@@ -39,6 +39,7 @@ public:
 private:
   Value *aligned(Value *v, const Dims &scores);
   bool split(const MaskTerm &t);
+  bool splitSelected(Value *keep, double low);
   void splitAdded(Value *v);
   void splitKept(Value *v);
   const Tensor *constantOf(Value *v) { return r_.constants.value(v); }
@@ -143,10 +144,15 @@ bool Combiner::constantAdded(Value *v, const Tensor &t) {
   return true;
 }
 
+/// Of four axes, before it was broadcast.
+static Value *narrow(Value *v) {
+  Node *wide = defBy(v, ops::broadcast);
+  return wide && wide->operand(0)->type.ndim() == 4 ? wide->operand(0) : v;
+}
+
 /// A condition for attending; masked scores are -infinity.
 void Combiner::splitKept(Value *v) {
-  if (Node *wide = defBy(v, ops::broadcast); wide && wide->operand(0)->type.ndim() == 4)
-    v = wide->operand(0);
+  v = narrow(v);
   if (Node *both = defBy(v, ops::and_)) {
     for (Value *o : both->operands())
       splitKept(aligned(o, scores_));
@@ -157,9 +163,19 @@ void Combiner::splitKept(Value *v) {
     kept_.push_back(v);
 }
 
+/// Nothing is added where `keep` holds, elsewhere `low`. Whether it is a condition for attending.
+bool Combiner::splitSelected(Value *keep, double low) {
+  if (std::isinf(low)) {
+    splitKept(keep);
+    return true;
+  }
+  keep = narrow(keep);
+  const Tensor *t = constantOf(keep);
+  return t && constantKept(keep, Tensor(*t), false);
+}
+
 void Combiner::splitAdded(Value *v) {
-  if (Node *wide = defBy(v, ops::broadcast); wide && wide->operand(0)->type.ndim() == 4)
-    v = wide->operand(0);
+  v = narrow(v);
   if (const Tensor *t = constantOf(v)) {
     constantAdded(v, Tensor(*t));
     return;
@@ -174,10 +190,10 @@ void Combiner::splitAdded(Value *v) {
   if (n && n->is(ops::select)) {
     auto a = r_.splat(n->operand(1)), b = r_.splat(n->operand(2));
     Value *cond = aligned(n->operand(0), scores_);
-    if (a && b && *a == 0 && std::isinf(*b) && *b < 0)
-      return splitKept(cond);
-    if (a && b && *b == 0 && std::isinf(*a) && *a < 0)
-      return splitKept(b_.make(ops::not_, {cond}));
+    if (a && b && *a == 0 && *b <= kMasked && splitSelected(cond, *b))
+      return;
+    if (a && b && *b == 0 && *a <= kMasked && splitSelected(b_.make(ops::not_, {cond}), *a))
+      return;
   }
   added_.push_back(v);
 }

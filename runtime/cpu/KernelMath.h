@@ -11,9 +11,9 @@
 ZCCKM float z_bf16(uint16_t b) { return vfloat(int32_t(uint32_t(b) << 16)); }
 ZCCKM uint16_t z_to_bf16(float f) { // to nearest, ties to even; NaN stays NaN
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  uint16_t r;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(f));
-  return r;
+  uint32_t r; // of two, because that of one takes four times as long
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(0.0f), "f"(f));
+  return uint16_t(r);
 #else
   uint32_t b = uint32_t(vbits(f));
   uint32_t r = (b + 0x7fff + (b >> 16 & 1)) >> 16;
@@ -21,7 +21,15 @@ ZCCKM uint16_t z_to_bf16(float f) { // to nearest, ties to even; NaN stays NaN
 #endif
 }
 ZCCKM uint16_t z_bits_bf16(float f) { return uint16_t(uint32_t(vbits(f)) >> 16); } // of a rounded value
-ZCCKM float z_round_bf16(float f) { return z_bf16(z_to_bf16(f)); }
+ZCCKM float z_round_bf16(float f) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  int32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(f), "f"(0.0f));
+  return vfloat(r);
+#else
+  return z_bf16(z_to_bf16(f));
+#endif
+}
 // binary16
 #ifdef __CUDA_ARCH__
 ZCCKM float z_f16(uint16_t h) {

@@ -2,7 +2,8 @@
 // -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own kernels include this same file: a function gives the
 // same bits wherever, however wide and by whichever loop it is called. For that the file must be compiled with -ffp-contract=off;
 // every fused multiply-add is written out. Largest errors, in units in the last place (VecMathTest checks them): exp 1; log 0.9;
-// expm1, log1p, tanh 1.5; sigmoid 2.5; erf 3; sin, cos, tan, pow 0.51. The double versions are libm's.
+// expm1, log1p, tanh 1.5; sigmoid 2.5; erf 3; sin, cos, tan, pow 0.51. The double versions are libm's. A GPU has instructions for
+// powers of two and quotients, which are off by 2 units each: there exp, tanh, sigmoid and erf have those.
 #pragma once
 
 #include <stdint.h>
@@ -46,8 +47,34 @@ ZCCVM float vreduceLn2(float x, float n) {
   return __builtin_fmaf(n, -1.428606765330187e-06f, r);
 }
 
-/// Overflows to inf, underflows through the denormal numbers to 0.
+/// a / b for b in [1, 2^126] or NaN.
+ZCCVM float vquotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float q;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(q) : "f"(b));
+  return a * q;
+#else
+  return a / b;
+#endif
+}
+
+#ifdef __CUDA_ARCH__
+/// exp for x in [-105, 105]; infinity beyond floats, 0 where it would be denormal.
+ZCCVM float vexpOfPower(float x) {
+  float t = x * 1.44269502162933349609375f, power; // log2(e), and what rounding it lost
+  float lost = __builtin_fmaf(x, 1.44269502162933349609375f, -t);
+  lost = __builtin_fmaf(x, 1.92596299112661746887e-8f, lost);
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(t));
+  return power * __builtin_fmaf(lost, 0.693147182464599609375f, 1.0f); // a sum with it would make NaN of infinity
+}
+#endif
+
+/// Overflows to inf, underflows through the denormal numbers to 0; a GPU's has no denormal ones.
 ZCCVM float vexp(float x) {
+#ifdef __CUDA_ARCH__
+  float c = x < -105.0f ? -105.0f : x;
+  return vexpOfPower(c > 105.0f ? 105.0f : c);
+#else
   float c = x < -105.0f ? -105.0f : x;
   // Integers have a minimum of one instruction; beyond 128 the polynomial overflows.
   int32_t bits = vbits(__builtin_fmaf(c, 1.4426950408889634f, kVRound)), most = vbits(kVRound) + 128;
@@ -58,13 +85,18 @@ ZCCVM float vexp(float x) {
   int32_t n = bits - vbits(kVRound);
   int32_t half = n >> 1;
   return p * vfloat((half + 127) << 23) * vfloat((n - half + 127) << 23);
+#endif
 }
 
 /// exp for x in [-87, 88], where the result is a normal number; the bits are vexp's.
 ZCCVM float vexpInRange(float x) {
+#ifdef __CUDA_ARCH__
+  return vexpOfPower(x);
+#else
   float shifted = __builtin_fmaf(x, 1.4426950408889634f, kVRound);
   float p = vexpm1Reduced(vreduceLn2(x, shifted - kVRound)) + 1.0f;
   return p * vfloat((vbits(shifted) - vbits(kVRound) + 127) << 23);
+#endif
 }
 
 /// exp for x < 88, and 0 below -87, where no result is denormal: half of vexp's time.
@@ -144,14 +176,14 @@ ZCCVM float vtanh(float x) {
   q = __builtin_fmaf(q, z, 0.133333001462f);
   q = __builtin_fmaf(q, z, -0.333333331494f);
   float small = __builtin_fmaf(q * z, x, x);
-  float large = 1.0f - 2.0f / (vexpInRange(a > 10.0f ? 20.0f : a + a) + 1.0f);
+  float large = 1.0f - vquotient(2.0f, vexpInRange(a > 10.0f ? 20.0f : a + a) + 1.0f);
   float y = a < 0.625f ? small : vcopysign(large, x);
   return a > 0.0f ? y : x; // NaN and the zeros as they are
 }
 
 ZCCVM float vsigmoid(float x) {
   float e = vexp(-vabs(x));
-  return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+  return vquotient(x >= 0.0f ? 1.0f : e, 1.0f + e);
 }
 
 ZCCVM float verf(float x) {
@@ -177,7 +209,7 @@ ZCCVM float verf(float x) {
   q = __builtin_fmaf(q, t, 0.152783885598f);
   q = __builtin_fmaf(q, t, 0.997863531113f);
   float q2 = q * q, q4 = q2 * q2;
-  return a < 0.92f ? small : vcopysign(1.0f - 1.0f / (q4 * q4), x);
+  return a < 0.92f ? small : vcopysign(1.0f - vquotient(1.0f, q4 * q4), x);
 }
 
 #include "runtime/cpu/VecAngles.h"

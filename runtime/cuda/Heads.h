@@ -63,9 +63,11 @@ struct Heads {
   }
 };
 
-/// Attention of 16-bit floats by tensor cores (FlashAttention.cu): whether they take these heads, and the launches.
+/// Attention of 16-bit floats by tensor cores (FlashAttention.cu): whether they take these heads, and the launches; the
+/// gradient's scratch, a float for each query, in bytes.
 bool takesTiles(const Heads &n);
+int64_t tilesScratch(const Heads &n);
 void attendByTiles(const Heads &n, int32_t elem, Rows y, float *lse);
-void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse);
+void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse, float *deltas);
 
 } // namespace zccrt::cuda

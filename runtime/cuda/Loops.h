@@ -36,22 +36,68 @@ template <typename T, int N> struct alignas(sizeof(T) * N) Vector {
   T at[N];
 };
 
+#ifdef __CUDACC__
+/// 16 bytes that lie anywhere, out of the two multiples of 16 that have them.
+__device__ inline uint4 loadBetween(const void *p) {
+  const unsigned by = unsigned(reinterpret_cast<uintptr_t>(p)) % 16;
+  const uint4 *const from = reinterpret_cast<const uint4 *>(static_cast<const char *>(p) - by);
+  uint4 a = from[0], b = from[1];
+  if (by & 8)
+    a = {a.z, a.w, b.x, b.y}, b = {b.z, b.w, 0, 0};
+  if (by & 4)
+    a = {a.y, a.z, a.w, b.x}, b.x = b.y;
+  const unsigned bits = by % 4 * 8;
+  return {__funnelshift_r(a.x, a.y, bits), __funnelshift_r(a.y, a.z, bits), __funnelshift_r(a.z, a.w, bits),
+          __funnelshift_r(a.w, b.x, bits)};
+}
+#endif
+
 template <int N, typename T> __device__ Vector<T, N> loadVector(const T *p) {
-  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vector<T, N>) == 0)
-    return *reinterpret_cast<const Vector<T, N> *>(p);
   Vector<T, N> v;
-  for (int i = 0; i < N; ++i)
-    v.at[i] = p[i];
+  constexpr unsigned kBytes = sizeof v < 16 ? sizeof v : 16; // that one instruction moves
+  if (reinterpret_cast<uintptr_t>(p) % kBytes == 0) {
+    using Part = Vector<T, kBytes / sizeof(T)>;
+    for (unsigned i = 0; i < sizeof v / kBytes; ++i)
+      reinterpret_cast<Part *>(&v)[i] = reinterpret_cast<const Part *>(p)[i];
+    return v;
+  }
+#ifdef __CUDACC__
+  if constexpr (sizeof v == 16)
+    *reinterpret_cast<uint4 *>(&v) = loadBetween(p);
+  else
+#endif
+    for (int i = 0; i < N; ++i)
+      v.at[i] = p[i];
   return v;
 }
 
 template <int N, typename T> __device__ void store(T *p, const Vector<T, N> &v) {
-  if (reinterpret_cast<uintptr_t>(p) % sizeof v == 0) {
-    *reinterpret_cast<Vector<T, N> *>(p) = v;
+  constexpr unsigned kBytes = sizeof v < 16 ? sizeof v : 16;
+  if (reinterpret_cast<uintptr_t>(p) % kBytes == 0) {
+    using Part = Vector<T, kBytes / sizeof(T)>;
+    for (unsigned i = 0; i < sizeof v / kBytes; ++i)
+      reinterpret_cast<Part *>(p)[i] = reinterpret_cast<const Part *>(&v)[i];
     return;
   }
   for (int i = 0; i < N; ++i)
     p[i] = v.at[i];
+}
+
+/// The same of the first `count`.
+template <int N, typename T> __device__ Vector<T, N> loadVector(const T *p, int count) {
+  if (count == N)
+    return loadVector<N>(p);
+  Vector<T, N> v;
+  for (int i = 0; i < N; ++i)
+    v.at[i] = i < count ? p[i] : T();
+  return v;
+}
+template <int N, typename T> __device__ void store(T *p, const Vector<T, N> &v, int count) {
+  if (count == N)
+    return store(p, v);
+  for (int i = 0; i < N; ++i)
+    if (i < count)
+      p[i] = v.at[i];
 }
 
 /// Over the warps of a block of one axis, at most 32 of them, in their order; every thread gets the result.

@@ -13,6 +13,7 @@ struct Case {
   Mask mask = Mask::None;
   bool strided = false;
   int threads = 2;
+  double scale = 0; ///< 0: by the width
 };
 
 /// q, k, v, mask and the naive results.
@@ -148,7 +149,7 @@ template <typename T = float> void check(const Case &n) {
                                   << n.causal << " mask " << int(n.mask) << " strided " << n.strided);
   using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
   Rng r;
-  Reference ref{n, 1 / std::sqrt(double(n.d))};
+  Reference ref{n, n.scale ? n.scale : 1 / std::sqrt(double(n.d))};
   Call c("attention", n.threads);
   int q = addRows<T>(c, n, n.h, n.s, n.d), k = addRows<T>(c, n, n.hk, n.t, n.d), v = addRows<T>(c, n, n.hk, n.t, n.dv);
   int m = addMask<T>(c, n, r);
@@ -287,6 +288,34 @@ TEST(Attention, OnGpus) {
   check<Bf16>({1, 1, 1, 20, 20, 136, 130, true}); // too wide for tiles
   for (Mask m : {Mask::Float, Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
     check<F16>({2, 4, 2, 40, 40, 16, 16, m == Mask::Bool, m});
+  check<F16>({1, 1, 1, 200, 150, 32, 32, true, Mask::None, false, 2, 0.25});  // several blocks and steps
+  check<F16>({1, 2, 1, 140, 140, 128, 128, true});                            // grouped, wide: values stay in shared memory
+  check<F16>({1, 1, 1, 20, 300, 16, 16, false, Mask::None, false, 2, 2});     // maxima grow by much
+  check<Bf16>({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
+}
+
+// A row whose keys all have the least of floats, as padded ones do, attends them alike, in tiles, too.
+TEST(Attention, LeastOfFloats) {
+  OnEmulatedGpu gpu;
+  Call c("attention", 1);
+  Rng r;
+  for (int i = 0; i < 3; ++i)
+    c.fillRandom<Bf16>(c.add<Bf16>({1, 1, 4, 8}), r);
+  int mask = c.add<Bf16>({4, 4});
+  for (int i = 0; i < 16; ++i)
+    c.data<Bf16>(mask)[i] = Bf16(i / 4 == 1 || i % 4 == 3 ? -3.38e38f : 0.0f);
+  c.results();
+  int y = c.add<Bf16>({1, 1, 4, 8});
+  c.add<float>({1, 1, 4, 1});
+  c.number("scale", 0.3);
+  c.ints("causal", {0});
+  c.run();
+  for (int j = 0; j < 8; ++j) {
+    float mean = 0;
+    for (int key = 0; key < 4; ++key)
+      mean += float(c.data<Bf16>(2)[key * 8 + j]) / 4;
+    EXPECT_NEAR(float(c.data<Bf16>(y)[8 + j]), mean, 1e-2);
+  }
 }
 
 TEST(Attention, NativeBf16) {

@@ -86,6 +86,11 @@ template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned by) {
   int from = zccrt::emulate::lane() + int(by);
   return zccrt::emulate::shuffle(mask, value, from < 32 ? from : zccrt::emulate::lane());
 }
+inline bool __any_sync(unsigned mask, bool is) {
+  for (int with = 16; with; with /= 2) // over whole warps
+    is |= __shfl_xor_sync(mask, is, with);
+  return is;
+}
 
 #define ZCC_LAUNCH_ON(stream, kernel, grid, block, ...)                                                                          \
   zccrt::emulate::launch(stream, #kernel, grid, block, [=] { kernel(__VA_ARGS__); })

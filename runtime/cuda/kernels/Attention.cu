@@ -169,7 +169,7 @@ template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
   const S *lse = at<S>(arena, operand(c, 6));
   if constexpr (sizeof(T) == 2)
     if (takesTiles(n))
-      return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse);
+      return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse, scratchAt<float>(arena, c));
   if (n.batch * n.heads * n.s > 0)
     ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kWarps), n, dy, y, dq, lse);
   int64_t keys = n.batch * (n.heads / n.group) * n.t;
@@ -185,6 +185,11 @@ template <typename F> static void withAttended(const zccrt_call *c, F f) {
 void attentionRun(char *arena, const zccrt_call *c) {
   if (arena)
     withAttended(c, [&](auto *type) { attend<std::remove_pointer_t<decltype(type)>>(arena, c); });
+}
+
+int64_t attentionGradWorkspace(const zccrt_call *c) {
+  const Heads n(nullptr, c, 1);
+  return elemBytes(operand(c, 0).elem) == 2 && takesTiles(n) ? tilesScratch(n) : 0;
 }
 
 void attentionGradRun(char *arena, const zccrt_call *c) {

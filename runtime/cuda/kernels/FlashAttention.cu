@@ -1,7 +1,8 @@
-// softmax(scale q k^T + mask) v and its gradient for 16-bit floats, in tiles that tensor cores multiply. A warp has 16 rows of
-// its block and goes through the other side in steps of 32 rows. The forward goes through all keys twice: for the logarithm of
-// each row's sum, then for probabilities as they are in the end, so that sums stay in registers. Probabilities and their
-// gradients are rounded to the factors' element; nothing is added by two.
+// softmax(scale q k^T + mask) v and its gradient for 16-bit floats, in tiles that tensor cores multiply. A warp has some rows of
+// its block, in registers, and goes through the other side step by step; while one step is multiplied the next one is copied to
+// shared memory. The forward keeps each row's maximum and sum and scales what it has added when the maximum grows. Probabilities
+// and their gradients are rounded to the factors' element; nothing is added by two. Exponentials are powers of two.
+#include "runtime/cuda/AsyncCopy.h"
 #include "runtime/cuda/Heads.h"
 #include "runtime/cuda/Tensor.h"
 #include "runtime/cuda/Warp.h"
@@ -10,302 +11,509 @@ namespace zccrt::cuda {
 
 namespace {
 
-constexpr int kStep = 32, kMostWidth = 128;
-constexpr int kHalf = kStep / 2;                                ///< of a row of a step: a lane's
-constexpr int kScoreLd = kStep + 4, kFactorLd = kStep + 8;      ///< rows begin in different banks
+constexpr int kMostWidth = 128, kWarps = 4;
+constexpr float kLog2E = 1.4426950408889634f;
 __device__ inline float noScore() { return -__builtin_inff(); } ///< of what may not be attended
 
-/// A block's threads and tiles for heads of at most so many columns.
+/// Of heads of at most so many columns: rows of the other side in a step, how far rows of shared memory are apart (eight of them
+/// begin in different banks), pieces of 16 rows of a warp's where its sums leave registers for two.
 template <int kWidth> struct Tile {
-  static constexpr int kWarps = kWidth > 64 ? 2 : 4, kRows = kWarps * kPiece, kLd = kWidth + 8;
+  static constexpr int kPieces = kWidth / kPiece, kLd = kWidth + 8, kStep = kWidth > 64 ? 32 : 64, kMost = kWidth == 64 ? 2 : 1;
+  static constexpr int kElements = kStep * kLd, kBlocks = kWidth > 32 ? 2 : 3; ///< whose registers a processor has room for
 };
 
-int piecesOf(int64_t width) { return int((width + kPiece - 1) / kPiece); }
+/// 16-bit floats in shared memory, where nothing may be constructed: two steps of two operands.
+template <typename T, int kWidth> struct alignas(32) Room {
+  uint16_t bits[4 * Tile<kWidth>::kElements];
+  __device__ T *stage(int i) { return reinterpret_cast<T *>(bits) + i * 2 * Tile<kWidth>::kElements; }
+};
 
-/// Which head a block is for, and which of its rows; which of them a lane has with its neighbour, each half of the columns.
+/// Which head a block is for, its rows' first and its warp's first.
 struct Place {
-  int64_t b, h, first;
-  int warpRow, mine, half;
+  int b, h, first, mine;
 
-  __device__ Place(int64_t heads, int64_t rows, int ofBlock) {
-    const int64_t tiles = (rows + ofBlock - 1) / ofBlock;
-    b = blockIdx.x / tiles / heads;
-    h = blockIdx.x / tiles % heads;
-    first = blockIdx.x % tiles * ofBlock;
-    warpRow = int(threadIdx.y) * kPiece;
-    mine = warpRow + int(threadIdx.x) / 2;
-    half = int(threadIdx.x) % 2;
+  __device__ Place(int64_t heads, int64_t rows, int ofWarp, bool isReversed) {
+    const int ofBlock = kWarps * ofWarp, tiles = (int(rows) + ofBlock - 1) / ofBlock, tile = int(blockIdx.x) % tiles;
+    b = int(blockIdx.x) / tiles / int(heads);
+    h = int(blockIdx.x) / tiles % int(heads);
+    first = (isReversed ? tiles - 1 - tile : tile) * ofBlock; // what takes longest goes first
+    mine = first + int(threadIdx.y) * ofWarp;
   }
 };
+
+/// Keys that a query may attend: [0, this); as Heads has it, in 32 bits.
+__device__ inline int keysOf(const Heads &n, int row) {
+  const int t = int(n.t), end = row + 1 + t - int(n.s);
+  return !n.causal || end > t ? t : end < 0 ? 0 : end;
+}
 
 __device__ inline int threadOf() { return int(threadIdx.y) * kWarp + int(threadIdx.x); }
-__device__ inline int threadsOf() { return int(blockDim.y) * kWarp; }
 
-/// 16-bit floats in shared memory, where nothing may be constructed.
-template <typename T, int kCount> struct alignas(32) Room {
-  uint16_t bits[kCount];
-  __device__ T *elements() { return reinterpret_cast<T *>(bits); }
-};
+/// A head's rows in the device's memory.
+template <typename T, int kWidth> struct Source {
+  const T *data;
+  int64_t stride;
+  int rows, width;
+  bool isWide; ///< 16 bytes can be read at once
 
-struct alignas(16) Eight {
-  uint16_t at[8];
-};
+  __device__ Source(const Rows &of, int64_t b, int64_t h, int64_t rows, int64_t width)
+      : data(of.at<T>(b, h, 0)), stride(of.row), rows(int(rows)), width(int(width)) {
+    isWide = width % 8 == 0 && stride % 8 == 0 && uintptr_t(data) % 16 == 0;
+  }
+  /// To shared memory: rows from `first` on, zero behind the last and behind their columns.
+  template <int kCount> __device__ void load(T *tile, int first) const {
+    constexpr int kEach = kWidth / 8, kAtOnce = kWarps * kWarp / kEach, kLd = Tile<kWidth>::kLd;
+    const int r = threadOf() / kEach, c = threadOf() % kEach * 8;
+    T *const to = tile + r * kLd + c;
+    if (!isWide)
+      return loadOneByOne(tile, kCount, data + first * stride, stride, rows - first, width);
+    const T *const from = data + (first + r) * stride + c;
+    const int there = c < width ? rows - first - r : 0;
+#pragma unroll
+    for (int i = 0; i < kCount; i += kAtOnce)
+      copyLater(to + i * kLd, i < there ? from + i * stride : data, i < there);
+  }
 
-/// Rows of a head for shared memory: `count` of them, of which `there` exist; zero behind those and behind their columns.
-template <int kLd, typename T>
-__device__ void loadRows(T *tile, int count, const T *from, int64_t stride, int64_t there, int width, int pieces) {
-  const bool isWide = width % 8 == 0 && stride % 8 == 0 && uintptr_t(from) % sizeof(Eight) == 0;
-  const int padded = pieces * kPiece;
-  if (isWide) {
-    for (int e = threadOf(); e < count * padded / 8; e += threadsOf()) {
-      const int r = e / (padded / 8), c = e % (padded / 8) * 8;
-      Eight x = {};
-      if (r < there && c < width)
-        x = *reinterpret_cast<const Eight *>(from + r * stride + c);
-      *reinterpret_cast<Eight *>(tile + r * kLd + c) = x;
+private:
+  static __device__ __attribute__((noinline)) void loadOneByOne(T *tile, int count, const T *from, int64_t stride, int there,
+                                                                int width) {
+    for (int e = threadOf(); e < count * kWidth; e += kWarps * kWarp) {
+      const int r = e / kWidth, c = e % kWidth;
+      tile[r * Tile<kWidth>::kLd + c] = r < there && c < width ? from[r * stride + c] : T(0.0f);
     }
-    return;
   }
-  for (int e = threadOf(); e < count * padded; e += threadsOf()) {
-    const int r = e / padded, c = e % padded;
-    tile[r * kLd + c] = r < there && c < width ? from[r * stride + c] : T(0.0f);
-  }
+};
+
+/// A warp's rows as left factors.
+template <int kWidth, int kM, typename T> __device__ void loadFactors(Left<T> (&to)[Tile<kWidth>::kPieces][kM], const T *tile) {
+  constexpr int kLd = Tile<kWidth>::kLd;
+#pragma unroll
+  for (int p = 0; p < Tile<kWidth>::kPieces; ++p)
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+      to[p][m].load(tile + (int(threadIdx.y) * kM + m) * kPiece * kLd + p * kPiece, kLd);
 }
 
-/// to = a b^T: a warp's 16 rows with a step's 32.
-template <int kLd, typename T> __device__ void multiplyRows(float *to, const T *a, const T *b, int pieces) {
-  for (int c = 0; c < kStep / kPiece; ++c) {
-    Piece<T> sum;
-    for (int k = 0; k < pieces; ++k)
-      sum.template add<false, true>(a + k * kPiece, kLd, b + c * kPiece * kLd + k * kPiece, kLd);
-    sum.store(to + c * kPiece, kScoreLd);
-  }
-  __syncwarp();
+/// sums += factors b^T, of rows in shared memory.
+template <int kWidth, int kM, int kN, typename T>
+__device__ void multiplyRows(Sums (&sums)[kM][kN], const Left<T> (&a)[Tile<kWidth>::kPieces][kM], const T *b) {
+#pragma unroll
+  for (int p = 0; p < Tile<kWidth>::kPieces; ++p)
+    addProduct<true>(sums, a[p], b + p * kPiece, Tile<kWidth>::kLd);
 }
 
-/// The sums of 16 rows of at most so many columns.
-template <typename T, int kWidth> struct RowSums {
-  static constexpr int kLd = Tile<kWidth>::kLd;
-  Piece<T> pieces[kWidth / kPiece];
+/// Calls f(m, n, i, the sum) for each of a lane's.
+template <int kM, int kN, typename F> __device__ void forSums(Sums (&sums)[kM][kN], F f) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        f(m, n, i, sums[m][n].at[i]);
+}
+/// Which row and which column the i-th sum of a piece is.
+__device__ inline int rowOf(int m, int i) { return m * kPiece + i / 2 * 8 + laneRow(); }
+__device__ inline int columnOf(int n, int i) { return n * kColumns + laneColumn() + i % 2; }
 
-  /// += a b: 16 rows of a step's factors with the step's rows.
-  __device__ void add(const T *a, const T *b, int count) {
+/// Columns 2i and 2i + 1 of pieces of sums, rounded.
+template <typename T, int kM, int kN> __device__ void roundTo(Left<T> (&to)[kM], const Sums (&sums)[kM][kN], int i) {
 #pragma unroll
-    for (int c = 0; c < kWidth / kPiece; ++c)
-      if (c < count)
-        for (int k = 0; k < kStep / kPiece; ++k)
-          pieces[c].template add<false, false>(a + k * kPiece, kFactorLd, b + k * kPiece * kLd + c * kPiece, kLd);
+  for (int m = 0; m < kM; ++m)
+    to[m] = Left<T>(sums[m][2 * i], sums[m][2 * i + 1]);
+}
+
+/// The sums times a factor for each row, to rows of a head from the warp's first on.
+template <typename T, int kM, int kN, typename F>
+__device__ void storeRows(const Sums (&sums)[kM][kN], const Rows &to, const Place &w, int rows, int width, F factor) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = w.mine + rowOf(m, half * 2);
+      if (r >= rows)
+        continue;
+      T *const row = to.at<T>(w.b, w.h, r);
+      const bool byPairs = uintptr_t(row) % 4 == 0 && width % 2 == 0;
+      const float f = factor(m, half);
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        const int c = n * kColumns + laneColumn();
+        const float low = sums[m][n].at[half * 2] * f, high = sums[m][n].at[half * 2 + 1] * f;
+        if (byPairs && c < width) {
+          *reinterpret_cast<uint32_t *>(row + c) = pairOf<T>(low, high);
+          continue;
+        }
+        if (c < width)
+          row[c] = T(low);
+        if (c + 1 < width)
+          row[c + 1] = T(high);
+      }
+    }
+}
+
+/// The sum, or the maximum, of four lanes that have parts of the same rows.
+template <typename Op> __device__ float ofRow(float x, Op op) {
+  x = op(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return op(x, __shfl_xor_sync(kAllLanes, x, 2));
+}
+
+__device__ inline float powerOf2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return vexp(x * 0.6931471805599453f);
+#endif
+}
+
+/// What softmax takes: products, with what may not be attended and what a mask adds; their exponentials are powers of two of
+/// `scale` times as much.
+struct Scores {
+  const Heads &n;
+  int b, h;
+  float scale;
+
+  __device__ Scores(const Heads &n, int b, int h) : n(n), b(b), h(h), scale(float(n.scale) * kLog2E) {}
+  /// Of products of queries from `row` on, in rows or, across, in columns, and keys from `key` on.
+  template <typename T, bool kAcross, int kM, int kN> __device__ void take(Sums (&products)[kM][kN], int row, int key) const {
+    if (areWhole(row, key + (kAcross ? kM * kPiece : kN * kColumns)))
+      return;
+    forSums(products, [&](int m, int n, int i, float &x) {
+      const int r = rowOf(m, i), c = columnOf(n, i);
+      x = isAttended(row + (kAcross ? c : r), key + (kAcross ? r : c)) ? x : noScore();
+    });
+    if (!n.mask)
+      return;
+    const float inverse = 1 / float(n.scale);
+    forSums(products, [&](int m, int n, int i, float &x) {
+      const int r = rowOf(m, i), c = columnOf(n, i);
+      addMask<T>(x, row + (kAcross ? c : r), key + (kAcross ? r : c), inverse);
+    });
   }
-  /// Through `room`, the warp's part of the scores, to the row of a lane and its neighbour; nullptr: there is none.
-  __device__ void store(T *row, int width, float factor, float *room, int count) const {
-    const int lane = int(threadIdx.x);
+  /// Of a query, in an array of one number each.
+  __device__ int64_t placeOf(int row) const { return (b * n.heads + h) * n.s + row; }
+  /// What is taken from the power's exponent for probabilities: the logarithm of a query's sum; of none, what leaves nothing.
+  __device__ float logOf(const float *lse, int row) const {
+    const float log = row < int(n.s) ? lse[placeOf(row)] : noScore();
+    return log == noScore() ? __builtin_inff() : log * kLog2E;
+  }
+
+private:
+  /// Whether queries from `row` on attend all keys before `end`, and nothing is added to what they have.
+  __device__ bool areWhole(int row, int end) const { return !n.mask && end <= keysOf(n, row); }
+  __device__ bool isAttended(int row, int key) const { return row < int(n.s) && key < keysOf(n, row); }
+  template <typename T> __device__ void addMask(float &product, int row, int key, float inverse) const {
+    asm volatile("" : "+r"(key), "+r"(row)); // what only this needs may not take registers from the others
+    if (!isAttended(row, key))
+      return;
+    const float added = n.masked<T, float>(0, b, h, row, key);
+    // The least of floats leaves a number, whose products are exact: where all keys of a row have it, they have equal parts.
+    product = added == noScore() ? added : __builtin_fmaxf(product + added * inverse, -0x1p100f);
+  }
+};
+
+/// Rows' sums of exponentials so far, over what was their maximum when it last grew by much.
+template <int kM> struct Softmax {
+  static constexpr float kMuch = 8; ///< exponentials over less than the maximum are at most 2^8
+  float scale, most[kM][2], total[kM][2] = {};
+
+  __device__ explicit Softmax(float scale) : scale(scale) {
+    for (int m = 0; m < kM; ++m)
+      most[m][0] = most[m][1] = noScore();
+  }
+  /// Scores become their exponentials; where a maximum grew, what was added up before is scaled.
+  template <int kN, int kOut> __device__ void take(Sums (&scores)[kM][kN], Sums (&sums)[kM][kOut]) {
+    float top[kM][2], shift[kM][2];
+    bool grows = false;
 #pragma unroll
-    for (int c = 0; c < kWidth / kPiece; ++c)
-      if (c < count) {
-        __syncwarp();
-        pieces[c].store(room, kScoreLd);
-        __syncwarp();
-        const int first = c * kPiece + lane % 2 * (kPiece / 2);
-        for (int j = 0; j < kPiece / 2; ++j)
-          if (row && first + j < width)
-            row[first + j] = T(room[lane / 2 * kScoreLd + lane % 2 * (kPiece / 2) + j] * factor);
+    for (int m = 0; m < kM; ++m)
+      top[m][0] = top[m][1] = noScore();
+    forSums(scores, [&](int m, int, int i, float x) { top[m][i / 2] = __builtin_fmaxf(top[m][i / 2], x); });
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float &t = top[m][half];
+        t = __builtin_fmaxf(most[m][half], ofRow(t, [](float a, float b) { return __builtin_fmaxf(a, b); }));
+        grows |= (t - most[m][half]) * scale > kMuch;
+      }
+    if (__any_sync(kAllLanes, grows))
+      grow(top, sums);
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        shift[m][half] = most[m][half] == noScore() ? 0 : -most[m][half] * scale;
+    forSums(scores, [&](int m, int, int i, float &x) {
+      x = powerOf2(z_fma(x, scale, shift[m][i / 2]));
+      total[m][i / 2] += x;
+    });
+  }
+
+private:
+  template <int kOut> __device__ void grow(const float (&top)[kM][2], Sums (&sums)[kM][kOut]) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float &before = most[m][half];
+        const float grown = top[m][half] == noScore() ? 1 : powerOf2((before - top[m][half]) * scale);
+        before = top[m][half];
+        total[m][half] *= grown;
+#pragma unroll
+        for (int n = 0; n < kOut; ++n) {
+          sums[m][n].at[half * 2] *= grown;
+          sums[m][n].at[half * 2 + 1] *= grown;
+        }
       }
   }
 };
-
-/// Of a query and a key, from their product.
-template <typename T> __device__ float scoreOf(const Heads &n, int64_t b, int64_t h, int64_t row, int64_t key, float product) {
-  if (row >= n.s || key >= n.keysOf(row))
-    return noScore();
-  return n.masked<T, float>(float(n.scale) * product, b, h, row, key);
-}
-/// e to the score less the logarithm of its row's sum.
-__device__ inline float probabilityOf(float score, float log) { return score == noScore() ? 0 : vexp(score - log); }
 
 } // namespace
 
 // ---- forward
 
 template <typename T, int kWidth>
-__global__ void attendTilesKernel(const Heads n, const Rows y, float *lse, int pieces, int piecesV) {
+__global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
+    attendTilesKernel(const Heads n, const Rows y, float *lse) {
   using B = Tile<kWidth>;
-  __shared__ Room<T, B::kRows * B::kLd> qRoom;
-  __shared__ Room<T, kStep * B::kLd> kRoom;
-  __shared__ Room<T, kStep * B::kLd> vRoom;
-  __shared__ Room<T, B::kRows * kFactorLd> factorsRoom;
-  alignas(32) __shared__ float scores[B::kRows * kScoreLd];
-  T *const q = qRoom.elements(), *const k = kRoom.elements(), *const v = vRoom.elements(),
-           *const factors = factorsRoom.elements();
-  const Place w(n.heads, n.s, B::kRows);
-  const int64_t row = w.first + w.mine, last = (w.first + B::kRows < n.s ? w.first + B::kRows : n.s) - 1, end = n.keysOf(last);
-  const int64_t kvHead = w.h / n.group;
-  float *const warpScores = scores + w.warpRow * kScoreLd;
-  const float *const myScores = scores + w.mine * kScoreLd + w.half * kHalf;
-  loadRows<B::kLd>(q, B::kRows, n.q.at<T>(w.b, w.h, w.first), n.q.row, n.s - w.first, int(n.d), pieces);
-  float most = noScore(), total = 0;
-  for (int64_t t0 = 0; t0 < end; t0 += kStep) {
+  constexpr int kM = B::kMost, kStep = B::kStep, kKeys = 32;
+  __shared__ Room<T, kWidth> room;
+  const Place w(n.heads, n.s, kM * kPiece, n.causal);
+  const int kvHead = w.h / int(n.group), s = int(n.s), last = w.first + kWarps * kM * kPiece - 1;
+  const int end = keysOf(n, last < s ? last : s - 1);
+  const int mineEnd = w.mine < s ? keysOf(n, w.mine + kM * kPiece - 1) : 0;
+  const Source<T, kWidth> k(n.k, w.b, kvHead, n.t, n.d), v(n.v, w.b, kvHead, n.t, n.dv);
+  const Scores score(n, w.b, w.h);
+  auto load = [&](int stage, int t0) {
+    k.template load<kStep>(room.stage(stage), t0);
+    v.template load<kStep>(room.stage(stage) + B::kElements, t0);
+    endGroup();
+  };
+  Source<T, kWidth>(n.q, w.b, w.h, n.s, n.d).template load<kWarps * kM * kPiece>(room.stage(1), w.first);
+  endGroup();
+  load(0, 0);
+  waitForCopies<1>();
+  __syncthreads();
+  Left<T> q[B::kPieces][kM];
+  loadFactors<kWidth, kM>(q, room.stage(1));
+  __syncthreads();
+  Sums out[kM][2 * B::kPieces];
+  Softmax<kM> rows(score.scale);
+  int stage = 0;
+  for (int t0 = 0; t0 < end; t0 += kStep, stage ^= 1) {
+    if (t0 + kStep < end)
+      load(stage ^ 1, t0 + kStep);
+    else
+      endGroup();
+    waitForCopies<1>();
     __syncthreads();
-    loadRows<B::kLd>(k, kStep, n.k.at<T>(w.b, kvHead, t0), n.k.row, n.t - t0, int(n.d), pieces);
-    __syncthreads();
-    multiplyRows<B::kLd>(warpScores, q + w.warpRow * B::kLd, k, pieces);
-    float score[kHalf], top = most;
-    for (int j = 0; j < kHalf; ++j) {
-      score[j] = scoreOf<T>(n, w.b, w.h, row, t0 + w.half * kHalf + j, myScores[j]);
-      top = z_max(top, score[j]);
+    const T *const ks = room.stage(stage), *const vs = ks + B::kElements;
+    for (int i = 0; i < kStep && t0 + i < mineEnd; i += kKeys) {
+      Sums x[kM][kKeys / kColumns];
+      multiplyRows<kWidth>(x, q, ks + i * B::kLd);
+      score.template take<T, false>(x, w.mine, t0 + i);
+      rows.take(x, out);
+      Left<T> p[kM];
+#pragma unroll
+      for (int j = 0; j < kKeys / kPiece; ++j) {
+        roundTo(p, x, j);
+        addProduct<false>(out, p, vs + (i + j * kPiece) * B::kLd, B::kLd);
+      }
     }
-    top = z_max(top, __shfl_xor_sync(kAllLanes, top, 1));
-    total *= probabilityOf(most, top);
-    for (int j = 0; j < kHalf; ++j)
-      total += probabilityOf(score[j], top);
-    most = top;
-  }
-  total += __shfl_xor_sync(kAllLanes, total, 1);
-  const float log = total == 0 ? noScore() : most + vlog(total);
-
-  RowSums<T, kWidth> sums;
-  for (int64_t t0 = 0; t0 < end; t0 += kStep) {
     __syncthreads();
-    loadRows<B::kLd>(k, kStep, n.k.at<T>(w.b, kvHead, t0), n.k.row, n.t - t0, int(n.d), pieces);
-    loadRows<B::kLd>(v, kStep, n.v.at<T>(w.b, kvHead, t0), n.v.row, n.t - t0, int(n.dv), piecesV);
-    __syncthreads();
-    multiplyRows<B::kLd>(warpScores, q + w.warpRow * B::kLd, k, pieces);
-    for (int j = 0; j < kHalf; ++j)
-      factors[w.mine * kFactorLd + w.half * kHalf + j] =
-          T(probabilityOf(scoreOf<T>(n, w.b, w.h, row, t0 + w.half * kHalf + j, myScores[j]), log));
-    __syncwarp();
-    sums.add(factors + w.warpRow * kFactorLd, v, piecesV);
   }
-  sums.store(row < n.s ? y.at<T>(w.b, w.h, row) : nullptr, int(n.dv), 1, warpScores, piecesV);
-  if (row < n.s && w.half == 0)
-    lse[(w.b * n.heads + w.h) * n.s + row] = log;
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float &total = rows.total[m][half];
+      total = ofRow(total, [](float a, float b) { return a + b; });
+      const int r = w.mine + rowOf(m, half * 2);
+      if (r < s && laneColumn() == 0)
+        lse[score.placeOf(r)] = total == 0 ? noScore() : rows.most[m][half] * float(n.scale) + vlog(total);
+    }
+  storeRows<T>(out, y, w, s, int(n.dv), [&](int m, int half) {
+    const float total = rows.total[m][half];
+    return total == 0 ? 0 : 1 / total;
+  });
 }
 
 // ---- gradients
 
+/// The queries'; `deltas` gets sum(dy y) of each.
 template <typename T, int kWidth>
-__global__ void queryGradTilesKernel(const Heads n, Rows dy, Rows y, Rows dq, const float *lse, int pieces, int piecesV) {
+__global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
+    queryGradTilesKernel(const Heads n, const Rows dy, const Rows y, const Rows dq, const float *lse, float *deltas) {
   using B = Tile<kWidth>;
-  __shared__ Room<T, B::kRows * B::kLd> qRoom;
-  __shared__ Room<T, B::kRows * B::kLd> gRoom;
-  __shared__ Room<T, kStep * B::kLd> kRoom;
-  __shared__ Room<T, kStep * B::kLd> vRoom;
-  __shared__ Room<T, B::kRows * kFactorLd> factorsRoom;
-  alignas(32) __shared__ float scores[B::kRows * kScoreLd];
-  T *const q = qRoom.elements(), *const g = gRoom.elements(), *const k = kRoom.elements(), *const v = vRoom.elements(),
-           *const factors = factorsRoom.elements();
-  const Place w(n.heads, n.s, B::kRows);
-  const int64_t row = w.first + w.mine, last = (w.first + B::kRows < n.s ? w.first + B::kRows : n.s) - 1, end = n.keysOf(last);
-  const int64_t kvHead = w.h / n.group;
-  float *const warpScores = scores + w.warpRow * kScoreLd;
-  const float *const myScores = scores + w.mine * kScoreLd + w.half * kHalf;
-  loadRows<B::kLd>(q, B::kRows, n.q.at<T>(w.b, w.h, w.first), n.q.row, n.s - w.first, int(n.d), pieces);
-  loadRows<B::kLd>(g, B::kRows, dy.at<T>(w.b, w.h, w.first), dy.row, n.s - w.first, int(n.dv), piecesV);
+  constexpr int kM = B::kMost, kStep = B::kStep, kRows = kWarps * kM * kPiece;
+  __shared__ Room<T, kWidth> room;
+  const Place w(n.heads, n.s, kM * kPiece, n.causal);
+  const int kvHead = w.h / int(n.group), s = int(n.s), last = w.first + kRows - 1;
+  const int end = keysOf(n, last < s ? last : s - 1);
+  const int mineEnd = w.mine < s ? keysOf(n, w.mine + kM * kPiece - 1) : 0;
+  const Source<T, kWidth> k(n.k, w.b, kvHead, n.t, n.d), v(n.v, w.b, kvHead, n.t, n.dv);
+  const Scores score(n, w.b, w.h);
+  auto load = [&](int stage, int t0) {
+    k.template load<kStep>(room.stage(stage), t0);
+    v.template load<kStep>(room.stage(stage) + B::kElements, t0);
+    endGroup();
+  };
+  Left<T> q[B::kPieces][kM], g[B::kPieces][kM];
+  Source<T, kWidth>(n.q, w.b, w.h, n.s, n.d).template load<kRows>(room.stage(0), w.first);
+  Source<T, kWidth>(dy, w.b, w.h, n.s, n.dv).template load<kRows>(room.stage(1), w.first);
+  endGroup();
+  waitForCopies<0>();
   __syncthreads();
-  float log = 0, delta = 0;
-  if (row < n.s) {
-    const T *yRow = y.at<T>(w.b, w.h, row);
-    log = lse[(w.b * n.heads + w.h) * n.s + row];
-    for (int c = w.half; c < n.dv; c += 2)
-      delta += float(g[w.mine * B::kLd + c]) * float(yRow[c]);
-  }
-  delta += __shfl_xor_sync(kAllLanes, delta, 1);
-
-  RowSums<T, kWidth> sums;
-  for (int64_t t0 = 0; t0 < end; t0 += kStep) {
-    __syncthreads();
-    loadRows<B::kLd>(k, kStep, n.k.at<T>(w.b, kvHead, t0), n.k.row, n.t - t0, int(n.d), pieces);
-    loadRows<B::kLd>(v, kStep, n.v.at<T>(w.b, kvHead, t0), n.v.row, n.t - t0, int(n.dv), piecesV);
-    __syncthreads();
-    multiplyRows<B::kLd>(warpScores, q + w.warpRow * B::kLd, k, pieces);
-    float p[kHalf];
-    for (int j = 0; j < kHalf; ++j)
-      p[j] = probabilityOf(scoreOf<T>(n, w.b, w.h, row, t0 + w.half * kHalf + j, myScores[j]), log);
-    __syncwarp();
-    multiplyRows<B::kLd>(warpScores, g + w.warpRow * B::kLd, v, piecesV);
-    for (int j = 0; j < kHalf; ++j)
-      factors[w.mine * kFactorLd + w.half * kHalf + j] = T(p[j] * (myScores[j] - delta));
-    __syncwarp();
-    sums.add(factors + w.warpRow * kFactorLd, k, pieces);
-  }
-  sums.store(row < n.s ? dq.at<T>(w.b, w.h, row) : nullptr, int(n.d), float(n.scale), warpScores, pieces);
-}
-
-/// Of a step's queries: the logarithm of the sum, and sum(dy y).
-template <int kLd, typename T>
-__device__ void loadNumbers(float *logs, float *deltas, const Heads &n, int64_t b, int64_t h, int64_t r0, const T *g,
-                            const Rows &y, const float *lse) {
-  const int each = threadsOf() / kStep, i = threadOf() / each, part = threadOf() % each;
-  float delta = 0;
-  if (r0 + i < n.s) {
-    const T *yRow = y.at<T>(b, h, r0 + i);
-    for (int c = part; c < n.dv; c += each)
-      delta += float(g[i * kLd + c]) * float(yRow[c]);
-  }
-  for (int with = 1; with < each; with *= 2)
-    delta += __shfl_xor_sync(kAllLanes, delta, with);
-  if (part)
-    return;
-  deltas[i] = delta;
-  logs[i] = r0 + i < n.s ? lse[(b * n.heads + h) * n.s + r0 + i] : 0;
-}
-
-template <typename T, int kWidth>
-__global__ void keyGradTilesKernel(const Heads n, Rows dy, Rows y, Rows dk, Rows dv, const float *lse, int pieces, int piecesV) {
-  using B = Tile<kWidth>;
-  __shared__ Room<T, B::kRows * B::kLd> kRoom;
-  __shared__ Room<T, B::kRows * B::kLd> vRoom;
-  __shared__ Room<T, kStep * B::kLd> qRoom;
-  __shared__ Room<T, kStep * B::kLd> gRoom;
-  __shared__ Room<T, B::kRows * kFactorLd> factorsRoom;
-  alignas(32) __shared__ float scores[B::kRows * kScoreLd];
-  T *const k = kRoom.elements(), *const v = vRoom.elements(), *const q = qRoom.elements(), *const g = gRoom.elements(),
-           *const factors = factorsRoom.elements();
-  __shared__ float logs[kStep], deltas[kStep];
-  const Place w(n.heads / n.group, n.t, B::kRows);
-  const int64_t key = w.first + w.mine;
-  float *const warpScores = scores + w.warpRow * kScoreLd;
-  const float *const myScores = scores + w.mine * kScoreLd + w.half * kHalf;
-  T *const myFactors = factors + w.mine * kFactorLd + w.half * kHalf;
-  loadRows<B::kLd>(k, B::kRows, n.k.at<T>(w.b, w.h, w.first), n.k.row, n.t - w.first, int(n.d), pieces);
-  loadRows<B::kLd>(v, B::kRows, n.v.at<T>(w.b, w.h, w.first), n.v.row, n.t - w.first, int(n.dv), piecesV);
-  const int64_t before = w.first - (n.t - n.s), begin = n.causal && before > 0 ? before / kStep * kStep : 0;
-  RowSums<T, kWidth> sumsK, sumsV;
-  for (int64_t h = w.h * n.group; h < (w.h + 1) * n.group; ++h)
-    for (int64_t r0 = begin; r0 < n.s; r0 += kStep) {
-      __syncthreads();
-      loadRows<B::kLd>(q, kStep, n.q.at<T>(w.b, h, r0), n.q.row, n.s - r0, int(n.d), pieces);
-      loadRows<B::kLd>(g, kStep, dy.at<T>(w.b, h, r0), dy.row, n.s - r0, int(n.dv), piecesV);
-      __syncthreads();
-      loadNumbers<B::kLd>(logs, deltas, n, w.b, h, r0, g, y, lse);
-      __syncthreads();
-      multiplyRows<B::kLd>(warpScores, k + w.warpRow * B::kLd, q, pieces);
-      float p[kHalf];
-      for (int j = 0; j < kHalf; ++j) {
-        const int i = w.half * kHalf + j;
-        const float score = key < n.t ? scoreOf<T>(n, w.b, h, r0 + i, key, myScores[j]) : noScore();
-        p[j] = probabilityOf(score, logs[i]);
-        myFactors[j] = T(p[j]);
-      }
-      __syncwarp();
-      sumsV.add(factors + w.warpRow * kFactorLd, g, piecesV);
-      multiplyRows<B::kLd>(warpScores, v + w.warpRow * B::kLd, g, piecesV);
-      for (int j = 0; j < kHalf; ++j)
-        myFactors[j] = T(p[j] * (myScores[j] - deltas[w.half * kHalf + j]));
-      __syncwarp();
-      sumsK.add(factors + w.warpRow * kFactorLd, q, pieces);
+  loadFactors<kWidth, kM>(q, room.stage(0));
+  loadFactors<kWidth, kM>(g, room.stage(1));
+  __syncthreads();
+  Source<T, kWidth>(y, w.b, w.h, n.s, n.dv).template load<kRows>(room.stage(1), w.first);
+  endGroup();
+  load(0, 0);
+  waitForCopies<1>();
+  __syncthreads();
+  float delta[kM][2] = {}, log[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int p = 0; p < B::kPieces; ++p) {
+      Left<T> x;
+      x.load(room.stage(1) + (int(threadIdx.y) * kM + m) * kPiece * B::kLd + p * kPiece, B::kLd);
+      x.dot(g[p][m], delta[m]);
     }
-  sumsK.store(key < n.t ? dk.at<T>(w.b, w.h, key) : nullptr, int(n.d), float(n.scale), warpScores, pieces);
-  sumsV.store(key < n.t ? dv.at<T>(w.b, w.h, key) : nullptr, int(n.dv), 1, warpScores, piecesV);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      delta[m][half] = ofRow(delta[m][half], [](float a, float b) { return a + b; });
+      const int r = w.mine + rowOf(m, half * 2);
+      log[m][half] = score.logOf(lse, r);
+      if (r < s && laneColumn() == 0)
+        deltas[score.placeOf(r)] = delta[m][half];
+    }
+  }
+  __syncthreads();
+  Sums out[kM][2 * B::kPieces];
+  int stage = 0;
+  for (int t0 = 0; t0 < end; t0 += kStep, stage ^= 1) {
+    if (t0 + kStep < end)
+      load(stage ^ 1, t0 + kStep);
+    else
+      endGroup();
+    waitForCopies<1>();
+    __syncthreads();
+    const T *const ks = room.stage(stage), *const vs = ks + B::kElements;
+    for (int i = 0; i < kStep / kPiece && t0 + i * kPiece < mineEnd; ++i) {
+      Sums p[kM][2], dp[kM][2];
+      multiplyRows<kWidth>(p, q, ks + i * kPiece * B::kLd);
+      multiplyRows<kWidth>(dp, g, vs + i * kPiece * B::kLd);
+      score.template take<T, false>(p, w.mine, t0 + i * kPiece);
+      forSums(p, [&](int m, int n, int i, float &x) {
+        x = powerOf2(z_fma(x, score.scale, -log[m][i / 2])) * (dp[m][n].at[i] - delta[m][i / 2]);
+      });
+      Left<T> ds[kM];
+      roundTo(ds, p, 0);
+      addProduct<false>(out, ds, ks + i * kPiece * B::kLd, B::kLd);
+    }
+    __syncthreads();
+  }
+  storeRows<T>(out, dq, w, s, int(n.d), [&](int, int) { return float(n.scale); });
+}
+
+/// The keys' and values', behind the queries'. Of wide heads registers hold the keys alone; the values stay in shared memory, and
+/// steps are half as long.
+template <typename T, int kWidth>
+__global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
+    keyGradTilesKernel(const Heads n, const Rows dy, const Rows dk, const Rows dv, const float *lse, const float *deltas) {
+  using B = Tile<kWidth>;
+  constexpr bool areNear = kWidth <= 64;
+  constexpr int kStep = areNear ? B::kStep : B::kStep / 2, kElements = kStep * B::kLd, kRows = kWarps * kPiece;
+  __shared__ Room<T, kWidth> room;
+  __shared__ float logRoom[2][kStep], deltaRoom[2][kStep];
+  const Place w(n.heads / n.group, n.t, kPiece, false);
+  const int s = int(n.s), group = int(n.group), before = w.first - (int(n.t) - s);
+  const int begin = n.causal && before > 0 ? before / kStep * kStep : 0;
+  auto stageOf = [&](int i) { return room.stage(0) + i * 2 * kElements; };
+  auto load = [&](int stage, int h, int r0) {
+    const Scores score(n, w.b, h);
+    Source<T, kWidth>(n.q, w.b, h, s, n.d).template load<kStep>(stageOf(stage), r0);
+    Source<T, kWidth>(dy, w.b, h, s, n.dv).template load<kStep>(stageOf(stage) + kElements, r0);
+    if (const int j = threadOf(); j < kStep) {
+      logRoom[stage][j] = score.logOf(lse, r0 + j);
+      deltaRoom[stage][j] = r0 + j < s ? deltas[score.placeOf(r0 + j)] : 0;
+    }
+    endGroup();
+  };
+  Left<T> k[B::kPieces][1], v[B::kPieces][1];
+  Source<T, kWidth>(n.k, w.b, w.h, n.t, n.d).template load<kRows>(room.stage(0), w.first);
+  Source<T, kWidth>(n.v, w.b, w.h, n.t, n.dv).template load<kRows>(room.stage(1), w.first);
+  endGroup();
+  waitForCopies<0>();
+  __syncthreads();
+  loadFactors<kWidth, 1>(k, room.stage(0));
+  if constexpr (areNear)
+    loadFactors<kWidth, 1>(v, room.stage(1));
+  __syncthreads();
+  Sums sumsK[1][2 * B::kPieces], sumsV[1][2 * B::kPieces];
+#pragma unroll 1
+  for (int h = w.h * group; h < (w.h + 1) * group; ++h) {
+    const Scores score(n, w.b, h);
+    int stage = 0;
+    if (begin < s)
+      load(0, h, begin);
+#pragma unroll 1
+    for (int r0 = begin; r0 < s; r0 += kStep, stage ^= 1) {
+      if (r0 + kStep < s)
+        load(stage ^ 1, h, r0 + kStep);
+      else
+        endGroup();
+      waitForCopies<1>();
+      __syncthreads();
+#pragma unroll 1
+      for (int j = 0; j < kStep && r0 + j < s; j += kPiece) {
+        if (w.mine >= keysOf(n, r0 + j + kPiece - 1))
+          continue;
+        const T *const qs = stageOf(stage) + j * B::kLd, *const gs = qs + kElements;
+        Sums p[1][2];
+        multiplyRows<kWidth>(p, k, qs);
+        score.template take<T, true>(p, r0 + j, w.mine);
+        forSums(p,
+                [&](int, int n, int i, float &x) { x = powerOf2(z_fma(x, score.scale, -logRoom[stage][j + columnOf(n, i)])); });
+        Left<T> factor[1];
+        roundTo(factor, p, 0);
+        addProduct<false>(sumsV, factor, gs, B::kLd);
+        Sums ds[1][2];
+        if constexpr (!areNear)
+          loadFactors<kWidth, 1>(v, room.stage(1));
+        multiplyRows<kWidth>(ds, v, gs);
+        forSums(ds, [&](int m, int n, int i, float &x) { x = p[m][n].at[i] * (x - deltaRoom[stage][j + columnOf(n, i)]); });
+        roundTo(factor, ds, 0);
+        addProduct<false>(sumsK, factor, qs, B::kLd);
+      }
+      __syncthreads();
+    }
+  }
+  storeRows<T>(sumsK, dk, w, int(n.t), int(n.d), [&](int, int) { return float(n.scale); });
+  storeRows<T>(sumsV, dv, w, int(n.t), int(n.dv), [](int, int) { return 1.0f; });
 }
 
 // ---- calls
 
-bool takesTiles(const Heads &n) { return n.d <= kMostWidth && n.dv <= kMostWidth; }
+bool takesTiles(const Heads &n) {
+  constexpr int64_t kMostRows = 1 << 30;
+  return n.scale > 0 && n.d <= kMostWidth && n.dv <= kMostWidth && n.s < kMostRows && n.t < kMostRows;
+}
+
+int64_t tilesScratch(const Heads &n) { return n.batch * n.heads * n.s * int64_t(sizeof(float)); }
 
 /// Calls f with a null pointer to the element's type and the columns that tiles have room for.
 template <typename F> static void withTiles(const Heads &n, int32_t elem, F f) {
   auto byWidth = [&](auto *type) {
-    if (std::max(n.d, n.dv) <= 64)
+    const int64_t most = std::max(n.d, n.dv);
+    if (most <= 32)
+      f(type, std::integral_constant<int, 32>());
+    else if (most <= 64)
       f(type, std::integral_constant<int, 64>());
     else
       f(type, std::integral_constant<int, kMostWidth>());
@@ -316,31 +524,30 @@ template <typename F> static void withTiles(const Heads &n, int32_t elem, F f) {
     byWidth((cpu::F16 *)nullptr);
 }
 
-template <int kWidth> static unsigned blocksOf(int64_t heads, int64_t rows) {
-  constexpr int kRows = Tile<kWidth>::kRows;
-  return unsigned(heads * ((rows + kRows - 1) / kRows));
+static unsigned blocksOf(int64_t heads, int64_t rows, int pieces) {
+  const int ofBlock = kWarps * pieces * kPiece;
+  return unsigned(heads * ((rows + ofBlock - 1) / ofBlock));
 }
 
 void attendByTiles(const Heads &n, int32_t elem, Rows y, float *lse) {
-  const int pieces = piecesOf(n.d), piecesV = piecesOf(n.dv);
   withTiles(n, elem, [&](auto *type, auto width) {
     using T = std::remove_pointer_t<decltype(type)>;
     constexpr int kWidth = decltype(width)::value;
-    if (unsigned blocks = blocksOf<kWidth>(n.batch * n.heads, n.s))
-      ZCC_LAUNCH((attendTilesKernel<T, kWidth>), blocks, dim3(kWarp, Tile<kWidth>::kWarps), n, y, lse, pieces, piecesV);
+    if (unsigned blocks = blocksOf(n.batch * n.heads, n.s, Tile<kWidth>::kMost))
+      ZCC_LAUNCH((attendTilesKernel<T, kWidth>), blocks, dim3(kWarp, kWarps), n, y, lse);
   });
 }
 
-void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse) {
-  const int pieces = piecesOf(n.d), piecesV = piecesOf(n.dv);
+void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse,
+                       float *deltas) {
   withTiles(n, elem, [&](auto *type, auto width) {
     using T = std::remove_pointer_t<decltype(type)>;
     constexpr int kWidth = decltype(width)::value;
-    const dim3 block(kWarp, Tile<kWidth>::kWarps);
-    if (unsigned blocks = blocksOf<kWidth>(n.batch * n.heads, n.s))
-      ZCC_LAUNCH((queryGradTilesKernel<T, kWidth>), blocks, block, n, dy, y, dq, lse, pieces, piecesV);
-    if (unsigned blocks = blocksOf<kWidth>(n.batch * (n.heads / n.group), n.t))
-      ZCC_LAUNCH((keyGradTilesKernel<T, kWidth>), blocks, block, n, dy, y, dk, dv, lse, pieces, piecesV);
+    const dim3 block(kWarp, kWarps);
+    if (unsigned blocks = blocksOf(n.batch * n.heads, n.s, Tile<kWidth>::kMost))
+      ZCC_LAUNCH((queryGradTilesKernel<T, kWidth>), blocks, block, n, dy, y, dq, lse, deltas);
+    if (unsigned blocks = blocksOf(n.batch * (n.heads / n.group), n.t, 1))
+      ZCC_LAUNCH((keyGradTilesKernel<T, kWidth>), blocks, block, n, dy, dk, dv, lse, deltas);
   });
 }
 
