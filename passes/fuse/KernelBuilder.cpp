@@ -2,6 +2,7 @@
 #include "ir/Op.h"
 #include "ir/View.h"
 #include "passes/fuse/Operands.h"
+#include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -115,8 +116,31 @@ std::unique_ptr<Function> KernelBuilder::body(ArrayRef<Value *> outputs) const {
   return out;
 }
 
+/// Whether a pass over a row behind that of `phase` reads an operand: what has been stored it reads instead of what that is
+/// computed from (codegen/LoopPlan.h).
+static bool isReadBehind(const Function &k, const KernelShape &s, const Value &operand, int phase) {
+  auto isFull = [&](const Node *n) { return s.extents.lookup(n) == Extent::Full; };
+  for (auto &root : k.nodes) {
+    const bool isSum = root->op->reduction, isResult = isFull(root.get()) && llvm::is_contained(k.results, root->result());
+    const int pass = s.phases.lookup(root.get()) - (isSum ? 1 : 0);
+    if (!(isSum || isResult) || pass <= phase)
+      continue;
+    llvm::SmallVector<const Node *, 16> work = {root.get()};
+    llvm::SmallPtrSet<const Node *, 16> seen;
+    while (!work.empty())
+      for (const Value *v : work.pop_back_val()->operands()) {
+        if (v == &operand)
+          return true;
+        bool isStored = v->def && s.phases.lookup(v->def) < pass && llvm::is_contained(k.results, v);
+        if (v->def && isFull(v->def) && !isStored && seen.insert(v->def).second)
+          work.push_back(v->def);
+      }
+  }
+  return false;
+}
+
 /// Pairs (result, operand) whose memory may be one if the operand is dense: the kernel has read the operand's element for the
-/// last time when it writes the result's. That holds for results of the last phase that lie as the operand does.
+/// last time when it writes the result's. That holds for results that lie as the operand does, if no later pass reads it.
 static std::vector<std::pair<unsigned, unsigned>> inPlacePairs(const Function &k, const KernelShape &s) {
   int last = 0;
   for (auto &[n, p] : s.phases)
@@ -125,12 +149,14 @@ static std::vector<std::pair<unsigned, unsigned>> inPlacePairs(const Function &k
   std::vector<std::pair<unsigned, unsigned>> pairs;
   for (unsigned r = 0; r < k.results.size(); ++r) {
     const Node *def = k.results[r]->def;
-    if (s.extents.lookup(def) != Extent::Full || s.phases.lookup(def) != last)
+    const int phase = s.phases.lookup(def);
+    if (s.extents.lookup(def) != Extent::Full || (phase != last && s.form != KernelShape::Row))
       continue;
     Dims want = resultStrides(s, *def);
     for (unsigned a = 0; a < k.args.size(); ++a) {
       const Type &t = k.args[a]->type;
-      if (elemBytes(t.elem) != elemBytes(k.results[r]->type.elem) || t.localCount() != s.count())
+      if (elemBytes(t.elem) != elemBytes(k.results[r]->type.elem) || t.localCount() != s.count() ||
+          isReadBehind(k, s, *k.args[a], phase))
         continue;
       if (llvm::all_of(k.args[a]->uses,
                        [&](auto &u) { return domainStrides(s, *u.node, t.localDims(), denseStrides(t.localDims())) == want; }))

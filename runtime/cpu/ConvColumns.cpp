@@ -1,6 +1,7 @@
-// The gradient of a convolution's weights as products of the result's gradient with columns of the input, a block of pixels
-// (of all images) at a time. oneDNN's kernels keep the columns of a whole image and a copy of the gradient for each thread;
-// here threads share the gradient by channels, each with the columns of its own. Bits depend on the extents alone.
+// Convolutions as products with columns of the input. Of the gradient of weights a block of pixels (of all images) goes at a
+// time: oneDNN's kernels keep the columns of a whole image and a copy of the gradient for each thread; here threads share the
+// gradient by channels, each with the columns of its own. Of the others a block of channels: oneDNN's kernels copy the weights
+// into blocks. Bits depend on the extents alone.
 #include "runtime/cpu/ConvColumns.h"
 #include "runtime/cpu/Parallel.h"
 #include <cstring>
@@ -131,6 +132,107 @@ void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
     });
   }
 }
+
+// ---- few pixels
+
+namespace {
+
+constexpr int64_t kShared = 1 << 20; ///< bytes of columns that threads share
+constexpr int64_t kFilters = 128;    ///< a thread's, at once
+
+/// Channels whose columns are there at once.
+int64_t sharedChannels(const Blocks &b) {
+  return std::clamp<int64_t>(kShared / (b.taps() * b.pixels() * int64_t(sizeof(float))), 1, b.channels);
+}
+
+int64_t rowsBytes(int64_t rows, const Blocks &b) { return aligned(rows * b.pixels() * int64_t(sizeof(float))); }
+
+/// c[m, n] = or += a[m, k] b[k, n]; `across`: a is [k, m].
+void multiply(bool across, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, bool adds, float *c) {
+  error::wrap_c_api(dnnl_sgemm(across ? 'T' : 'N', 'N', m, n, k, 1.0f, a, lda, b, n, adds ? 1.0f : 0.0f, c, n), "sgemm failed");
+}
+
+/// Rows of pixels, one a filter, to where the result has them.
+void leave(const Blocks &b, const float *rows, const float *bias, float *y, int threads) {
+  forEach(b.filters, threads, [&](int64_t filter) {
+    for (int64_t image = 0; image < b.batch; ++image) {
+      const float *from = rows + filter * b.pixels() + image * b.outs();
+      float *to = y + (image * b.filters + filter) * b.outs();
+      for (int64_t i = 0; i < b.outs(); ++i)
+        to[i] = from[i] + (bias ? bias[filter] : 0.0f);
+    }
+  });
+}
+
+/// The sum of columns where they were read, of one channel.
+void scatter(const Blocks &b, const std::vector<int32_t> &reads, const float *columns, float *x) {
+  for (int64_t image = 0; image < b.batch; ++image)
+    std::fill_n(x + image * b.channels * b.ins(), b.ins(), 0.0f);
+  for (size_t i = 0; i < reads.size(); ++i)
+    if (reads[i] >= 0)
+      x[reads[i]] += columns[i];
+}
+
+/// y = w columns, a block of channels after the other.
+void forwardByColumns(const Blocks &b, const std::vector<int32_t> &reads, const float *x, const float *w, float *columns,
+                      float *rows, int threads) {
+  const int64_t width = b.channels * b.taps(), pixels = b.pixels(), block = sharedChannels(b), row = b.taps() * pixels;
+  for (int64_t first = 0, n; first < b.channels; first += n) {
+    n = std::min(block, b.channels - first);
+    forEach(n, threads, [&](int64_t channel) {
+      const float *plane = x + (first + channel) * b.ins();
+      float *to = columns + channel * row;
+      for (int64_t i = 0; i < row; ++i)
+        to[i] = reads[i] < 0 ? 0.0f : plane[reads[i]];
+    });
+    forEach((b.filters + kFilters - 1) / kFilters, threads, [&](int64_t part) {
+      const int64_t filter = part * kFilters, filters = std::min(kFilters, b.filters - filter);
+      multiply(false, filters, pixels, n * b.taps(), w + filter * width + first * b.taps(), width, columns, first > 0,
+               rows + filter * pixels);
+    });
+  }
+}
+
+/// dx: for each thread's channels, columns = w^T dy, added up where they were read.
+void gradByColumns(const Blocks &b, const std::vector<int32_t> &reads, const float *grad, const float *w, char *columns,
+                   float *dx, int threads) {
+  const int64_t width = b.channels * b.taps(), pixels = b.pixels(), together = b.together();
+  forEach((b.channels + together - 1) / together, threads, [&](int64_t part) {
+    const int64_t channel = part * together, channels = std::min(together, b.channels - channel);
+    const int thread = threads > 1 ? omp_get_thread_num() : 0;
+    auto *own = reinterpret_cast<float *>(columns + thread * rowsBytes(together * b.taps(), b));
+    multiply(true, channels * b.taps(), pixels, b.filters, w + channel * b.taps(), width, grad, false, own);
+    for (int64_t i = 0; i < channels; ++i)
+      scatter(b, reads, own + i * b.taps() * pixels, dx + (channel + i) * b.ins());
+  });
+}
+
+} // namespace
+
+FewPixels::FewPixels(const ConvShape &s) : shape_(s), reads_(readBy(s)) {}
+
+int64_t FewPixels::scratchBytes(ConvKind kind, const ConvShape &s, int threads) {
+  const Blocks b(s);
+  const int64_t columns =
+      kind == ConvKind::Forward ? rowsBytes(sharedChannels(b) * b.taps(), b) : rowsBytes(b.together() * b.taps(), b) * threads;
+  return rowsBytes(b.filters, b) + columns;
+}
+
+void FewPixels::run(ConvKind kind, char *arena, const zccrt_call *c, char *scratch) const {
+  const Blocks b(shape_);
+  const float *w = at<float>(arena, operand(c, 1));
+  auto *rows = reinterpret_cast<float *>(scratch);
+  char *columns = scratch + rowsBytes(b.filters, b);
+  if (kind == ConvKind::Forward) {
+    forwardByColumns(b, reads_, at<float>(arena, operand(c, 0)), w, reinterpret_cast<float *>(columns), rows, c->threads);
+    return leave(b, rows, hasOperand(c, 2) ? at<float>(arena, operand(c, 2)) : nullptr, at<float>(arena, result(c, 0)),
+                 c->threads);
+  }
+  takeGrad(b, at<float>(arena, operand(c, 0)), 0, b.pixels(), rows, c->threads);
+  gradByColumns(b, reads_, rows, w, columns, at<float>(arena, result(c, 0)), c->threads);
+}
+
+// ---- 16 bits
 
 ColumnProduct::ColumnProduct(const ConvShape &s, int32_t elem)
     : shape_(s), reads_(readBy(s)), desc_(makeColumnProduct(Blocks(s), elem)),

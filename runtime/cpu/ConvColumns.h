@@ -1,5 +1,4 @@
-// The weights' gradient of a convolution of one group as products of the result's gradient with columns of the input: what each
-// tap of each channel reads, a row of pixels. The calls are conv_grad_weight's.
+// Convolutions of one group as products with columns of the input: what each tap of each channel reads, a row of pixels.
 #pragma once
 
 #include "runtime/cpu/ConvShape.h"
@@ -7,11 +6,24 @@
 
 namespace zccrt::cpu {
 
-/// Of f32, of less workspace (in bytes) than a primitive's.
+/// The weights' gradient in f32, of less workspace (in bytes) than a primitive's. The call is conv_grad_weight's.
 int64_t columnsWorkspace(const ConvShape &s, int threads);
 void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch);
 
-/// Of 16-bit floats that the machine multiplies: one product for all pixels of all images.
+/// The convolution and its input's gradient in f32, where all images together have few pixels: the weights, of which there is more
+/// than of all else, are read as they lie. The calls are conv's and conv_grad_input's.
+class FewPixels {
+public:
+  explicit FewPixels(const ConvShape &s);
+  static int64_t scratchBytes(ConvKind kind, const ConvShape &s, int threads);
+  void run(ConvKind kind, char *arena, const zccrt_call *c, char *scratch) const;
+
+private:
+  ConvShape shape_;
+  std::vector<int32_t> reads_; ///< by tap and pixel: the element of a channel, -1: none
+};
+
+/// The weights' gradient of 16-bit floats that the machine multiplies: one product for all pixels of all images.
 class ColumnProduct {
 public:
   ColumnProduct(const ConvShape &s, int32_t elem);

@@ -3,6 +3,7 @@
 
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/KernelMath.h"
+#include <algorithm>
 
 namespace zccrt::cpu {
 
@@ -28,12 +29,17 @@ struct ConvShape {
   }
 };
 
-/// Whether it is nothing but a product of matrices: each pixel of the result sees one of the input.
-inline bool isProduct(const ConvShape &s) {
-  bool product = s.group == 1;
+/// Whether each pixel of the result sees one of the input.
+inline bool hasPoints(const ConvShape &s) {
+  bool points = s.group == 1;
   for (int i = 0; i < s.spatial; ++i)
-    product &= s.stride[i] == 1 && s.kernel[i] == 1 && !s.padLo[i] && !s.padHi[i];
-  return product;
+    points &= s.kernel[i] == 1 && !s.padLo[i] && !s.padHi[i];
+  return points;
+}
+
+/// Whether it is nothing but a product of matrices: of single points, and without steps.
+inline bool isProduct(const ConvShape &s) {
+  return hasPoints(s) && std::all_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n == 1; });
 }
 
 inline int64_t volume(const int64_t *dims, int n) {

@@ -42,7 +42,8 @@ Tensor random(const Type &t, std::mt19937 &r) {
   return x;
 }
 
-/// Runs the fused function through compiled kernels; `bytes` are the arguments.
+/// Runs the fused function through compiled kernels; `bytes` are the arguments. Results are written over operands that nobody
+/// else reads wherever they may be.
 std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<std::string> &args, int threads) {
   KernelEmitter kernels(m, {Space::Device}, printForCpu(threads), sourceHeadForCpu(m));
   std::vector<const Value *> owners;
@@ -94,6 +95,21 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
     buffers.push_back(i < args.size() ? args[i] : std::string(owners[i]->type.localBytes() + 64, '\x7f'));
   for (std::string &s : buffers)
     pointers.push_back(s.data());
+  std::vector<size_t> place(owners.size());
+  std::iota(place.begin(), place.end(), 0);
+  std::vector<bool> isTaken(owners.size());
+  for (auto &n : f.nodes) {
+    std::vector<int64_t> pairs = n->attrs.ints("inplace");
+    for (size_t i = 0; i < pairs.size(); i += 2) {
+      const size_t result = slot(n->result(pairs[i])), operand = slot(viewOf(n->operand(pairs[i + 1]))->base);
+      if (isTaken[operand] || isTaken[result] || owners[operand]->uses.size() != 1 ||
+          buffers[operand].size() < owners[result]->type.localBytes())
+        continue;
+      isTaken[operand] = isTaken[result] = true;
+      place[result] = place[operand];
+      pointers[result] = pointers[operand];
+    }
+  }
   std::string guard(1 << 16, '\x7f'), temp = std::string(scratch, 0) + guard;
   fn(pointers.data(), temp.data());
   EXPECT_TRUE(temp.substr(scratch) == guard) << "written behind the scratch memory of " << scratch << " bytes";
@@ -101,7 +117,7 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
   unlink(library.c_str());
   std::vector<std::string> out;
   for (Value *r : f.results)
-    out.push_back(buffers[slot(viewOf(r)->base)].substr(0, r->type.localBytes()));
+    out.push_back(buffers[place[slot(viewOf(r)->base)]].substr(0, r->type.localBytes()));
   return out;
 }
 
@@ -286,6 +302,19 @@ TEST(FusedKernel, SumsThroughReshapes) {
   g.out(g.b.reshape(g.make(ops::relu, {s}), {600, 48}));
   g.out(g.reduce(ops::reduce_sum, s, {0, 1}));
   check(g, 1, 1e-5);
+}
+
+/// What is stored before a sum is known is read again behind it, and not what it is computed from.
+TEST(FusedKernel, ResultsOfAnEarlierPassInPlace) {
+  Graph g;
+  Value *a = g.in({4, 6, 5, 7}), *b = g.in({4, 6, 5, 7}), *x = g.in({4, 6, 5, 7});
+  Value *s = g.make(ops::add, {a, b});
+  Value *sum = g.reduce(ops::reduce_sum, g.make(ops::mul, {s, x}), {0, 2, 3});
+  g.out(s);
+  g.out(g.make(ops::sub, {s, g.make(ops::mul, {x, sum})}));
+  check(g, 1, 1e-5);
+  const std::vector<int64_t> pairs = g.f->nodes.front()->attrs.ints("inplace"), want = {0, 0, 0, 1, 1, 0, 1, 1, 1, 2};
+  EXPECT_EQ(pairs, want); // not the first over the third operand, which the second pass reads
 }
 
 TEST(FusedKernel, ChannelStatistics) {

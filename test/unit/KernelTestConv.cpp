@@ -189,6 +189,31 @@ TEST(Conv, GradientByColumns) {
   byColumns({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2});
 }
 
+TEST(Conv, ByColumnsOfFewPixels) {
+  const auto byColumns = [](Case k) {
+    k.way = "columns";
+    check<float>(k);
+  };
+  byColumns({2, 16, 24, 1, {9, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, true});
+  byColumns({3, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, true, 3});
+  byColumns({2, 150, 9, 1, {16, 16}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2}); // blocks of channels
+  byColumns({2, 6, 140, 1, {4, 4}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}, true, 2});    // blocks of filters
+  byColumns({2, 3, 4, 1, {2, 2}, {3, 3}, {3, 3}, {2, 2}, {2, 2}, {1, 1}, false, 1});
+  byColumns({2, 4, 8, 1, {33}, {4}, {3}, {3}, {0}, {1}, true});
+  byColumns({2, 4, 8, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 0, 1}, {1, 1, 2}, false, 2});
+  byColumns({2, 8, 8, 1, {40, 40}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2}); // too many: by blocks
+}
+
+TEST(Conv, ManyFiltersAreReadAsTheyLie) {
+  const Case k{2, 512, 256, 1, {2, 2}, {1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1}, false, 2};
+  for (const char *way : {"", "blocked"})
+    for (const char *kernel : {"conv", "conv_grad_input", "conv_grad_weight"}) {
+      Case one = k;
+      one.way = way;
+      EXPECT_LT(run<float>(one, kernel), 4 * 512 * 256);
+    }
+}
+
 TEST(Conv, GradientByColumnsOfFewPixels) {
   checkNatively("columns", {{8, 16, 24, 1, {2, 2}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true, 2},
                             {3, 5, 7, 1, {10, 11}, {3, 2}, {2, 3}, {1, 0}, {0, 1}, {1, 1}, false, 3},
