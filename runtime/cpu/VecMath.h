@@ -2,7 +2,8 @@
 // -fno-math-errno -fno-trapping-math). Emitted kernels and the runtime's own kernels include this same file: a function gives the
 // same bits wherever, however wide and by whichever loop it is called. For that the file must be compiled with -ffp-contract=off;
 // every fused multiply-add is written out. Largest errors, in units in the last place (VecMathTest checks them): exp 1; log 0.9;
-// expm1, log1p, tanh 1.5; sigmoid 2.5; erf 3; sin, cos, tan, pow 0.51. The double versions are libm's.
+// expm1, log1p, tanh 1.5; sigmoid 2.5; erf 3; sin, cos, tan, pow 0.51. The double versions are libm's. VecRough.h has those for
+// bfloat16.
 #pragma once
 
 #include <stdint.h>
@@ -181,6 +182,7 @@ ZCCVM float verf(float x) {
 }
 
 #include "runtime/cpu/VecAngles.h"
+#include "runtime/cpu/VecRough.h"
 
 /// log(x) for finite x > 0 to 1e-14, and exp(x) for |x| < 700 to 1e-13: what the power needs.
 ZCCVM double vlogWide(double x) {
