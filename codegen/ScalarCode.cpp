@@ -173,7 +173,7 @@ static NameList namesOf(const Node &n, llvm::ArrayRef<std::string> operands) {
 
 std::string zcc::scalarKey(const Node &n, llvm::ArrayRef<std::string> operands) {
   NameList names = namesOf(n, operands);
-  return Printer{names, computeType(elemOf(n)), isInteger(elemOf(n)), /*isKey=*/true}.print(scalarOf(*n.op));
+  return Printer{names, computeType(elemOf(n)), isInteger(elemOf(n)), /*isKey=*/true}.print(compiledScalarOf(*n.op, elemOf(n)));
 }
 
 bool zcc::takesAngle(const Node &n) {
@@ -197,9 +197,9 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands,
   if (isNear && takesAngle(n))
     return roundCode(to, "z_" + llvm::StringRef(n.op->scalar).take_until([](char c) { return c == '('; }).str() + "_near(" +
                              operands[0] + ")");
-  const Scalar &s = scalarOf(*n.op);
   const NameList names = namesOf(n, operands), known = namesOf(n, keys);
   const Elem in = elemOf(n);
+  const Scalar &s = compiledScalarOf(*n.op, in);
   const Printer keyPrinter{known, computeType(in), isInteger(in), /*isKey=*/true};
   Printer printer{names, computeType(in), isInteger(in)};
   if (share && s.kind != Scalar::Call) { // a call of its own has the node's variable

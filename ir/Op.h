@@ -164,6 +164,7 @@ struct OpDef {
   uint32_t rowOperands = kAllOperands; ///< of PerSample: operands that may have rows
   uint32_t sameOperands = 0;           ///< of PerSample: operands that may be the same for all samples
   FlopsFn flops = nullptr;             ///< default: one per element of the result
+  const char *roughly = nullptr;       ///< `scalar` by functions that are as exact as bfloat16 operands need
 
   bool isElementwise() const { return scalar != nullptr; }
   bool isLinearIn(unsigned i) const { return linear == kAllOperands || (i < 32 && linear >> i & 1); }
@@ -257,6 +258,8 @@ inline bool movesBetweenRanks(const Node &n) {
 }
 /// An elementwise operator's expression, parsed.
 const Scalar &scalarOf(const OpDef &op);
+/// What compiled programs compute of operands of this element: always the same of one type, in whatever kernel.
+const Scalar &compiledScalarOf(const OpDef &op, Elem elem);
 /// Result types by the record: `infer`, or broadcasting for elementwise operators.
 llvm::Expected<llvm::SmallVector<Type, 2>> inferTypes(const OpDef &op, llvm::ArrayRef<const Type *> operands, const Attrs &attrs);
 

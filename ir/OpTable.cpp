@@ -49,15 +49,24 @@ unsigned OpDef::numOperandDefs() const {
   return n;
 }
 
+using Expressions = llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>>;
+
+static Expressions parsedColumn(const char *const OpDef::*column) {
+  Expressions all;
+  for (const OpDef *o : kOps)
+    if (o->*column)
+      all[o] = llvm::cantFail(parseScalar(o->*column));
+  return all;
+}
+
 const Scalar &zcc::scalarOf(const OpDef &op) {
-  static const llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>> parsed = [] {
-    llvm::DenseMap<const OpDef *, std::unique_ptr<Scalar>> all;
-    for (const OpDef *o : kOps)
-      if (o->scalar)
-        all[o] = llvm::cantFail(parseScalar(o->scalar));
-    return all;
-  }();
+  static const Expressions parsed = parsedColumn(&OpDef::scalar);
   return *parsed.find(&op)->second;
+}
+
+const Scalar &zcc::compiledScalarOf(const OpDef &op, Elem elem) {
+  static const Expressions parsed = parsedColumn(&OpDef::roughly);
+  return elem == Elem::BF16 && op.roughly ? *parsed.find(&op)->second : scalarOf(op);
 }
 
 static llvm::Error checkCount(const OpDef &op, Operands t) {

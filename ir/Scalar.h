@@ -6,6 +6,7 @@
 //   OP   := + - * / < <= > >= == != && || & | ^ << >>        (C's precedence)
 //   call := exp expm1 log log1p sqrt rsqrt sin cos tan asin ... erf tanh sigmoid pow max min abs
 //           floor ceil round sign isnan isinf fmod mod       (the table in ScalarProgram.cpp)
+//           rough_sigmoid rough_normal rough_gelu_slope      (compiled, as exact as bfloat16 needs)
 // A number takes the element type of what it meets; `inf` and `nan` are numbers. `max` and `min` propagate NaN, as PyTorch's do.
 // Integers wrap; dividing them by zero gives 0. Truth values only meet == != ! && || and ?:.
 #pragma once

@@ -97,6 +97,9 @@ static double sigmoid(double x) {
   return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
+/// The normal distribution function.
+static double normal(double x) { return 0.5 * std::erfc(x * -0.7071067811865476); }
+
 // ---- the table
 
 namespace {
@@ -181,6 +184,9 @@ static constexpr FunctionDef kFunctions[] = {
     define<1, Floats, [](double a) { return std::erf(a); }>("erf"),
     define<1, Floats, [](double a) { return std::tanh(a); }>("tanh"),
     define<1, Floats, [](double a) { return sigmoid(a); }>("sigmoid"),
+    define<1, Floats, [](double a) { return sigmoid(a); }>("rough_sigmoid"),
+    define<1, Floats, [](double a) { return normal(a); }>("rough_normal"),
+    define<1, Floats, [](double a) { return normal(a) + a * (std::exp(a * a * -0.5) * 0.3989422804014327); }>("rough_gelu_slope"),
     define<1, Floats, [](double a) { return std::floor(a); }>("floor"),
     define<1, Floats, [](double a) { return std::ceil(a); }>("ceil"),
     define<1, Floats, [](double a) { return std::nearbyint(a); }>("round"),

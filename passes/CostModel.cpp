@@ -134,6 +134,7 @@ static void addArithmetic(Arithmetic &to, const Scalar &s) {
       to.exponentials += llvm::StringSwitch<double>(s.text)
                              .Cases("sqrt", "rsqrt", 0.4)
                              .Case("sigmoid", 1.3)
+                             .Case("rough_gelu_slope", 1.4)
                              .Case("tanh", 1.4)
                              .Case("erf", 2)
                              .Cases("sin", "cos", "tan", 5.5)
@@ -154,7 +155,7 @@ static Arithmetic arithmeticOf(const Node &n) {
   if (n.op->converts())
     a.operations = 1;
   else
-    addArithmetic(a, scalarOf(*n.op));
+    addArithmetic(a, compiledScalarOf(*n.op, n.operand(0)->type.elem));
   const Elem to = n.result()->type.elem;
   if (isFloat16(to) && (n.op->converts() || !n.op->exact))
     a.operations += kRounding;

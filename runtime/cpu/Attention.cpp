@@ -80,8 +80,6 @@ ZCC_CLONES void selectMask(float *s, const uint8_t *mask, int64_t stride, int64_
       s[i] = mask[i * stride] ? s[i] : kMinusInf;
 }
 
-ZCC_CLONES float largest(const float *s, int64_t n) { return rowMax(s, n); }
-
 ZCC_CLONES void logSumRow(const float *max, const float *sum, float *lse, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     float log = max[i] + vlog(sum[i]);
@@ -95,13 +93,19 @@ ZCC_CLONES float expRow(float *s, float max, int64_t n) {
     s[i] = vexp(s[i] - max);
   return rowSum(s, n);
 }
+struct Exp {
+  float row(float *s, float max, int64_t n) const { return expRow(s, max, n); }
+  float of(float x) const { return row(&x, 0.0f, 1); }
+};
+
+} // namespace
+
+ZCC_CLONES float largestOf(const float *s, int64_t n) { return rowMax(s, n); }
 
 ZCC_CLONES void scaleRow(float *y, float by, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     y[i] *= by;
 }
-
-} // namespace
 
 void maskScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
                 float *scores, int64_t ld) {
@@ -130,26 +134,6 @@ void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0,
   maskScores(n, arena, b, h, r0, rows, t0, keys, scores, ld);
 }
 
-void Running::add(ExpRow *exp, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy,
-                  int64_t dv) {
-  for (int64_t r = 0; r < rows; ++r) {
-    float *row = scores + r * ld;
-    float before = first ? kMinusInf : max[r];
-    float most = largest(row, keys);
-    most = before > most ? before : most;
-    // Nothing to attend yet: every exp(-infinity) is 0, and a NaN still shows.
-    float s = exp(row, most == kMinusInf ? 0.0f : most, keys);
-    if (!first && before != most) {
-      float change = before - most;
-      exp(&change, 0.0f, 1);
-      sum[r] *= change;
-      scaleRow(y + r * ldy, change, dv);
-    }
-    sum[r] = first ? s : sum[r] + s;
-    max[r] = most;
-  }
-}
-
 void Running::logSums(float *lse, int64_t rows) const { logSumRow(max, sum, lse, rows); }
 
 namespace {
@@ -173,7 +157,7 @@ struct Attention {
     for (int64_t t0 = 0; t0 < end; t0 += blocks.keys) {
       int64_t keys = std::min(blocks.keys, end - t0);
       maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0), k.row, scores, blocks.ld);
-      run.add(expRow, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
+      run.add(Exp{}, 1.0f, t0 == 0, scores, blocks.ld, rows, keys, out, y.row, n.dv);
       smallGemm('N', 'N', rows, n.dv, keys, 1.0f, scores, blocks.ld, v.at(b, kv, t0), v.row, t0 ? 1.0f : 0.0f, out, y.row);
     }
     for (int64_t r = 0; r < rows; ++r) {

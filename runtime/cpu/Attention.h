@@ -59,14 +59,34 @@ void maskScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, i
 void maskedScores(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
                   const float *q, int64_t ldq, const float *k, int64_t ldk, float *scores, int64_t ld);
 
+/// The largest of a row of scores, and y *= by.
+float largestOf(const float *s, int64_t n);
+void scaleRow(float *y, float by, int64_t n);
+
 /// Softmax so far of a block of rows.
 struct Running {
   float max[Blocks::kMostRows], sum[Blocks::kMostRows];
-  /// s = exp(s - max); returns the sum.
-  using ExpRow = float(float *s, float max, int64_t n);
-  /// Turns scores into exp(score - max), the maximum being that of all keys so far, and rescales what `y` and the sums hold by
-  /// the change of the maximum.
-  void add(ExpRow *exp, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy, int64_t dv);
+  /// Takes in the next block of scores, which are to be multiplied by `by`. `exp.row(s, max, n)` takes exp(by * s - max) of a
+  /// row, the maximum being that of all keys so far, and returns their sum; by `exp.of`, the exponential of a number, is rescaled
+  /// what `y` and the sums hold.
+  template <typename Exp>
+  void add(Exp exp, float by, bool first, float *scores, int64_t ld, int64_t rows, int64_t keys, float *y, int64_t ldy,
+           int64_t dv) {
+    for (int64_t r = 0; r < rows; ++r) {
+      float *row = scores + r * ld;
+      const float before = first ? -__builtin_inff() : max[r], largest = largestOf(row, keys) * by;
+      const float most = before > largest ? before : largest;
+      // Nothing to attend yet: every exp(-infinity) is 0, and a NaN still shows.
+      const float s = exp.row(row, most == -__builtin_inff() ? 0.0f : most, keys);
+      if (!first && before != most) {
+        const float change = exp.of(before - most);
+        sum[r] *= change;
+        scaleRow(y + r * ldy, change, dv);
+      }
+      sum[r] = first ? s : sum[r] + s;
+      max[r] = most;
+    }
+  }
   /// Log-sums of rows: max + log(sum), -infinity for a sum of 0.
   void logSums(float *lse, int64_t rows) const;
 };

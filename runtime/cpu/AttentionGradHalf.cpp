@@ -30,12 +30,22 @@ template <typename T> ZCC_INLINE inline float dotOf(const T *a, const T *b, int6
 ZCC_CLONES float dot(const Bf16 *a, const Bf16 *b, int64_t n) { return dotOf(a, b, n); }
 ZCC_CLONES float dot(const F16 *a, const F16 *b, int64_t n) { return dotOf(a, b, n); }
 
-/// s = exp(by * s - lse), dp = s * (dp - delta)
-ZCC_CLONES void scoreGrad(float *__restrict s, float *__restrict dp, float by, float lse, float delta, int64_t n) {
+/// p = exp(by * s - lse), ds = p * (dp - delta), both rounded.
+template <typename T>
+ZCC_INLINE inline void gradOf(const float *__restrict s, const float *__restrict dp, T *__restrict p, T *__restrict ds, float by,
+                              float lse, float delta, int64_t n) {
+  const ScoreExp<T> exp(by, lse);
   for (int64_t i = 0; i < n; ++i) {
-    s[i] = vexpNormal(s[i] * by - lse);
-    dp[i] = s[i] * (dp[i] - delta);
+    const float x = exp(s[i]);
+    p[i] = x;
+    ds[i] = x * (dp[i] - delta);
   }
+}
+ZCC_CLONES void scoreGrad(const float *s, const float *dp, Bf16 *p, Bf16 *ds, float by, float lse, float delta, int64_t n) {
+  gradOf(s, dp, p, ds, by, lse, delta, n);
+}
+ZCC_CLONES void scoreGrad(const float *s, const float *dp, F16 *p, F16 *ds, float by, float lse, float delta, int64_t n) {
+  gradOf(s, dp, p, ds, by, lse, delta, n);
 }
 
 /// Keys of a block: half as many as forward take 2 % longer, and are twice the jobs of a head.
@@ -126,19 +136,14 @@ template <typename T> struct AttentionGrad {
     const T *dyRow = dy.at<T>(b, h, r0), *qRow = q.at<T>(b, h, r0), *kRow = k.at<T>(b, kv, t0);
     products.scores->run(o.thread, qRow, kRow, o.scores, o.library);
     products.dp->run(o.thread, dyRow, v.at<T>(b, kv, t0), o.dp, o.library);
-    float by = n.scale;
-    if (n.mask || n.keysBefore(r0 + 1) < t0 + keys) {
-      scaleRows(o.scores, ld, rows, keys, std::exchange(by, 1.0f));
-      maskScores(n, arena, b, h, r0, rows, t0, keys, o.scores, ld);
-    }
+    const float by = scaleAndMask(n, arena, b, h, r0, rows, t0, keys, o.scores, ld);
     const int64_t width = fillUp(o.scores, ld, rows, keys);
     for (int64_t r = 0; r < rows; ++r) {
       float log = lse[(b * n.heads + h) * n.s + r0 + r];
       // A row that attends nothing: all scores are -infinity, and exp(-infinity) is 0.
       log = log == -__builtin_inff() ? 0.0f : log;
-      scoreGrad(o.scores + r * ld, o.dp + r * ld, by, log, delta[r], width);
-      narrowRow(o.scores + r * ld, 1.0f, o.p + r * ld, width);
-      narrowRow(o.dp + r * ld, 1.0f, o.ds + r * ld, width);
+      const int64_t at = r * ld;
+      scoreGrad(o.scores + at, o.dp + at, o.p + at, o.ds + at, by, log, delta[r], width);
     }
     if (pass != Pass::Queries) {
       products.dv->run(o.thread, o.p, dyRow, o.dv + t0 * n.dv, o.library);

@@ -43,13 +43,40 @@ ZCC_CLONES void scaleRows(float *s, int64_t ld, int64_t rows, int64_t n, float b
       s[r * ld + i] *= by;
 }
 
+float scaleAndMask(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                   float *scores, int64_t ld) {
+  if (n.scale > 0.0f && !n.mask && n.keysBefore(r0 + 1) >= t0 + keys)
+    return n.scale;
+  scaleRows(scores, ld, rows, keys, n.scale);
+  maskScores(n, arena, b, h, r0, rows, t0, keys, scores, ld);
+  return 1.0f;
+}
+
 namespace {
 
-ZCC_CLONES float normalExpRow(float *s, float max, int64_t n) {
-  for (int64_t i = 0; i < n; ++i)
-    s[i] = vexpNormal(s[i] - max);
+/// s = exp(by * s - max), p the same, rounded; returns the sum of s.
+template <typename T> ZCC_INLINE inline float expOf(float *__restrict s, T *__restrict p, float by, float max, int64_t n) {
+  const ScoreExp<T> exp(by, max);
+  for (int64_t i = 0; i < n; ++i) {
+    s[i] = exp(s[i]);
+    p[i] = s[i];
+  }
   return rowSum(s, n);
 }
+ZCC_CLONES float expRow(float *s, Bf16 *p, float by, float max, int64_t n) { return expOf(s, p, by, max, n); }
+ZCC_CLONES float expRow(float *s, F16 *p, float by, float max, int64_t n) { return expOf(s, p, by, max, n); }
+
+/// Writes probabilities of the scores at `scores` to the same places of `p`.
+template <typename T> struct Exp {
+  float by;
+  const float *scores;
+  T *p;
+  float row(float *s, float max, int64_t n) const { return expRow(s, p + (s - scores), by, max, n); }
+  float of(float x) const {
+    T rounded;
+    return expRow(&x, &rounded, 1.0f, 0.0f, 1);
+  }
+};
 
 /// Products and the places of scratch.
 struct Plan {
@@ -113,12 +140,9 @@ template <typename T> struct Attention {
       const int64_t keys = std::min(plan.blocks.keys, end - t0);
       auto &products = plan.products.at(rows, keys);
       products.scores->run(thread, q.at<T>(b, h, r0), k.at<T>(b, kv, t0), scores, library);
-      scaleRows(scores, ld, rows, keys, n.scale);
-      maskScores(n, arena, b, h, r0, rows, t0, keys, scores, ld);
+      const float by = scaleAndMask(n, arena, b, h, r0, rows, t0, keys, scores, ld);
       const int64_t width = fillUp(scores, ld, rows, keys);
-      run.add(normalExpRow, t0 == 0, scores, ld, rows, width, sum, n.dv, n.dv);
-      for (int64_t r = 0; r < rows; ++r)
-        narrowRow(scores + r * ld, 1.0f, p + r * ld, width);
+      run.add(Exp<T>{by, scores, p}, by, t0 == 0, scores, ld, rows, width, sum, n.dv, n.dv);
       products.values->run(thread, p, v.at<T>(b, kv, t0), sum, library);
     }
     for (int64_t r = 0; r < rows; ++r)

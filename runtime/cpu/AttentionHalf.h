@@ -12,8 +12,29 @@ namespace zccrt::cpu {
 void narrowRow(const float *x, float by, Bf16 *y, int64_t n);
 void narrowRow(const float *x, float by, F16 *y, int64_t n);
 
+/// The exponential of by * s - less for scores s, whose probabilities are rounded to a 16-bit float: of bfloat16, roughly.
+template <typename T> struct ScoreExp {
+  static constexpr bool kIsRough = std::is_same_v<T, Bf16>;
+  float by, less;
+  ZCC_INLINE ScoreExp(float by, float less) : by(kIsRough ? by * kPerLn2 : by), less(kIsRough ? less * kPerLn2 : less) {}
+  ZCC_INLINE float operator()(float s) const {
+    if constexpr (!kIsRough)
+      return vexpNormal(s * by - less);
+    const float y = __builtin_fmaf(s, by, -less);
+    return vexp2Rough(y < -127.0f ? -127.0f : y);
+  }
+
+private:
+  static constexpr float kPerLn2 = 1.44269504f;
+};
+
 /// s *= by for rows of scores.
 void scaleRows(float *s, int64_t ld, int64_t rows, int64_t n, float by);
+
+/// Scales and masks the scores of a block where they are masked, and where a negative scale turns their order; returns by what
+/// they are still to be multiplied.
+float scaleAndMask(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+                   float *scores, int64_t ld);
 
 /// Rows of scores are filled up with -infinity to whole vectors, for which Blocks::ld has room: loops over what is left over
 /// would take longer than those.

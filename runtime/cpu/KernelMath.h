@@ -112,6 +112,10 @@ Z_VECTOR(sin)
 Z_VECTOR(cos)
 Z_VECTOR(tan)
 #undef Z_VECTOR
+// Of what is rounded to bfloat16.
+ZCCKM float z_rough_sigmoid(float a) { return vsigmoidRough(a); }
+ZCCKM float z_rough_normal(float a) { return vnormalRough(a); }
+ZCCKM float z_rough_gelu_slope(float a) { return vgeluSlopeRough(a); }
 ZCCKM bool z_is_far(float a) { return visFar(a); }
 // For arguments that are not far.
 ZCCKM float z_sin_near(float a) { return vsinNear(a); }

@@ -3,7 +3,8 @@
 // same bits wherever, however wide and by whichever loop it is called. For that the file must be compiled with -ffp-contract=off;
 // every fused multiply-add is written out. Largest errors, in units in the last place (VecMathTest checks them): exp 1; log 0.9;
 // expm1, log1p, tanh 1.5; sigmoid 2.5; erf 3; sin, cos, tan, pow 0.51. The double versions are libm's. A GPU has instructions for
-// powers of two and quotients, which are off by 2 units each: there exp, tanh, sigmoid and erf have those.
+// powers of two and quotients, which are off by 2 units each: there exp, tanh, sigmoid and erf have those. VecRough.h has those
+// for bfloat16.
 #pragma once
 
 #include <stdint.h>
@@ -213,6 +214,7 @@ ZCCVM float verf(float x) {
 }
 
 #include "runtime/cpu/VecAngles.h"
+#include "runtime/cpu/VecRough.h"
 
 /// log(x) for finite x > 0 to 1e-14, and exp(x) for |x| < 700 to 1e-13: what the power needs.
 ZCCVM double vlogWide(double x) {

@@ -108,6 +108,17 @@ TEST(OpTable, NotesAreWellFormed) {
   }
 }
 
+/// What bfloat16 operands take instead is the same function.
+TEST(OpTable, RoughExpressionsAgree) {
+  for (const OpDef *op : allOps())
+    for (double x = -9; op->roughly && x <= 9; x += 0.25) {
+      const std::pair<StringRef, double> names[] = {{"x", x}, {"dy", 0.75}};
+      auto rough = llvm::cantFail(parseScalar(op->roughly));
+      EXPECT_NEAR(llvm::cantFail(evalScalar(*rough, names)), llvm::cantFail(evalScalar(scalarOf(*op), names)), 1e-12)
+          << op->name << " of " << x;
+    }
+}
+
 TEST(OpTable, ExpressionsParse) {
   for (const OpDef *op : allOps()) {
     llvm::StringSet<> known;
@@ -115,6 +126,8 @@ TEST(OpTable, ExpressionsParse) {
       known.insert(op->operands[i].name);
     if (op->scalar)
       checkExpression(op->scalar, known, std::string(op->name) + ".scalar");
+    if (op->roughly)
+      checkExpression(op->roughly, known, std::string(op->name) + ".roughly");
     if (!op->grad)
       continue;
     known.insert("y");

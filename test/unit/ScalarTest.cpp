@@ -163,10 +163,11 @@ TEST(Gradients, OfPowersAtZero) {
 }
 
 TEST(Gradients, OfActivationsFarFromZero) {
+  auto slope = [](const OpDef &grad, double x) { return llvm::cantFail(evalScalar(scalarOf(grad), {{"x", x}, {"dy", 1.0}})); };
   EXPECT_EQ(gradient(ops::softplus, {200}), 1);
   EXPECT_EQ(gradient(ops::softplus, {-200}), std::exp(-200));
-  EXPECT_EQ(gradient(ops::silu, {-800}), 0);
-  EXPECT_EQ(gradient(ops::gelu, {50}), 1);
-  EXPECT_EQ(gradient(ops::gelu_tanh, {-50}), 0);
+  EXPECT_EQ(slope(ops::silu_grad, -800), 0);
+  EXPECT_EQ(slope(ops::gelu_grad, 50), 1);
+  EXPECT_EQ(slope(ops::gelu_tanh_grad, -50), 0);
   EXPECT_EQ(gradient(ops::sigmoid, {800}), 0);
 }

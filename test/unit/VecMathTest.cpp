@@ -59,6 +59,40 @@ TEST(VecMath, LargestErrors) {
   expectWithin(2.5, [](float x) { return vsigmoid(x); }, [](double x) { return 1 / (1 + std::exp(-x)); });
 }
 
+/// The largest error, relative to the exact value, where that is at least `least`, and relative to `least` elsewhere; of all
+/// bfloat16s that are finite.
+template <typename F, typename G> double roughError(double least, F f, G exact) {
+  double worst = 0;
+  for (uint32_t b = 0; b < 1 << 16; ++b) {
+    const float x = z_bf16(uint16_t(b));
+    if (!std::isfinite(x))
+      continue;
+    const double want = exact(double(x));
+    worst = std::max(worst, std::fabs(double(f(x)) - want) / std::max(std::fabs(want), least));
+  }
+  return worst;
+}
+
+TEST(VecMath, RoughOnesAreAsExactAsBfloat16Needs) {
+  constexpr double kMost = 0x1p-12;
+  auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  auto normal = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2)); };
+  auto slope = [&](double x) { return normal(x) + x * std::exp(x * x * -0.5) / std::sqrt(2 * M_PI); };
+  auto limited = [](auto x) { return x > 0 ? 0 : x < -127 ? -127 : x; };
+  auto power = [&](double x) { return x < -126 ? 0 : std::exp2(limited(x)); };
+  EXPECT_LE(roughError(0x1p-114, vsigmoidRough, sigmoid), kMost);
+  EXPECT_LE(roughError(0x1p-15, vnormalRough, normal), kMost);
+  EXPECT_LE(roughError(0x1p-13, vgeluSlopeRough, slope), kMost);
+  EXPECT_LE(roughError(0x1p-114, [&](float x) { return vexp2Rough(limited(x)); }, power), kMost);
+  EXPECT_EQ(vexp2Rough(-127.0f), 0.0f);
+  EXPECT_EQ(vnormalRough(-kInf), 0.0f);
+  EXPECT_EQ(vnormalRough(kInf), 1.0f);
+  EXPECT_EQ(vgeluSlopeRough(kInf), 1.0f);
+  EXPECT_EQ(z_round_bf16(vsigmoidRough(kInf)), 1.0f);
+  for (auto f : {vsigmoidRough, vnormalRough, vgeluSlopeRough})
+    EXPECT_TRUE(std::isnan(f(std::nanf(""))));
+}
+
 TEST(VecMath, Powers) {
   uint64_t s = 88172645463325252u;
   auto next = [&] {
