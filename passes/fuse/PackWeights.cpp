@@ -62,8 +62,10 @@ public:
 
 private:
   Node *scanAround(const Value &v, const Function &f) const;
-  std::optional<Reader> readerOf(Node &n, Target::Packing packing) const;
+  std::optional<Reader> readerOf(Node &n) const;
   void collect(Function &f);
+  void askTarget();
+  double readsOf(const Reader &r, bool kept) const { return r.times * (kept ? calls_ : 1); }
   std::vector<Group> groups() const;
   bool mayKeep(const Reader &r) const;
   bool isUnwritten(const Group &g) const;
@@ -97,8 +99,8 @@ Node *Packer::scanAround(const Value &v, const Function &f) const {
 }
 
 /// Where the weight of `n` is from; nullopt: it has no strides there.
-std::optional<Reader> Packer::readerOf(Node &n, Target::Packing packing) const {
-  Reader r{&n, packing};
+std::optional<Reader> Packer::readerOf(Node &n) const {
+  Reader r{&n, {}};
   Value *v = n.operand(weightOf(n));
   for (const Function *f = n.parent();;) {
     for (; v->def && v->def->op->view; v = v->def->operand(0))
@@ -124,11 +126,27 @@ void Packer::collect(Function &f) {
   for (auto &n : f.nodes) {
     if (!n->op->packs || n->operand(weightOf(*n))->type.isPacked())
       continue;
-    if (auto packing = ctx_.target->packingOf(*n))
-      if (auto r = readerOf(*n, *packing))
-        readers_.push_back(std::move(*r));
+    if (auto r = readerOf(*n))
+      readers_.push_back(std::move(*r));
   }
   at_[&f] = positions(f);
+}
+
+/// Keeps those that are not alone with their weight, and would have it packed: a library takes its time to tell.
+void Packer::askTarget() {
+  llvm::DenseMap<std::pair<const Value *, unsigned>, double> reads; // by source and phase
+  constexpr unsigned kAllPhases = 3;
+  auto keyOf = [&](const Reader &r) {
+    return std::pair(static_cast<const Value *>(r.source.base), mayKeep(r) ? kAllPhases : unsigned(r.top()->phase));
+  };
+  for (const Reader &r : readers_)
+    reads[keyOf(r)] += readsOf(r, mayKeep(r));
+  llvm::erase_if(readers_, [&](Reader &r) {
+    auto packing = reads.lookup(keyOf(r)) > 1 ? ctx_.target->packingOf(*r.node) : std::nullopt;
+    if (packing)
+      r.packing = *packing;
+    return !packing;
+  });
 }
 
 // ---- what is packed
@@ -269,11 +287,12 @@ bool Packer::run() {
   for (auto &f : m_.functions)
     if (!f->isKernel)
       collect(*f);
+  askTarget();
   size_t count = 0;
   for (const Group &g : groups()) {
     double reads = 0;
     for (const Reader *r : g.readers)
-      reads += r->times * (g.isKept ? calls_ : 1);
+      reads += readsOf(*r, g.isKept);
     if (reads < double(g.first().packing.leastReads) || !isUnwritten(g))
       continue;
     apply(g);
