@@ -27,6 +27,9 @@ public:
   std::string ratesFrom() const override { return profile_ ? profile_->path : "shipped defaults"; }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   std::string wayOf(const Node &n) const override;
+  std::optional<Packing> packingOf(const Node &n) const override {
+    return performed(n)->packs ? workspaces_.packing(n) : std::nullopt;
+  }
   int64_t workspaceBytes(const Node &n) const override;
   int64_t mostJoinedElements() const override { return 1 << 16; }
   int64_t libraryBytes(const Module &m) const override;

@@ -396,10 +396,11 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
     if (head != section)
       os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
     section = head;
+    const StringRef condition = late.contains(n.get()) ? "zccrt_late" : n->attrs.has("once") ? "zccrt_first" : "";
     if (!text->empty())
-      *text = (late.contains(n.get()) ? "if (zccrt_late) { " : "") +
+      *text = (condition.empty() ? "" : "if (" + condition.str() + ") { ") +
               (f.isBody ? "" : formatv("zccrt_at({0}); ", nodes.add(*n)).str()) + willWrite(f, *n) + *text +
-              (late.contains(n.get()) ? " }" : "");
+              (condition.empty() ? "" : " }");
     os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n) << (text->empty() ? "   (written in place)" : "")
        << '\n';
   }

@@ -23,7 +23,7 @@ zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) { return tensorAt(t
 /// Attributes that plan-memory and fuse wrote for the compiler itself.
 static bool isInternal(StringRef attr) {
   return attr == "offsets" || attr == "steps" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace" ||
-         attr == "product_in";
+         attr == "product_in" || attr == "once";
 }
 
 void KernelCall::addAttr(const std::string &name, const Attr &a) {
@@ -106,6 +106,9 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
   for (auto &[name, a] : n.attrs)
     if (op.feedsKernel ? name == "way" : !isInternal(name) && !(name == "op" && &op != n.op)) // others are its kernel's
       c->addAttr(name, a);
+  for (Value *v : productOperands(n))
+    if (v && v->type.isPacked())
+      c->addAttr("packed", v->type.layout.str());
   c->call.t = c->tensors.data();
   c->call.attrs = c->attrs.data();
   c->call.nattrs = int32_t(c->attrs.size());

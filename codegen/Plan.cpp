@@ -142,11 +142,11 @@ static double launchesOf(const Function &f, const Target &target) {
 }
 
 static double launchesOf(const TimedSchedule &s, const Module &m, const Target &target) {
-  double sum = 0, late = 0;
-  for (const Node *n : lateNodes(m))
-    late += double(target.launches(*n));
+  double sum = 0, first = 0;
+  for (const Node *n : nodesOfFirstCall(m))
+    first += double(target.launches(*n));
   for (const TimedFunction &f : s.functions)
-    sum += f.times * (launchesOf(*f.function, target) - (f.hasLate ? 0 : late));
+    sum += f.times * (launchesOf(*f.function, target) - (f.isFirst ? 0 : first));
   return sum;
 }
 
@@ -166,6 +166,10 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
       p.constantBytes += g->type.localBytes();
       continue;
     }
+    if (g->type.isPacked()) {
+      p.packedBytes += g->type.localBytes();
+      continue;
+    }
     int64_t bytes = g->type.localBytes();
     if (g->attrs.i("persists")) {
       int64_t shard = (g->type.count() + m.ranks - 1) / m.ranks * elemBytes(g->type.elem);
@@ -183,7 +187,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
       names.push_back(name); // the boxes of a tensor stand side by side
   }
   p.arenaBytes = m.attrs.i("arena_bytes");
-  p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes;
+  p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes - p.packedBytes;
   if (m.ranks > 1 && o.zero > 0)
     addLimits(p, m, o);
   if (auto e = findPeak(p, m))

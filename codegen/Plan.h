@@ -33,6 +33,7 @@ struct Plan {
   /// Stage 3: what parameters that stay whole take beyond a shard; what of the gathered ones is live at once.
   int64_t persistingBytes = 0, gatheredBytes = 0;
   int64_t constantBytes = 0, inputBytes = 0;
+  int64_t packedBytes = 0;              ///< of weights that a step's first call of @micro packs for the others
   int64_t peakBytes = 0;                ///< values live at the peak
   int64_t activationBytes = 0;          ///< of values that are no gradients of parameters, the most at any node
   int64_t gradientBytes = 0;            ///< gradients of parameters, at the peak

@@ -150,6 +150,8 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
   if (p.persistingBytes)
     os << formatv("    persisting    {0}, small parameters kept whole\n", sizeText(p.persistingBytes));
   os << formatv("    constants     {0}\n", sizeText(p.constantBytes));
+  if (p.packedBytes)
+    os << formatv("    packed        {0}, weights as libraries want them\n", sizeText(p.packedBytes));
   os << formatv("    inputs, loss  {0}\n", sizeText(p.inputBytes));
   os << formatv("    values        {0}, most at {1}\n", sizeText(p.peakBytes), p.peakAt);
   constexpr size_t kMost = 12;
@@ -167,7 +169,7 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
                   sizeText(p.activationBytes));
   if (p.deviceLibraryBytes)
     os << formatv("    libraries     {0}, workspace of products and what collectives receive\n", sizeText(p.deviceLibraryBytes));
-  int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.inputBytes + p.peakBytes + p.deviceLibraryBytes;
+  int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.packedBytes + p.inputBytes + p.peakBytes + p.deviceLibraryBytes;
   if (p.gatheredBytes)
     os << formatv("    of the values, gathered parameters alive at once: {0}\n", sizeText(p.gatheredBytes));
   if (p.arenaBytes > total)

@@ -1,6 +1,7 @@
 #include "codegen/Workspaces.h"
 #include "codegen/KernelCall.h"
 #include "ir/Op.h"
+#include "runtime/cpu/Packing.h"
 #include <cstring>
 #include <mutex>
 
@@ -27,21 +28,36 @@ static std::string keyOf(const KernelCall &c) {
   return key;
 }
 
-int64_t Workspaces::bytes(const Node &n) {
-  auto call = KernelCall::make(*n.parent(), n, target_);
+/// What a map has for a node's call, or what `ask` says then.
+template <typename T, typename F>
+static T lookUp(const Node &n, const Target &target, std::shared_mutex &mutex, llvm::StringMap<T> &known, F ask) {
+  auto call = KernelCall::make(*n.parent(), n, target);
   if (!call) {
     llvm::consumeError(call.takeError()); // the emitter reports it
-    return 0;
+    return T();
   }
   std::string key = keyOf(**call);
   {
-    std::shared_lock lock(mutex_);
-    if (auto at = known_.find(key); at != known_.end())
+    std::shared_lock lock(mutex);
+    if (auto at = known.find(key); at != known.end())
       return at->second;
   }
-  std::unique_lock lock(mutex_);
-  auto [at, isNew] = known_.try_emplace(key, 0);
+  std::unique_lock lock(mutex);
+  auto [at, isNew] = known.try_emplace(key);
   if (isNew)
-    at->second = (*call)->workspace();
+    at->second = ask(**call);
   return at->second;
+}
+
+int64_t Workspaces::bytes(const Node &n) {
+  return lookUp(n, target_, mutex_, known_, [](const KernelCall &c) { return c.workspace(); });
+}
+
+std::optional<Target::Packing> Workspaces::packing(const Node &n) {
+  return lookUp(n, target_, mutex_, packings_, [](const KernelCall &c) -> std::optional<Target::Packing> {
+    auto p = zccrt::cpu::packingOf(c.kernel->name, &c.call);
+    llvm::StringRef text = p ? p->layout : "";
+    auto layout = Layout::parse(text); // those of more blocks or axes are left
+    return p && layout && text.empty() ? std::optional(Target::Packing{*layout, p->leastReads}) : std::nullopt;
+  });
 }

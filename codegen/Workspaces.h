@@ -1,4 +1,4 @@
-// Workspaces of kernels, asked for once per shape.
+// Workspaces of kernels, and how they want weights, asked for once per shape.
 #pragma once
 
 #include "passes/Target.h"
@@ -14,6 +14,8 @@ public:
   explicit Workspaces(const Target &t) : target_(t) {}
   /// Of a node with a library kernel.
   int64_t bytes(const Node &n);
+  /// How a node's library kernel wants its weight packed.
+  std::optional<Target::Packing> packing(const Node &n);
   /// How many questions kernels have answered.
   size_t asked() const { return known_.size(); }
 
@@ -21,6 +23,7 @@ private:
   const Target &target_;
   std::shared_mutex mutex_;        ///< searches ask the same again and again
   llvm::StringMap<int64_t> known_; ///< by kernel, tensors and attributes
+  llvm::StringMap<std::optional<Target::Packing>> packings_;
 };
 
 } // namespace zcc

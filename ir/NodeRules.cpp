@@ -178,6 +178,12 @@ static std::string checkSpace(const Node &n, const OpDef &op, unsigned i) {
   return "";
 }
 
+/// What is packed is read by what may be given it so, handed on whole, or kept.
+static bool takesPacked(const Node &n, const OpDef &op, unsigned i) {
+  const bool handsOn = op.isScan() ? ScanForm(n).isInvariant(i) : callsBodies(op);
+  return (i < 32 && op.packs >> i & 1) || handsOn || assigns(n) || op.structural == Structural::After;
+}
+
 std::string zcc::checkPlacement(const Node &n) {
   const OpDef *op = performed(n);
   for (unsigned i = 0; op && i < n.numOperands(); ++i) {
@@ -193,6 +199,8 @@ std::string zcc::checkPlacement(const Node &n) {
       broken = checkAddends(n, *op, i);
     else if (t.isPartitioned() && !t.isFuture)
       broken = checkShards(n, *op, i);
+    else if (t.isPacked() && !takesPacked(n, *op, i))
+      broken = "is packed (" + t.str() + "); only weights of a library's products and convolutions are";
     if (broken.empty() && !t.isFuture)
       broken = checkSpace(n, *op, i);
     if (!broken.empty())

@@ -138,6 +138,7 @@ struct OpDef {
   ResultElem resultElem = ResultElem::Operands;
   EvalFn eval = nullptr; ///< required unless `scalar`
   uint32_t writes = 0;   ///< bit i: operand i is updated in place
+  uint32_t packs = 0;    ///< bit i: operand i may be packed (ir/Layout.h)
   uint32_t inPlace = 0;  ///< bit i: result i may lie where operand i does, if nothing reads that later
   bool forwards = false; ///< result i is operand i: it lies where that lies
   /// Bit i: the result is linear in operand i, where the other operands of the mask vary along; with `bilinear` where they

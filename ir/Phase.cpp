@@ -14,14 +14,17 @@ std::optional<Phase> zcc::phaseFromName(StringRef name) {
   return at == std::end(kNames) ? std::nullopt : std::optional(Phase(at - kNames));
 }
 
-/// The loss is scaled before it is differentiated; other states are the optimizer's.
+/// The loss is scaled before it is differentiated, weights are packed where they are read first; other states are the optimizer's.
 static bool isOptimizers(const Value &v) {
-  return v.isGlobal() && static_cast<const GlobalValue &>(v).role == GlobalValue::State && v.name != "loss_scale";
+  return v.isGlobal() && static_cast<const GlobalValue &>(v).role == GlobalValue::State && v.name != "loss_scale" &&
+         !v.type.isPacked();
 }
 
 static bool updates(const Node &n, const llvm::DenseMap<const Node *, Phase> &phases) {
   const OpDef *op = performed(n);
-  if (assigns(n) || (op && op->sumsRanks()) || n.op->isOfRank())
+  if (assigns(n))
+    return !n.operand(0)->type.isPacked();
+  if ((op && op->sumsRanks()) || n.op->isOfRank())
     return true;
   return llvm::any_of(n.operands(), [&](const Value *v) {
     return v && (isOptimizers(*v) || (v->def && phases.lookup(v->def) == Phase::Update));

@@ -57,8 +57,8 @@ Dims zcc::denseStrides(llvm::ArrayRef<int64_t> dims) {
 }
 
 bool Type::operator==(const Type &o) const {
-  return elem == o.elem && dims == o.dims && shards == o.shards && addends == o.addends && space == o.space &&
-         isFuture == o.isFuture;
+  return elem == o.elem && dims == o.dims && shards == o.shards && addends == o.addends && layout == o.layout &&
+         space == o.space && isFuture == o.isFuture;
 }
 
 std::string Type::str() const {
@@ -75,6 +75,8 @@ llvm::raw_ostream &zcc::operator<<(llvm::raw_ostream &os, const Type &t) {
   for (size_t i = 0; i < t.dims.size(); ++i)
     os << (i ? "x" : "") << t.dims[i];
   os << ']';
+  if (t.isPacked())
+    os << '~' << t.layout.str();
   if (t.shards > 1)
     os << '/' << t.shards;
   if (t.addends > 1)
@@ -110,6 +112,12 @@ std::optional<Type> zcc::parseType(StringRef &text) {
       return fail();
     t.dims.push_back(d);
   }
+  if (s.consume_front("~")) {
+    auto layout = Layout::parse(s);
+    if (!layout || layout->axes() != t.ndim())
+      return fail();
+    t.layout = *layout;
+  }
   if (s.consume_front("/") && (s.consumeInteger(10, t.shards) || t.shards < 2))
     return fail();
   if (s.consume_front("+") && (s.consumeInteger(10, t.addends) || t.addends < 2))
@@ -125,6 +133,8 @@ std::optional<Type> zcc::parseType(StringRef &text) {
       return fail();
   }
   if (t.isFuture && !s.consume_front(">"))
+    return fail();
+  if (t.isPacked() && (t.isPartitioned() || t.isAddend()))
     return fail();
   text = s;
   return t;

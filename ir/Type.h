@@ -1,8 +1,9 @@
 // Types of the IR: an element, static dimensions, and where and how the tensor lies over the ranks. Text: `f32[8x1024]/4@host`:
 // one rank's quarter of the flattened tensor, in host memory; `f32[8]+4`: one rank's addend of a sum over four ranks that is
-// still to be taken; `future<T>`: started.
+// still to be taken; `bf16[64x32]~AB16b64a2b`: packed for a library (ir/Layout.h); `future<T>`: started.
 #pragma once
 
+#include "ir/Layout.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -46,6 +47,7 @@ struct Type {
   Dims dims;       ///< of the whole tensor, also when this rank holds a shard
   int shards = 1;  ///< N of `/N`
   int addends = 1; ///< N of `+N`
+  Layout layout;   ///< of what is packed, which is whole
   Space space = Space::Device;
   bool isFuture = false;
 
@@ -59,6 +61,7 @@ struct Type {
   bool isScalar() const { return dims.empty(); }
   bool isPartitioned() const { return shards > 1; }
   bool isAddend() const { return addends > 1; }
+  bool isPacked() const { return bool(layout); }
   /// Elements of the whole tensor.
   int64_t count() const { return elementCount(dims); }
   /// Elements this rank holds: ceil(count / shards).
@@ -66,7 +69,7 @@ struct Type {
   /// What this rank holds, as loops see it: `dims`, or one axis of localCount() if it is a shard.
   Dims localDims() const { return isPartitioned() ? Dims{localCount()} : dims; }
   /// Bytes this rank holds.
-  int64_t localBytes() const { return localCount() * elemBytes(elem); }
+  int64_t localBytes() const { return (isPacked() ? layout.count(dims) : localCount()) * elemBytes(elem); }
 
   Type withElem(Elem e) const {
     Type t = *this;
@@ -76,6 +79,11 @@ struct Type {
   Type withDims(llvm::ArrayRef<int64_t> d) const {
     Type t = *this;
     t.dims.assign(d.begin(), d.end());
+    return t;
+  }
+  Type withLayout(Layout l) const {
+    Type t = *this;
+    t.layout = l;
     return t;
   }
   Type withSpace(Space s) const {

@@ -42,6 +42,8 @@ static void checkGlobal(const GlobalValue &g, Report &r) {
   int64_t bytes = g.type.count() * elemBytes(i.elem.value_or(g.type.elem));
   if (g.type.isFuture)
     r.at(g, "[V1] a global cannot be a future");
+  if (g.type.isPacked() && (g.role != GlobalValue::State || i.kind != Init::Zero))
+    r.at(g, "[V1] only a state that starts at zero can be packed, not " + g.type.str());
   if (g.trained && (g.role != GlobalValue::Param || !isFloat(g.type.elem)))
     r.at(g, "[V1] only a floating-point param can be trained");
   if ((i.kind == Init::Uniform || i.kind == Init::Normal) && !isFloat(g.type.elem))
@@ -237,6 +239,17 @@ static void checkV3(const Function &f, Report &r) {
       if (res->type.isFuture)
         checkStarted(*n, *res, waits, r);
   }
+}
+
+// ---- V2: what is packed stays within the program
+
+static void checkPacked(const Function &f, Report &r) {
+  for (auto &a : f.args)
+    if (f.isEntry() && a->type.isPacked())
+      r.at(f, "[V2] argument " + quoted(a.get()) + " is packed (" + a->type.str() + ")");
+  for (const Value *v : f.results)
+    if (v && v->type.isPacked())
+      r.at(f, "[V2] result " + quoted(v) + " is packed (" + v->type.str() + "); return what it is packed from");
 }
 
 // ---- V4: what is gathered is released
@@ -451,6 +464,7 @@ std::vector<Violation> zcc::violations(const Module &m) {
   for (auto &f : m.functions) {
     for (auto &[node, text] : checkV1(*f, globals, r))
       r.at(*node, text); // V2: whole tensors, shards, addends
+    checkPacked(*f, r);
     checkV3(*f, r);
     if (m.has(Property::Scheduled))
       checkV4(*f, r);

@@ -54,6 +54,13 @@ public:
   virtual int64_t launches(const Node &n) const { return 0; }
   /// In which of its ways a library computes a node the fastest, by measurement; "": by a rule of its own.
   virtual std::string wayOf(const Node &n) const { return ""; }
+  /// How a node's weight (OpDef::packs) is best packed, and how many readers of one that is packed repay this; nullopt: it is
+  /// read as it lies.
+  struct Packing {
+    Layout layout;
+    int64_t leastReads;
+  };
+  virtual std::optional<Packing> packingOf(const Node &n) const { return std::nullopt; }
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 

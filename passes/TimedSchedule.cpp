@@ -147,24 +147,24 @@ TimedSchedule zcc::scheduleOf(const Module &m, const Options &o) {
   bool trains = m.function("micro");
   Caches caches(s);
   s.functions.reserve(m.functions.size() + 1); // whose spans are remembered
-  const llvm::DenseSet<const Node *> late = lateNodes(m);
-  auto add = [&](const Function &f, double times, bool hasLate) {
+  const llvm::DenseSet<const Node *> first = nodesOfFirstCall(m);
+  auto add = [&](const Function &f, double times, bool isFirst) {
     TimedFunction &timed = s.functions.emplace_back();
     timed.function = &f;
     timed.times = times;
-    timed.hasLate = hasLate;
+    timed.isFirst = isFirst;
     Lister list(timed, caches, m.ranks);
     for (auto &n : f.nodes)
-      if (hasLate || !late.contains(n.get()))
+      if (isFirst || !first.contains(n.get()))
         list.add(*n);
   };
   for (auto &f : m.functions) {
     if (trains ? f->name != "micro" && f->name != "update" : f->name != "eval")
       continue;
     const double times = f->name == "micro" ? double(o.gradAccum) / batchesPerCall(m) : 1;
-    const bool isFirst = f->name == "micro" && !late.empty() && times > 1; // of calls that are not alike
-    add(*f, isFirst ? 1 : times, true);
-    if (isFirst)
+    const bool differ = f->name == "micro" && !first.empty() && times > 1;
+    add(*f, differ ? 1 : times, true);
+    if (differ)
       add(*f, times - 1, false);
   }
   caches.repeat();

@@ -22,13 +22,13 @@ struct Span {
 struct TimedFunction {
   const Function *function = nullptr;
   double times = 1;    ///< that a step runs it
-  bool hasLate = true; ///< whether it does what only late updates need
+  bool isFirst = true; ///< whether it does what only the first call in a step does
   double seconds = 0;  ///< of one run
   std::vector<Span> spans;
 };
 
-/// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval. Where only the first call of @micro has
-/// updates to do that the last step has left, the others are a function of their own here.
+/// A step: `grad_accum` times @micro, then @update; of a program for inference, @eval. Where the first call of @micro has more
+/// to do than the others, these are a function of their own here.
 struct TimedSchedule {
   std::vector<TimedFunction> functions; ///< nothing that one starts goes on behind it
 };

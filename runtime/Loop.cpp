@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 int zccrt_late = 0;
+int zccrt_first = 1;
 
 namespace zccrt {
 
@@ -285,6 +286,7 @@ StepReport Session::trainStep(int64_t s) {
   const int64_t atOnce = p.batches_per_call;
   for (int64_t k = 0; k < p.grad_accum; k += atOnce) {
     setScalar(p.micro, k);
+    zccrt_first = k == 0;
     zccrt_late = leavesUpdates && k == 0;
     setScalar<int64_t>(p.late, zccrt_late);
     loadBatches(s, k);

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 16 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 17 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -141,6 +141,8 @@ void zccrt_will_write(int n);
 
 /* Whether a call of @micro begins with updates that the step before it has left; otherwise it leaves out what only they need. */
 extern int zccrt_late;
+/* Whether a call of @micro is the first one of its step. */
+extern int zccrt_first;
 
 /* What @micro, @update and @eval consist of, as a trace shows it. */
 typedef struct {

@@ -86,6 +86,7 @@ constexpr OpDef zcc::ops::matmul = defineOp({
     .kernel = "matmul",
     .gradFn = gradMatmul,
     .eval = evalMatmul,
+    .packs = 0b10,
     .library = Library::Product,
     .precision = Precision::Compute,
     .rows = Rows::Product,
@@ -153,6 +154,7 @@ constexpr OpDef zcc::ops::fused_matmul = defineOp({
     .infer = inferFusedMatmul,
     .kernel = "matmul",
     .noGrad = "it is made after differentiation",
+    .packs = 0b10,
     .library = Library::Product,
     .feedsKernel = true,
     .flops = flopsFusedMatmul,
@@ -323,6 +325,7 @@ constexpr OpDef zcc::ops::conv = defineOp({
     .kernel = "conv",
     .gradFn = gradConv,
     .eval = evalConv,
+    .packs = 0b10,
     .library = Library::Convolution,
     .precision = Precision::Compute,
     .rows = Rows::PerSample,
@@ -345,6 +348,7 @@ constexpr OpDef zcc::ops::conv_grad_input = defineOp({
     .kernel = "conv_grad_input",
     .gradFn = gradConvGradInput,
     .eval = evalConvGradInput,
+    .packs = 0b10,
     .library = Library::Convolution,
     .precision = Precision::Compute,
     .rows = Rows::PerSample, // also the transposed one
@@ -370,4 +374,34 @@ constexpr OpDef zcc::ops::conv_grad_weight = defineOp({
     .library = Library::Convolution,
     .precision = Precision::Compute,
     .flops = flopsConvGradWeight,
+});
+
+// ---- pack
+
+static TypesOr inferPack(Operands t, const Attrs &a) {
+  if (auto e = sameFloats(t))
+    return e;
+  const std::string text = a.s("layout");
+  llvm::StringRef rest = text;
+  auto layout = Layout::parse(rest);
+  if (!layout || !rest.empty() || layout->axes() != t[0]->ndim())
+    return error("'" + llvm::Twine(text) + "' is no layout of " + t[0]->str());
+  return Types{t[0]->withLayout(*layout)};
+}
+
+static llvm::Error evalPack(Node &, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
+  copyOperands(in, out);
+  return llvm::Error::success();
+}
+
+constexpr OpDef zcc::ops::pack = defineOp({
+    .name = "pack",
+    .summary = "the same numbers as a library wants them that reads them again and again, in `layout` (ir/Layout.h)",
+    .operands = {{{"x"}}},
+    .attrs = {{{"layout", AttrKind::Str, nullptr}}},
+    .infer = inferPack,
+    .kernel = "pack",
+    .noGrad = "it is inserted after differentiation",
+    .eval = evalPack,
+    .flops = [](const Node &) { return 0.0; },
 });

@@ -27,3 +27,12 @@ llvm::DenseSet<const Node *> zcc::lateNodes(const Module &m) {
       late.insert(n.get());
   return late;
 }
+
+llvm::DenseSet<const Node *> zcc::nodesOfFirstCall(const Module &m) {
+  llvm::DenseSet<const Node *> first = lateNodes(m);
+  if (const Function *micro = m.function("micro"))
+    for (auto &n : micro->nodes)
+      if (n->attrs.has("once"))
+        first.insert(n.get());
+  return first;
+}

@@ -1,7 +1,8 @@
 // conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its tensors; where they are not the
-// program's plain ones, the call reorders through its scratch. Of single points they may be products of matrices, one an image.
+// program's plain ones, the call reorders through its scratch, but for weights that are packed so. Of single points they may be products of matrices, one an image.
 #include "runtime/cpu/ConvColumns.h"
 #include "runtime/cpu/Kernels.h"
+#include "runtime/cpu/Packing.h"
 #include "runtime/cpu/Wide.h"
 #include <cstring>
 #include <functional>
@@ -217,7 +218,8 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   }
   bool forward = kind == ConvKind::Forward, input = kind == ConvKind::GradInput;
   Part x{input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, t.x, plain.x, choice.x, -1, {}};
-  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, plain.w, choice.w, -1, {}, false};
+  const memory::desc given = *packedLayout(c) ? packedDesc(*t.w, packedLayout(c)) : plain.w;
+  Part w{kind == ConvKind::GradWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, t.w, given, choice.w, -1, {}, false};
   Part y{forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, t.y, plain.y, choice.y, -1, {}};
   if (forward)
     p.inputs = {x, w}, p.output = y;
@@ -245,7 +247,7 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
 bool goesByProduct(ConvKind kind, const zccrt_call *c, const ConvShape &s, const Operands &t) {
   constexpr int64_t kManyPixels = 512; // fewer columns of the transposed filters' product are slower
   const char *way = attrString(c, "way", "");
-  if (!isProduct(s) || !isHalf(t.x->elem) || t.bias || (*way && strcmp(way, "product")))
+  if (!isProduct(s) || !isHalf(t.x->elem) || t.bias || *packedLayout(c) || (*way && strcmp(way, "product")))
     return false;
   return *way || kind != ConvKind::GradInput || extent(*t.x, 2, t.x->ndim) >= kManyPixels;
 }
@@ -432,9 +434,30 @@ void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
   });
 }
 
+ConvKind kindOf(const char *kernel) {
+  return !strcmp(kernel, "conv")              ? ConvKind::Forward
+         : !strcmp(kernel, "conv_grad_input") ? ConvKind::GradInput
+                                              : ConvKind::GradWeight;
+}
+
 } // namespace
 
 static bool isWide(const zccrt_call *c) { return needsWide(c, computesNatively(result(c, 0).elem)); }
+
+std::optional<Packing> convPacking(const char *kernel, const zccrt_call *c) {
+  const ConvKind kind = kindOf(kernel);
+  if (kind == ConvKind::GradWeight || viaLoops(c) || isWide(c) || attrInt(c, "group", 1) != 1)
+    return std::nullopt;
+  return orFail(c, [&]() -> std::optional<Packing> {
+    Plan p;
+    makePlan(p, kind, c, For::Workspace);
+    for (const Part &part : p.inputs)
+      if (part.arg == DNNL_ARG_WEIGHTS && part.copyAt >= 0 && !part.hasImages)
+        if (std::string layout = layoutName(part.wanted); !layout.empty())
+          return Packing{layout};
+    return std::nullopt;
+  });
+}
 
 int64_t convWorkspace(const zccrt_call *c) {
   if (isWide(c))

@@ -5,6 +5,7 @@
 #include "runtime/Elem.h"
 #include "runtime/cpu/Call.h"
 #include <dnnl.hpp>
+#include <string>
 #include <vector>
 
 namespace zccrt::cpu {
@@ -24,6 +25,15 @@ dnnl::matmul::primitive_desc makeProduct(const dnnl::memory::desc &a, const dnnl
 /// A matrix that is stored in rows `ld` elements apart, or one of which the transpose is.
 dnnl::memory::desc describeMatrix(int64_t rows, int64_t cols, dnnl::memory::data_type type, int64_t ld,
                                   bool isTransposed = false);
+
+// ---- what is packed (runtime/cpu/Packing.h)
+
+/// The layout of the call's weight; "": rows.
+inline const char *packedLayout(const zccrt_call *c) { return attrString(c, "packed", ""); }
+/// Throws where oneDNN has no format of that name.
+dnnl::memory::desc packedDesc(const zccrt_tensor &t, const char *layout);
+/// oneDNN's name of a format; "": it has none, or it is more than that.
+std::string layoutName(const dnnl::memory::desc &d);
 
 /// A primitive and its arguments.
 class Primitive {

@@ -10,10 +10,12 @@
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
+#include "runtime/cpu/Packing.h"
 #include "runtime/cpu/ProductShape.h"
 #include "runtime/cpu/StridedCopy.h"
 #include "runtime/cpu/Wide.h"
 #include <cstring>
+#include <random>
 
 using namespace dnnl;
 
@@ -37,6 +39,7 @@ struct Plan : Product {
   std::vector<int64_t> aAt, bAt, yAt; ///< element offsets of each batch's matrices
   int64_t aScratch = -1, bScratch = -1, yScratch = -1, panelScratch = 0, libraryScratch = 0, bytes = 0;
   zccrt_tensor aT, bT, yT; ///< as computed with: packed ones are dense
+  const char *layout = ""; ///< of b, where the program has packed it
   Scratch scratch;
   Primitive primitive;
 };
@@ -108,7 +111,7 @@ matmul::primitive_desc makePrimitive(const Plan &p) {
   }
   auto type = dnnlType(p.aT.elem);
   memory::desc a = describe(p.batches, p.m, p.k, p.a, stepOf(p.aAt), type);
-  memory::desc b = describe(p.batches, p.k, p.n, p.b, stepOf(p.bAt), type);
+  memory::desc b = *p.layout ? packedDesc(p.bT, p.layout) : describe(p.batches, p.k, p.n, p.b, stepOf(p.bAt), type);
   memory::desc y = describe(p.batches, p.m, p.n, p.y, stepOf(p.yAt), dnnlType(p.yT.elem));
   return makeProduct(a, b, y, p.adds);
 }
@@ -127,6 +130,7 @@ bool repeatTogether(const zccrt_tensor &a, const zccrt_tensor &b) {
 
 void planOperands(Plan &p, const zccrt_call *c) {
   p.adds = isSum(c);
+  p.layout = packedLayout(c);
   p.aT = factor(c, 0);
   p.bT = factor(c, 1);
   p.yT = result(c, 0);
@@ -168,7 +172,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
     p.bAt.push_back(p.batches == 1 ? 0 : batchOffset(p.bT, p.yT, i));
     p.yAt.push_back(p.batches == 1 ? 0 : batchOffset(p.yT, p.yT, i));
   }
-  p.way = wayOf(p, p.aT.elem, attrString(c, "way", ""));
+  p.way = *p.layout ? Way::Primitive : wayOf(p, p.aT.elem, attrString(c, "way", ""));
   // Side by side, the last round may leave threads idle; a single large product does not.
   int64_t rounds = (p.batches + c->threads - 1) / c->threads;
   bool balanced = p.batches * 8 >= rounds * c->threads * 7;
@@ -290,6 +294,38 @@ void run(Plan &p, char *arena, const zccrt_call *c) {
   }
 }
 
+// ---- packing
+
+/// Memory with numbers in it.
+template <typename T> memory drawn(const memory::desc &d) {
+  memory m(d, engine());
+  std::minstd_rand random;
+  std::uniform_real_distribution<float> numbers(-1, 1);
+  std::generate_n(static_cast<T *>(m.get_data_handle()), d.get_size() / sizeof(T), [&] { return T(numbers(random)); });
+  return m;
+}
+
+memory multiplied(const matmul::primitive_desc &pd, const memory &a, const memory &b) {
+  memory y(pd.dst_desc(), engine()), scratch(pd.scratchpad_desc(), engine());
+  memset(y.get_data_handle(), 0, pd.dst_desc().get_size());
+  matmul(pd).execute(stream(), {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, y}, {DNNL_ARG_SCRATCHPAD, scratch}});
+  return y;
+}
+
+/// Whether both add up the terms in the same order, as bits of a product show. That order is the library's, by the shape and by
+/// what it reads: without AMX it is the same (600 random shapes in f32 and bf16, oneDNN 2.6), but nothing says so.
+bool sumsAlike(const matmul::primitive_desc &plain, const matmul::primitive_desc &packed, int32_t elem) {
+  bool alike = false;
+  withNumber(elem, [&](auto *type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    memory a = drawn<T>(plain.src_desc()), b = drawn<T>(plain.weights_desc()), copy(packed.weights_desc(), engine());
+    reorder(b, copy).execute(stream(), b, copy);
+    const memory y = multiplied(plain, a, b), other = multiplied(packed, a, copy);
+    alike = !memcmp(y.get_data_handle(), other.get_data_handle(), plain.dst_desc().get_size());
+  });
+  return alike;
+}
+
 } // namespace
 
 static int64_t planWorkspace(const zccrt_call *c) {
@@ -312,6 +348,27 @@ static void planAndRun(char *arena, const zccrt_call *c) {
     }
     if (arena)
       run(*static_cast<Plan *>(*c->cache), arena, c);
+  });
+}
+
+/// Measured on Zen 4: a packed factor of 650x2600 under 20 rows takes 0.21 ms in bf16 instead of 0.33, and 0.4 to 0.9 to pack; from
+/// some hundred rows on, 0.95 of the time and less to gain.
+std::optional<Packing> productPacking(const zccrt_call *c) {
+  constexpr int64_t kMostRows = 256, kLeastReads = 8;
+  if (isSum(c) || needsWide(c, computesNatively(result(c, 0).elem)))
+    return std::nullopt;
+  return orFail(c, [&]() -> std::optional<Packing> {
+    Plan p;
+    makePlan(p, c, For::Workspace);
+    if (p.way != Way::Primitive || p.batches != 1 || p.b.packed || p.bT.ndim != 2 || p.m > kMostRows || !p.m || !p.n || !p.k)
+      return std::nullopt;
+    const auto plain = makePrimitive(p);
+    const memory::desc any({p.k, p.n}, dnnlType(p.bT.elem), memory::format_tag::any);
+    const auto packed = makeProduct(plain.src_desc(), any, plain.dst_desc(), /*adds=*/false);
+    std::string layout = layoutName(packed.weights_desc());
+    if (layout.empty() || packed.weights_desc() == plain.weights_desc() || !sumsAlike(plain, packed, p.bT.elem))
+      return std::nullopt;
+    return Packing{layout, kLeastReads};
   });
 }
 

@@ -45,6 +45,8 @@ static std::optional<WayCase> convCase(const char *kernel, const zccrt_call *c, 
 
 std::optional<WayCase> wayCase(const char *kernel, const zccrt_call *c) {
   const std::string name = kernel;
+  if (findAttr(c, "packed")) // its way is chosen
+    return std::nullopt;
   const auto of = [&](const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y) {
     return convCase(kernel, c, ConvShape(c, x, w, y));
   };

@@ -144,7 +144,7 @@ int64_t wideWorkspace(const zccrt_call *c, zccrt_workspace workspace) {
 void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace) {
   if (!*c->cache) {
     auto *made = new WideCall(c, c->scratch);
-    if (made->copies > c->scratch_bytes)
+    if (made->copies > c->scratch_bytes || findAttr(c, "packed"))
       zccrt_fail(c->node, "compiled where 16-bit floats are computed natively; compile on this CPU");
     *c->cache = made;
     run(nullptr, &made->call);
@@ -218,7 +218,7 @@ void wideProductRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_wo
     return wideRun(arena, c, run, workspace);
   if (!*c->cache) {
     auto *made = new RowBlocks(c, c->scratch);
-    if (made->block.copies > c->scratch_bytes)
+    if (made->block.copies > c->scratch_bytes || findAttr(c, "packed"))
       zccrt_fail(c->node, "compiled where 16-bit floats are computed natively; compile on this CPU");
     *c->cache = made;
     run(nullptr, &made->block.call);

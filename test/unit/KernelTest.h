@@ -1,10 +1,12 @@
 // Builds calls of CPU kernels over an arena of its own, and compares with loops in double.
 #pragma once
 
+#include "ir/Layout.h"
 #include "runtime/Device.h"
 #include "runtime/DeviceMemory.h"
 #include "runtime/cpu/Dnnl.h"
 #include "runtime/cpu/Number.h"
+#include "runtime/cpu/Packing.h"
 #include "runtime/cpu/Wide.h"
 #include "runtime/zccrt.h"
 #include <cmath>
@@ -114,6 +116,9 @@ template <> struct ElemOf<bool> {
   static constexpr int32_t value = ZCCRT_BOOL;
 };
 
+/// Elements that a packed tensor takes.
+inline int64_t packedElements(const Dims &dims, llvm::StringRef layout) { return zcc::Layout::parse(layout)->count(dims); }
+
 /// Reproducible numbers in [-1, 1).
 struct Rng {
   uint64_t s = 0x9e3779b97f4a7c15;
@@ -196,17 +201,22 @@ public:
     forIndex(dims(t), [&](const Dims &i) { el<T>(t, i) = T(float(r.unit())); });
   }
 
+  /// Makes a tensor a packed one, of so many elements.
+  template <typename T> void redefine(int t, const Dims &dims, int64_t elems) {
+    tensors_[t].offset = reserve(elems * int64_t(sizeof(T)));
+    Dims strides = dense(dims);
+    std::copy(strides.begin(), strides.end(), tensors_[t].strides);
+  }
+
+  /// How the kernel wants its weight packed.
+  std::optional<zccrt::cpu::Packing> packing() {
+    fill();
+    return zccrt::cpu::packingOf(def_->name, &call_);
+  }
+
   /// Prepares and runs; more than once is allowed.
   void run() {
-    call_.name = "%test";
-    call_.node = "/test";
-    call_.t = tensors_.data();
-    call_.nin = nin_;
-    call_.nout = int(tensors_.size()) - nin_;
-    call_.attrs = attrs_.data();
-    call_.nattrs = int32_t(attrs_.size());
-    call_.threads = threads_;
-    call_.cache = &cache_;
+    fill();
     call_.scratch = -1;
     if (def_->workspace && call_.scratch_bytes == 0)
       call_.scratch_bytes = def_->workspace(&call_);
@@ -223,6 +233,17 @@ public:
   bool noScribble = false; ///< for timing
 
 private:
+  void fill() {
+    call_.name = "%test";
+    call_.node = "/test";
+    call_.t = tensors_.data();
+    call_.nin = nin_;
+    call_.nout = int(tensors_.size()) - nin_;
+    call_.attrs = attrs_.data();
+    call_.nattrs = int32_t(attrs_.size());
+    call_.threads = threads_;
+    call_.cache = &cache_;
+  }
   int64_t reserve(int64_t bytes) {
     int64_t at = used_;
     used_ += (bytes + 63) / 64 * 64 + 64;

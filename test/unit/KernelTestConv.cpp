@@ -233,6 +233,61 @@ TEST(Conv, FewImagesAtOnce) {
     EXPECT_LT(run<float>(k, kernel), k.n * 4 * (k.c * product(k.in) + k.m * product(outDims(k))));
 }
 
+/// A weight that `pack` has laid out gives the bits of one that the call lays out itself.
+template <typename T> void checkPacked(const Case &k, const char *kernel) {
+  SCOPED_TRACE(kernel);
+  const bool isForward = !strcmp(kernel, "conv");
+  const Dims x = join(k.n, k.c, k.in), w = join(k.m, k.c, k.kernel), y = join(k.n, k.m, outDims(k));
+  auto make = [&](Call &c) {
+    c.add<T>(isForward ? x : y);
+    c.add<T>(w);
+    c.results();
+    c.add<T>(isForward ? y : x);
+    c.ints("strides", k.strides);
+    c.ints("pads_lo", k.lo);
+    c.ints("pads_hi", k.hi);
+    c.text("way", "blocked");
+  };
+  Call plain(kernel, k.threads), packed(kernel, k.threads), pack("pack", k.threads);
+  make(plain);
+  make(packed);
+  auto packing = plain.packing();
+  ASSERT_TRUE(packing);
+  pack.add<T>(w);
+  pack.results();
+  pack.add<T>(w, dense(w), packedElements(w, packing->layout));
+  pack.text("layout", packing->layout.c_str());
+  packed.text("packed", packing->layout.c_str());
+  packed.redefine<T>(1, w, packedElements(w, packing->layout));
+  Rng r;
+  plain.fillRandom<T>(0, r);
+  plain.fillRandom<T>(1, r);
+  memcpy(packed.data<T>(0), plain.data<T>(0), sizeof(T) * size_t(product(plain.dims(0))));
+  memcpy(pack.data<T>(0), plain.data<T>(1), sizeof(T) * size_t(product(w)));
+  pack.run();
+  memcpy(packed.data<T>(1), pack.data<T>(1), sizeof(T) * size_t(packedElements(w, packing->layout)));
+  plain.run();
+  packed.run();
+  packed.run();
+  EXPECT_FALSE(packed.packing()) << "there is nothing left to pack";
+  EXPECT_LT(packed.scratchBytes(), plain.scratchBytes());
+  EXPECT_EQ(memcmp(packed.data<T>(2), plain.data<T>(2), sizeof(T) * size_t(product(plain.dims(2)))), 0);
+}
+
+TEST(Conv, PackedWeights) {
+  const Case cases[] = {{2, 16, 32, 1, {8, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+                        {2, 24, 40, 1, {9, 7}, {3, 2}, {2, 1}, {1, 0}, {0, 1}, {1, 1}},
+                        {2, 16, 33, 1, {6, 7, 8}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}};
+  for (const Case &k : cases)
+    for (const char *kernel : {"conv", "conv_grad_input"}) {
+      checkPacked<float>(k, kernel);
+      if (!AsIfNative::possible())
+        continue;
+      AsIfNative native;
+      checkPacked<Bf16>(k, kernel);
+    }
+}
+
 TEST(Conv, OnGpus) {
   OnEmulatedGpu gpu;
   check({2, 16, 24, 1, {9, 7}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, true});

@@ -227,4 +227,59 @@ TEST(Matmul, RepeatedMatrices) { // 2 times 3 of them, all the same in both fact
   });
 }
 
+/// A factor that `pack` has laid out, as it lies or transposed, gives the bits of one that lies in rows.
+template <typename T> void checkPacked(int64_t m, int64_t k, int64_t n, bool isTransposed) {
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(k) + "x" + std::to_string(n));
+  const Dims dims{k, n}, order = isTransposed ? Dims{1, 0} : Dims{0, 1};
+  Call plain("matmul"), packed("matmul"), pack("pack");
+  for (Call *c : {&plain, &packed}) {
+    c->add<T>({m, k});
+    c->addPermuted<T>(dims, order);
+    c->results();
+    c->add<T>({m, n});
+    c->text("way", "primitive");
+  }
+  auto packing = plain.packing();
+  if (!packing) // of another implementation, or in another order
+    return;
+  pack.addPermuted<T>(dims, order);
+  pack.results();
+  pack.add<T>(dims, dense(dims), packedElements(dims, packing->layout));
+  pack.text("layout", packing->layout.c_str());
+  Rng r;
+  plain.fillRandom<T>(0, r);
+  plain.fillRandom<T>(1, r);
+  memcpy(pack.data<T>(0), plain.data<T>(1), sizeof(T) * size_t(k * n));
+  pack.run();
+  packed.redefine<T>(1, dims, packedElements(dims, packing->layout));
+  packed.text("packed", packing->layout.c_str());
+  memcpy(packed.data<T>(0), plain.data<T>(0), sizeof(T) * size_t(m * k));
+  memcpy(packed.data<T>(1), pack.data<T>(1), sizeof(T) * size_t(packedElements(dims, packing->layout)));
+  plain.run();
+  packed.run();
+  EXPECT_EQ(memcmp(packed.data<T>(2), plain.data<T>(2), sizeof(T) * size_t(m * n)), 0);
+}
+
+TEST(Matmul, PackedFactors) {
+  const int64_t shapes[][3] = {{20, 65, 260}, {20, 260, 65}, {1, 64, 64}, {7, 33, 17}, {64, 512, 96}, {200, 30, 48}};
+  for (auto [m, k, n] : shapes)
+    for (bool isTransposed : {false, true}) {
+      checkPacked<float>(m, k, n, isTransposed);
+      if (!AsIfNative::possible())
+        continue;
+      AsIfNative native;
+      checkPacked<Bf16>(m, k, n, isTransposed);
+    }
+}
+
+TEST(Matmul, ManyRowsArePackedByNobody) {
+  Call c("matmul");
+  c.add<float>({512, 64});
+  c.add<float>({64, 96});
+  c.results();
+  c.add<float>({512, 96});
+  c.text("way", "primitive");
+  EXPECT_FALSE(c.packing());
+}
+
 } // namespace
