@@ -169,7 +169,8 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
                   sizeText(p.activationBytes));
   if (p.deviceLibraryBytes)
     os << formatv("    libraries     {0}, workspace of products and what collectives receive\n", sizeText(p.deviceLibraryBytes));
-  int64_t total = p.modelStateBytes + p.persistingBytes + p.constantBytes + p.packedBytes + p.inputBytes + p.peakBytes + p.deviceLibraryBytes;
+  int64_t total =
+      p.modelStateBytes + p.persistingBytes + p.constantBytes + p.packedBytes + p.inputBytes + p.peakBytes + p.deviceLibraryBytes;
   if (p.gatheredBytes)
     os << formatv("    of the values, gathered parameters alive at once: {0}\n", sizeText(p.gatheredBytes));
   if (p.arenaBytes > total)

@@ -170,7 +170,8 @@ Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims) {
   if (&op != &ops::random_uniform)
     return e.emit(op, states, {{"dims", dims.vec()}, {"id", id}});
   const Type t(Elem::I64, {});
-  states.push_back(Emitter::of(module.addConst("draw." + std::to_string(id), t, StringRef(reinterpret_cast<const char *>(&id), sizeof id))));
+  states.push_back(
+      Emitter::of(module.addConst("draw." + std::to_string(id), t, StringRef(reinterpret_cast<const char *>(&id), sizeof id))));
   states.push_back(e.numbers(dims));
   return e.emit(op, states);
 }

@@ -14,7 +14,8 @@ std::optional<Phase> zcc::phaseFromName(StringRef name) {
   return at == std::end(kNames) ? std::nullopt : std::optional(Phase(at - kNames));
 }
 
-/// The loss is scaled before it is differentiated, weights are packed where they are read first; other states are the optimizer's.
+/// The loss is scaled before it is differentiated, weights are packed where they are read first; other states are the
+/// optimizer's.
 static bool isOptimizers(const Value &v) {
   return v.isGlobal() && static_cast<const GlobalValue &>(v).role == GlobalValue::State && v.name != "loss_scale" &&
          !v.type.isPacked();

@@ -120,7 +120,7 @@ struct Arithmetic {
 } // namespace
 
 static void addArithmetic(Arithmetic &to, const Scalar &s) {
-  constexpr double kChoice = 2; // comparison and choice
+  constexpr double kChoice = 2;                        // comparison and choice
   if (s.kind == Scalar::Call && s.text == "uniform") { // but for the element, arguments are the same for all of a loop
     to.exponentials += 1;
     return;

@@ -76,7 +76,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
     pm.add("move-activations"); // what is really kept
   if (!o.inference && o.hasHost())
     pm.add("schedule-host"); // before the gathers of what it makes are started
-  pm.add("pack-weights"); // of nodes as they stay; before what it packs is gathered early
+  pm.add("pack-weights");    // of nodes as they stay; before what it packs is gathered early
   if (o.ranks > 1)
     pm.add("schedule-prefetch");
   pm.add("schedule-transfers");

@@ -27,8 +27,8 @@ static llvm::Error evalNormal(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Ten
 
 constexpr const char *kNoGradient = "random numbers depend on no parameter";
 
-// An element is computed where it is read, from its number `i`: masks of dropout are never stored, and drawn again in the backward.
-// The id is an operand, so that equal kernels of several draws are one.
+// An element is computed where it is read, from its number `i`: masks of dropout are never stored, and drawn again in the
+// backward. The id is an operand, so that equal kernels of several draws are one.
 constexpr OpDef ops::random_uniform = defineOp({
     .name = "random_uniform",
     .summary = "element i of uniform random numbers in [0, 1)",

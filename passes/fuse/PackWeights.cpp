@@ -301,9 +301,9 @@ bool Packer::run() {
   if (!count)
     return false;
   dropUnread();
-  ctx_.remarks.push_back(llvm::formatv("{0} weights are packed once for all who read them so ({1:f2} MiB)", count,
-                                       double(bytes_) / (1 << 20))
-                             .str());
+  ctx_.remarks.push_back(
+      llvm::formatv("{0} weights are packed once for all who read them so ({1:f2} MiB)", count, double(bytes_) / (1 << 20))
+          .str());
   return true;
 }
 

@@ -11,8 +11,8 @@ using namespace zcc;
 static bool isOfStep(const GlobalValue &g) {
   constexpr llvm::StringLiteral kNames[] = {"step",  "micro",    "seed",         "lr",       "grad_norm",
                                             "beta1", "overflow", "grad_squares", "eval_rows"};
-  return llvm::is_contained(kNames, llvm::StringRef(g.name)) || g.type.isPacked() || (g.role == GlobalValue::State && g.attrs.has("late")) ||
-         (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
+  return llvm::is_contained(kNames, llvm::StringRef(g.name)) || g.type.isPacked() ||
+         (g.role == GlobalValue::State && g.attrs.has("late")) || (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
 }
 
 static bool isAssigned(const GlobalValue &g) {

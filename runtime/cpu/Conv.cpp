@@ -1,5 +1,6 @@
 // conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its tensors; where they are not the
-// program's plain ones, the call reorders through its scratch, but for weights that are packed so. Of single points they may be products of matrices, one an image.
+// program's plain ones, the call reorders through its scratch, but for weights that are packed so. Of single points they may be
+// products of matrices, one an image.
 #include "runtime/cpu/ConvColumns.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Packing.h"

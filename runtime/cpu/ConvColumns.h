@@ -10,8 +10,8 @@ namespace zccrt::cpu {
 int64_t columnsWorkspace(const ConvShape &s, int threads);
 void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch);
 
-/// The convolution and its input's gradient in f32, where all images together have few pixels: the weights, of which there is more
-/// than of all else, are read as they lie. The calls are conv's and conv_grad_input's.
+/// The convolution and its input's gradient in f32, where all images together have few pixels: the weights, of which there is
+/// more than of all else, are read as they lie. The calls are conv's and conv_grad_input's.
 class FewPixels {
 public:
   explicit FewPixels(const ConvShape &s);

@@ -1,5 +1,5 @@
-// Uniform random numbers (ir/Philox.h) for emitted kernels: an element, or neighbours at once, of which four are a block. `stream`
-// has the draw's id in its upper and the time in its lower 32 bits. Part of KernelMath.h.
+// Uniform random numbers (ir/Philox.h) for emitted kernels: an element, or neighbours at once, of which four are a block.
+// `stream` has the draw's id in its upper and the time in its lower 32 bits. Part of KernelMath.h.
 #pragma once
 
 #include "ir/Philox.h"
@@ -13,7 +13,8 @@ ZCCVM float z_uniform(int64_t e, int64_t seed, int64_t stream) {
 constexpr int kZDrawLanes = 32;
 constexpr int64_t kZDraws = 1024, kZDrawBuffer = kZDraws + 8 * kZDrawLanes;
 
-/// Elements [first, first + n) of a draw, n at most kZDraws; returns where they begin in `buffer`, which has kZDrawBuffer elements.
+/// Elements [first, first + n) of a draw, n at most kZDraws; returns where they begin in `buffer`, which has kZDrawBuffer
+/// elements.
 __attribute__((noinline)) static inline const float *z_uniform_run(float *buffer, int64_t first, int64_t n, int64_t seed,
                                                                    int64_t stream) {
   const int64_t skip = first % 4;
