@@ -103,7 +103,7 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
     for (size_t i = 0; i < pairs.size(); i += 2) {
       const size_t result = slot(n->result(pairs[i])), operand = slot(viewOf(n->operand(pairs[i + 1]))->base);
       if (isTaken[operand] || isTaken[result] || owners[operand]->uses.size() != 1 ||
-          buffers[operand].size() < owners[result]->type.localBytes())
+          int64_t(buffers[operand].size()) < owners[result]->type.localBytes())
         continue;
       isTaken[operand] = isTaken[result] = true;
       place[result] = place[operand];
