@@ -211,7 +211,10 @@ llvm::DenseSet<const Node *> Planner::neededBy(const LoopPass &w, size_t pass, l
 
 /// Not where lanes turn: runs would be cut where the lanes of a row's elements would begin anew.
 bool Planner::isDrawnInRuns(const Node &n) const {
-  return n.op->random && !p.isReduced(&n) && !p.isTurning && p.counterOf(n).strides[p.innermost()] == 1;
+  if (!n.op->random || p.isReduced(&n) || p.isTurning || !p.accessOf.count({&n, n.numOperands() - 1}))
+    return false;
+  const LoopAccess &counter = p.counterOf(n);
+  return counter.kind == LoopAccess::Iota && counter.strides[p.innermost()] == 1;
 }
 
 void Planner::planLoads(size_t pass) {

@@ -38,7 +38,8 @@ private:
 };
 } // namespace
 
-/// Constants of few or equal elements become nodes, where rules see their value.
+/// Constants of few or equal elements become nodes, where rules see their value. Not the ids of draws, which would tell apart
+/// kernels that are otherwise equal.
 bool Folder::inlineSmallGlobals() {
   bool changed = false;
   std::vector<GlobalValue *> globals;
@@ -48,7 +49,7 @@ bool Folder::inlineSmallGlobals() {
   for (GlobalValue *g : globals) {
     std::vector<Value::Use> uses;
     for (auto &u : g->uses)
-      if (u.node->parent() == &f_)
+      if (u.node->parent() == &f_ && !u.node->op->random)
         uses.push_back(u);
     const Tensor *t = uses.empty() ? nullptr : values_.value(g);
     if (!t || t->count() == 0)
