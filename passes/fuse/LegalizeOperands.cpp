@@ -54,12 +54,13 @@ static bool movesInto(const Node &n, const View &v) {
 /// left. They are copied first, so that new values of what is carried can be made in place.
 static bool copyReturnedArgs(Function &f) {
   bool changed = false;
-  bool carries = llvm::all_of(callersOf(f), [](Node *c) { return c->op->isScan(); });
+  const std::vector<Node *> callers = callersOf(f);
+  bool carries = llvm::all_of(callers, [](Node *c) { return c->op->isScan(); });
   for (unsigned i = 0; i < f.results.size(); ++i) {
     Value *v = f.results[i];
     auto s = viewOf(v);
     bool isOwn = carries && i < f.args.size() && v == f.args[i].get() &&
-                 llvm::all_of(callersOf(f), [&](Node *c) { return i < ScanForm(*c).carried; });
+                 llvm::all_of(callers, [&](Node *c) { return i < ScanForm(*c).carried; });
     if (!s || s->base->kind != Value::Argument || isOwn)
       continue;
     f.results[i] = copyOf(f, v->def ? v->def->next() : f.first(), v);

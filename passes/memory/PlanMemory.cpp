@@ -15,6 +15,7 @@
 #include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/OccupiedMemory.h"
+#include "passes/memory/PlanMemory.h"
 #include "runtime/DeviceMemory.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>
@@ -156,6 +157,17 @@ static int64_t placeInOrder(std::vector<Buffer> &buffers, llvm::ArrayRef<unsigne
   return end;
 }
 
+/// Places the buffers of a space one behind the other.
+static int64_t placeApart(std::vector<Buffer> &buffers, Space space) {
+  int64_t end = 0;
+  for (Buffer &b : buffers)
+    if (b.space == space) {
+      b.offset = llvm::alignTo(end, b.align);
+      end = b.offset + b.bytes;
+    }
+  return end;
+}
+
 /// Places the buffers of a space. Largest first is within a few percent of the live peak on most graphs, but not on all: the best
 /// of three orders is taken.
 static int64_t place(std::vector<Buffer> &buffers, Space space) {
@@ -285,9 +297,8 @@ static void addDeviceLibraries(Module &m, const PassContext &ctx) {
               int64_t(llvm::alignTo(arenaBytes(m, Space::Device), zccrt::kDeviceAlignment)) + bytes);
 }
 
-llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
-  std::unique_ptr<Module> before = m.has(Property::Planned) ? m.clone() : nullptr; // the same plan again changes nothing
-  unshareBodies(m);                                                                // a body lies at one place
+static llvm::Error plan(Module &m, const PassContext &ctx, decltype(place) placeInEntries) {
+  unshareBodies(m); // a body lies at one place
   Extents extents(m);
   PerSpace at = {};
   // Takes what the value needs behind what its space has so far.
@@ -324,7 +335,7 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
       p.inResult = producedInPlace(*f, *callers[0], p.live);
     makeBuffers(p, ctx, kept, plans, extents);
     for (int s = 0; s < kSpaces; ++s) {
-      p.bytes[s] = place(p.buffers, Space(s));
+      p.bytes[s] = (f->isBody ? place : placeInEntries)(p.buffers, Space(s)); // what a body takes is a workspace
       end[s] = std::max(end[s], f->isBody ? 0 : p.bytes[s]);
     }
   }
@@ -339,5 +350,14 @@ llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
       m.attrs.set(arenaBytesAttr(Space(s)), at[s] + end[s]);
     }
   addDeviceLibraries(m, ctx);
+  return llvm::Error::success();
+}
+
+llvm::Error zcc::planApart(Module &m, const PassContext &ctx) { return plan(m, ctx, placeApart); }
+
+llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
+  std::unique_ptr<Module> before = m.has(Property::Planned) ? m.clone() : nullptr; // the same plan again changes nothing
+  if (auto e = plan(m, ctx, place))
+    return e;
   return !before || !areEqual(*before, m);
 }

@@ -15,6 +15,7 @@
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/Liveness.h"
+#include "passes/memory/PlanMemory.h"
 #include "passes/zero/Zero.h"
 #include <algorithm>
 #include <deque>
@@ -301,8 +302,7 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
   if (llvm::none_of(m.functions, moves))
     return false;
   std::unique_ptr<Module> planned = m.clone();
-  PassContext other{ctx.options, ctx.target};
-  if (auto e = planMemory(*planned, other).takeError())
+  if (auto e = planApart(*planned, ctx))
     return e;
   bool changed = false;
   for (auto &f : m.functions)
