@@ -9,13 +9,13 @@
 // once. The values of a body are the workspace of the node that names it; its arguments and results lie in that node's operands
 // and results, slices and rows at a step of their size. A result is written over an operand that dies there, or into the memory
 // of the global that it is assigned to, where the node's record or `inplace` attribute allows it.
+#include "passes/memory/PlanMemory.h"
 #include "ir/Control.h"
 #include "ir/Equal.h"
 #include "ir/Op.h"
 #include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/OccupiedMemory.h"
-#include "passes/memory/PlanMemory.h"
 #include "runtime/DeviceMemory.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>

@@ -109,6 +109,7 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
     *notes = recomputationLadder(micro_, machineOf(ctx_.target));
   Axis a;
   a.name = "recompute";
+  a.mayBeForbidden = true;
   a.levels = unsigned(notes->size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
   a.text = [=, f = &micro_](unsigned level) { return nodesOf(*f, (*notes)[level]); };
@@ -230,6 +231,7 @@ void Axes::addPlaces(std::vector<Axis> &out) const {
     const char *note = isParam ? "place" : "states_place";
     Axis a;
     a.name = isParam ? "parameters" : "states";
+    a.mayBeForbidden = a.mayBeWhole = true;
     a.levels = unsigned(moves->levels.size());
     a.note = [=](Module &m, unsigned level) {
       for (unsigned i : moves->levels[level])
@@ -331,6 +333,7 @@ void Axes::addActivations(std::vector<Axis> &out) const {
   std::string to = spaceName(spaces().front()).str();
   Axis a;
   a.name = "activations";
+  a.mayBeForbidden = true;
   a.levels = 2;
   a.note = [=](Module &m, unsigned level) {
     if (level)

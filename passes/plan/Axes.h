@@ -19,7 +19,9 @@ struct Axis {
   bool varies = false; ///< its levels take about the same memory: they are tried at each step down the other axes
   /// Names of axes: while all of them are at level 0, so is this one, whatever is asked for. None: it always decides something.
   std::vector<std::string> beside;
-  bool shifts = false; ///< its levels do not take less of a rank's memory, but more of one space and less of another
+  bool mayBeForbidden = false; ///< a flag may say that it is at level 0
+  bool mayBeWhole = false;     ///< a flag may say that it is at its last level, or at what is nearly that
+  bool shifts = false;         ///< its levels do not take less of a rank's memory, but more of one space and less of another
 };
 
 /// Of a module before recompute-activations. With few decisions the levels are all that there is to decide, and not an order of

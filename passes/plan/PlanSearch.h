@@ -1,16 +1,15 @@
 // The plan that fits the budgets in the least predicted time.
 #pragma once
 
-#include "passes/plan/Trials.h"
-#include <set>
+#include "passes/plan/PlanChain.h"
 
 namespace zcc {
 
-/// First what needs least is looked for: if that does not fit, nothing does. From the plan that needs most, each step then takes
-/// what saves most bytes for its time, until it fits: a chain of plans of which a budget says only where it ends. Of all that was
-/// tried on the way, the fastest that fits is taken; between the last of the chain that does not fit and the first that does, it
-/// looks closer. What is faster than what a larger budget would have found is a quirk of the schedule, and dropped: so a larger
-/// budget never gives a slower step. Where there are few plans, all are tried.
+/// Chains of plans lead down from what needs most, one for each order and share. Each that begins to use what a flag may forbid
+/// leaves another behind that does not, and others begin where all is elsewhere that a flag may send there: what is found with an
+/// axis fixed is found with it left open, too, as far as the number of trials allows. A chain that can no longer end with less
+/// than what fits is left. Of all that was tried on the way the fastest that fits is taken. Where no chain ends in what fits,
+/// what needs least is: if that does not fit, nothing does. Where there are few plans, all are tried.
 class PlanSearch {
 public:
   PlanSearch(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes)
@@ -24,41 +23,29 @@ public:
   bool hasFit() const { return isFit(taken_); }
 
 private:
-  /// A chain, what was tried for it, and the least time of what may still be taken: that of what is taken with a larger budget.
-  struct Chain {
-    std::vector<Point> points;
-    std::set<Point> open;
-    std::set<Point> seen;
-    int64_t floor = 0;
-  };
-  /// A step along one axis, and bytes a microsecond; below 0: it saves nothing.
-  struct Step {
-    size_t axis;
-    unsigned level;
-    int64_t value;
-  };
   bool mayTryAll() const;
+  size_t mostTrials() const;
   llvm::Error tryAll();
   llvm::Error findLeast();
   llvm::Error descend(size_t axis);
-  llvm::Error walk(Point from);
-  llvm::Error carryOut(Chain &c, llvm::ArrayRef<Point> points);
-  llvm::Expected<std::optional<Point>> bestStep(Chain &c, std::vector<Step> &steps);
-  std::vector<Step> stepsFrom(const Point &from, const std::vector<Step> &known) const;
-  int64_t valueOf(const Point &from, const Point &to) const;
-  llvm::Error vary(Chain &c);
-  llvm::Error lookCloser(Chain &c);
+  std::vector<Point> starts() const;
+  std::vector<Point> otherStarts() const;
+  llvm::Error begin(llvm::ArrayRef<Point> points);
+  int next(size_t count) const;
+  llvm::Error walk();
+  llvm::Error advance(size_t chain);
   void choose();
-  int64_t excess(const Point &p) const;
-  bool isFit(const Point &p) const;
+  bool isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }
+  bool needsLess(const Point &a, const Point &b) const;
   bool isBetter(const Point &a, const Point &b) const;
-  int64_t bestWithin(const Chain &c, int64_t memory) const;
 
   const Module &module_;
   const Options &options_;
   llvm::ArrayRef<Axis> axes_;
   Trials trials_;
-  std::set<Point> open_; ///< what may be taken
+  std::vector<PlanChain> chains_;
+  std::set<Point> open_;     ///< what may be taken
+  int64_t best_ = INT64_MAX; ///< ns of the fastest that fits of that
   Point plain_, taken_;
   std::optional<Point> second_;
 };

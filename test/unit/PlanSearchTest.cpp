@@ -174,3 +174,66 @@ TEST(PlanSearch, ExplainsWhatADiskWaitsFor) {
   EXPECT_EQ(gaps[0].find("disk is "), 0u) << gaps[0];
   EXPECT_NE(gaps[1].find("3.0 MiB of the budget"), std::string::npos) << gaps[1];
 }
+
+// ---- what is left open
+
+/// Blocks of unequal parameters, one of them large: more plans than can all be tried.
+static std::string blocksOf(int count) {
+  std::string params = "  param %e : f32[256x64] = zero {trained}\n", body;
+  std::string last = "%x0";
+  for (int i = 0; i < count; ++i) {
+    std::string n = std::to_string(i), wide = std::to_string(64 * (1 + i % 3));
+    params += "  param %w" + n + " : f32[64x" + wide + "] = zero {trained}\n  param %v" + n + " : f32[" + wide +
+              "x64] = zero {trained}\n";
+    body += "    %a" + n + " = matmul " + last + ", %w" + n + " : f32[128x" + wide + "]\n    %g" + n + " = gelu %a" + n +
+            " : f32[128x" + wide + "]\n    %b" + n + " = matmul %g" + n + ", %v" + n + " : f32[128x64]\n    %x" +
+            std::to_string(i + 1) + " = add " + last + ", %b" + n + " : f32[128x64]\n";
+    last = "%x" + std::to_string(i + 1);
+  }
+  return "module @m {\n" + params + "  func @micro(%x : f32[128x256]) -> (f32[]) {\n    %x0 = matmul %x, %e : f32[128x64]\n" +
+         body + "    %q = mul " + last + ", " + last + " : f32[128x64]\n    %s = reduce_sum %q {axes = [0, 1]} : f32[1x1]\n" +
+         "    %loss = reshape %s {dims = []} : f32[]\n    return %loss\n  }\n}\n";
+}
+
+/// The time of what is taken, or INT64_MAX, and the bytes.
+static std::pair<int64_t, int64_t> searched(const Module &m, const Options &o) {
+  PassContext ctx{o, nullptr};
+  std::vector<Axis> axes = openAxes(m, ctx);
+  PlanSearch s(m, ctx, axes);
+  EXPECT_FALSE(bool(s.run()));
+  const Trial &t = s.trials().at(s.taken());
+  return {s.hasFit() ? t.ns : INT64_MAX, t.needs.memory};
+}
+
+TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
+  using Fix = void (*)(Options &);
+  const std::pair<const char *, Fix> fixes[] = {
+      {"optimizer=none", [](Options &o) { o.offloadOptimizer = Offload::None; }},
+      {"optimizer=nvme", [](Options &o) { o.offloadOptimizer = Offload::Nvme; }},
+      {"param=none", [](Options &o) { o.offloadParam = Offload::None; }},
+      {"param=nvme", [](Options &o) { o.offloadParam = Offload::Nvme; }},
+      {"checkpoint=none", [](Options &o) { o.checkpointActivations = 0; }},
+      {"activations=none", [](Options &o) { o.offloadActivations = Offload::None; }},
+  };
+  std::unique_ptr<Module> m = differentiated(blocksOf(4));
+  Options o;
+  o.nvmeBudget = int64_t(1) << 30;
+  o.memoryBudget = 1;
+  const int64_t least = searched(*m, o).second;
+  int64_t before = INT64_MAX;
+  for (int64_t percent : {130, 170}) {
+    o.memoryBudget = least / 100 * percent;
+    const int64_t ns = searched(*m, o).first;
+    EXPECT_LE(ns, before) << percent << " % of the least: more memory is slower";
+    before = ns;
+    for (auto &[name, fix] : fixes) {
+      Options fixed = o;
+      fix(fixed);
+      EXPECT_LE(ns, searched(*m, fixed).first) << percent << " % of the least, " << name;
+    }
+  }
+  for (int64_t bytes : {least, least - 1}) {
+    o.memoryBudget = bytes;
+    EXPECT_EQ(searched(*m, o).first == INT64_MAX, bytes < least) << "what is printed as the least is that";
+  }
+}
