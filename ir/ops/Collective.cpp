@@ -6,8 +6,6 @@ using namespace zcc;
 using namespace zcc::rules;
 using llvm::ArrayRef;
 
-static double noFlops(const Node &) { return 0; }
-
 static llvm::Error evalOneRank(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   for (size_t i = 0; i < in.size(); ++i)
     if (in[i]->type.isPartitioned() || in[i]->type.isAddend() || out[i]->type.isPartitioned() || out[i]->type.isAddend())

@@ -42,8 +42,6 @@ static llvm::Error evalConstant(Node &n, ArrayRef<const Tensor *>, ArrayRef<Tens
   return llvm::Error::success();
 }
 
-static double noFlops(const Node &) { return 0; }
-
 constexpr OpDef ops::constant = defineOp({
     .name = "constant",
     .summary = "one value everywhere, or up to 8 values",

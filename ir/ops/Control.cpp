@@ -7,8 +7,6 @@ using namespace zcc::rules;
 
 static TypesOr inferByBodies(Operands, const Attrs &) { return error("the types of what names bodies are theirs"); }
 
-static double noFlops(const Node &) { return 0; }
-
 constexpr OpDef ops::scan = defineOp({
     .name = "scan",
     .summary = "runs a body once per slice of tensors along axis 0, or `trips` times, carrying values from one to the next",

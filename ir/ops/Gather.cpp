@@ -363,7 +363,6 @@ static Values gradGatherNd(Builder &b, Node &n, ArrayRef<Value *> dy) {
 
 // ---- the records
 
-static double noFlops(const Node &) { return 0; }
 static double perUpdate(const Node &n) { return double(n.operand(2)->type.count()); }
 
 constexpr OpDef zcc::ops::gather = defineOp({

@@ -403,5 +403,5 @@ constexpr OpDef zcc::ops::pack = defineOp({
     .kernel = "pack",
     .noGrad = "it is inserted after differentiation",
     .eval = evalPack,
-    .flops = [](const Node &) { return 0.0; },
+    .flops = noFlops,
 });

@@ -5,8 +5,6 @@
 using namespace zcc;
 using namespace zcc::rules;
 
-static double noFlops(const Node &) { return 0; }
-
 // ---- runs: elements begin, begin + 1, ... of what a rank holds, in row-major order
 
 static Type runOf(const Type &t, int64_t count) { return t.withDims({count * t.shards}); }

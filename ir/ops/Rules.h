@@ -12,6 +12,9 @@ using Operands = llvm::ArrayRef<const Type *>;
 using TypesOr = llvm::Expected<Types>;
 using Values = llvm::SmallVector<Value *, 4>;
 
+/// Of what computes nothing.
+inline double noFlops(const Node &) { return 0; }
+
 /// Each result gets the values of its operand.
 inline void copyOperands(llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out) {
   for (size_t i = 0; i < in.size(); ++i) {

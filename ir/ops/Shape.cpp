@@ -7,8 +7,6 @@ using namespace zcc::rules;
 using llvm::ArrayRef;
 using Ints = std::vector<int64_t>;
 
-static double noFlops(const Node &) { return 0; }
-
 static llvm::Error checkLength(const Attrs &a, const char *name, const Type &t) {
   if (a.ints(name).size() != t.ndim())
     return error("attribute '" + llvm::Twine(name) + "' needs " + llvm::Twine(t.ndim()) + " values, one per axis of " + t.str());

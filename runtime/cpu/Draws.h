@@ -14,9 +14,9 @@ constexpr int kZDrawLanes = 32;
 constexpr int64_t kZDraws = 1024, kZDrawBuffer = kZDraws + 8 * kZDrawLanes;
 
 /// Elements [first, first + n) of a draw, n at most kZDraws; returns where they begin in `buffer`, which has kZDrawBuffer
-/// elements.
-__attribute__((noinline)) static inline const float *z_uniform_run(float *buffer, int64_t first, int64_t n, int64_t seed,
-                                                                   int64_t stream) {
+/// elements and gets whole blocks.
+static inline __attribute__((always_inline)) float *z_uniform_blocks(float *buffer, int64_t first, int64_t n, int64_t seed,
+                                                                     int64_t stream) {
   const int64_t skip = first % 4;
   for (int64_t b = 0; 4 * b < skip + n; b += kZDrawLanes) {
     // Words in 64 bits, as products have them: half the time of narrowing and widening them in each round.
@@ -43,4 +43,10 @@ __attribute__((noinline)) static inline const float *z_uniform_run(float *buffer
     }
   }
   return buffer + skip;
+}
+
+/// The same, once in the code of a program's kernels.
+__attribute__((noinline)) static inline const float *z_uniform_run(float *buffer, int64_t first, int64_t n, int64_t seed,
+                                                                   int64_t stream) {
+  return z_uniform_blocks(buffer, first, n, seed, stream);
 }

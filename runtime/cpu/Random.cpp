@@ -1,8 +1,8 @@
 // random_normal: draws by position (ir/Philox.h); operands seed, step and micro. Uniform numbers are generated loops' (Draws.h).
 #include "ir/Philox.h"
 #include "runtime/cpu/Call.h"
+#include "runtime/cpu/Draws.h"
 #include "runtime/cpu/Kernels.h"
-#include "runtime/cpu/VecMath.h"
 
 namespace zccrt::cpu {
 
@@ -17,43 +17,24 @@ struct Draw {
         time(zcc::philoxTime(*at<int64_t>(arena, operand(c, 1)), *at<int64_t>(arena, operand(c, 2)))) {}
 };
 
-/// Four numbers of each block [b0, b1).
-ZCC_CLONES void uniformBlocks(const Draw &d, float *y, int64_t b0, int64_t b1) {
-  for (int64_t b = b0; b < b1; ++b) {
-    zcc::PhiloxBlock r = zcc::philox(d.seed, uint64_t(b), d.id, d.time);
-    y[4 * b] = zcc::philoxUnit(r.word[0]);
-    y[4 * b + 1] = zcc::philoxUnit(r.word[1]);
-    y[4 * b + 2] = zcc::philoxUnit(r.word[2]);
-    y[4 * b + 3] = zcc::philoxUnit(r.word[3]);
-  }
-}
-
-/// Box and Muller in float: pairs (u, v) in place become two normal numbers.
-ZCC_CLONES void normalPairs(float *y, int64_t pairs) {
-  for (int64_t i = 0; i < pairs; ++i) {
+/// `n` numbers from element `first` on, a multiple of 4, by Box and Muller in float: pairs (u, v) become two of them.
+ZCC_CLONES void normalRun(const Draw &d, float *to, int64_t first, int64_t n) {
+  alignas(64) float y[kZDrawBuffer];
+  z_uniform_blocks(y, first, n, int64_t(d.seed), int64_t(uint64_t(d.id) << 32 | d.time));
+  for (int64_t i = 0; i < (n + 1) / 2; ++i) {
     float u = y[2 * i], angle = 6.2831853f * y[2 * i + 1];
     float radius = __builtin_sqrtf(-2.0f * vlog(1.0f - u));
     y[2 * i] = radius * vcosNear(angle);
     y[2 * i + 1] = radius * vsinNear(angle);
   }
+  std::copy_n(y, n, to);
 }
 
 void drawFloats(float *y, int64_t n, const Draw &d, const zccrt_call *c) {
-  constexpr int64_t kBlocks = 256; // 4 KiB at a time
-  int64_t blocks = n / 4;
-  forEach((blocks + kBlocks - 1) / kBlocks, threadsFor(c, n * 16), [&](int64_t i) {
-    int64_t b = i * kBlocks, end = std::min(b + kBlocks, blocks);
-    uniformBlocks(d, y, b, end);
-    normalPairs(y + 4 * b, 2 * (end - b));
+  forEach((n + kZDraws - 1) / kZDraws, threadsFor(c, n * 16), [&](int64_t i) {
+    const int64_t first = i * kZDraws;
+    normalRun(d, y + first, first, std::min(kZDraws, n - first));
   });
-  if (n % 4 == 0)
-    return;
-  float last[4];
-  zcc::PhiloxBlock r = zcc::philox(d.seed, uint64_t(blocks), d.id, d.time);
-  for (int i = 0; i < 4; ++i)
-    last[i] = zcc::philoxUnit(r.word[i]);
-  normalPairs(last, 2);
-  std::copy_n(last, n % 4, y + 4 * blocks);
 }
 
 } // namespace
