@@ -95,7 +95,7 @@ std::string CpuTarget::wayOf(const Node &n) const {
 int64_t CpuTarget::workspaceBytes(const Node &n) const {
   if (performed(n)->kernel)
     return productScratch(n) + workspaces_.bytes(n);
-  return runsKernel(n) ? KernelEmitter::scratchBytes(n) : 0;
+  return runsKernel(n) ? KernelEmitter::scratchBytes(n, threads_) : 0;
 }
 
 /// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,

@@ -42,8 +42,8 @@ public:
   llvm::Expected<std::string> call(const Node &fused, llvm::function_ref<std::string(const Value *)> pointer,
                                    llvm::function_ref<int64_t(const Value *)> offset) const;
   /// Bytes of the arena that a call needs besides operands and results: partial sums. Plan-memory gives them
-  /// an offset in the node's attribute "scratch". `threads`: as planLoops has it; kGrid alone makes a difference.
-  static int64_t scratchBytes(const Node &fused, int threads = 1);
+  /// an offset in the node's attribute "scratch". `threads`: as planLoops has it.
+  static int64_t scratchBytes(const Node &fused, int threads);
   /// All functions as translation units, of about equal length and more of them the more there is, so that they compile side by
   /// side; by the flags of the target.
   std::vector<std::string> sources() const;

@@ -2,6 +2,7 @@
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
+#include <utility>
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -279,17 +280,19 @@ void LoopEmitter::rowPass(const LoopPass &w) {
 }
 
 /// A loop over a strip of columns; returns its index.
-std::string LoopEmitter::openStrip(const std::string &width) {
+std::string LoopEmitter::openStrip(const std::string &first, const std::string &width) {
   std::string l = fresh("l");
   out.text += kNoAlias;
   out.open("for (int64_t " + l + " = 0; " + l + " < " + width + "; ++" + l + ")");
-  out.line("const int64_t " + axisName(p.innermost()) + " = c + " + l + ";");
+  out.line("const int64_t " + axisName(p.innermost()) + " = " + first + " + " + l + ";");
   return l;
 }
 
 void LoopEmitter::columns() {
   const LoopPass &w = p.passes[0];
   int64_t last = p.dims.back();
+  if (p.units)
+    sumBlocksApart(w);
   parallel(p.keptAxes.size());
   openLoops(ArrayRef(p.keptAxes).drop_back());
   out.open("for (int64_t c = 0; c < " + num(last) + "; c += " + num(p.stripWidth) + ")");
@@ -298,9 +301,9 @@ void LoopEmitter::columns() {
   if (!isWhole)
     out.line("const int64_t n = " + end + " < " + num(last) + " ? " + num(p.stripWidth) + " : " + num(last) + " - c;");
   declareSums(w, p.stripWidth);
-  columnSums(w, width);
+  p.units ? addBlocks(w, width) : columnSums(w, width);
   // What follows from the sums, along the strip.
-  std::string l = openStrip(width);
+  std::string l = openStrip("c", width);
   pushScope();
   for (const Node *x : w.sums)
     scopes.back()[x->result()] = roundCode(x->result()->type.elem, accumulator[x] + "[" + l + "]");
@@ -310,41 +313,88 @@ void LoopEmitter::columns() {
   closeLoops(p.keptAxes.size());
 }
 
-/// The loops over the rows. Blocks of rows have sums of their own, which are then added to the others.
-void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
-  auto sums = accumulator;
-  if (p.rowBlock) {
-    const std::string rows = product(p.reducedAxes), block = num(p.rowBlock), r = fresh("row"); // "r2" is a result
-    out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
-    out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
-    for (const Node *x : w.sums)
-      accumulator[x] = fresh("p");
-    declareSums(w, p.stripWidth);
-    out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
-    splitIndex(r, p.reducedAxes);
-  } else {
-    openLoops(p.reducedAxes);
-  }
+/// A row's part of the sums of the strip.
+void LoopEmitter::columnRow(const LoopPass &w, const std::string &first, const std::string &width) {
   pushScope();
   loadSteady(w);
-  fillDraws(w, "c", width);
+  fillDraws(w, first, width);
   auto loop = [&] {
-    bodyOf(w, openStrip(width));
+    bodyOf(w, openStrip(first, width));
     out.close();
   };
-  guardAngles(w, [&] { openStrip(width); }, loop);
+  guardAngles(w, [&] { openStrip(first, width); }, loop);
   drawn.clear();
   popScope();
-  if (p.rowBlock) {
-    out.close();
-    for (const Node *x : w.sums)
-      out.line("for (int64_t l = 0; l < " + width + "; ++l) " + sums[x] +
-               "[l] = " + combineCode(*x, sums[x] + "[l]", accumulator[x] + "[l]") + ";");
-    out.close();
-  } else {
+}
+
+/// The loop over blocks of rows, from b to e.
+void LoopEmitter::openBlocks() {
+  const std::string rows = product(p.reducedAxes), block = num(p.rowBlock);
+  out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
+  out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
+}
+
+void LoopEmitter::rowsOfBlock(const LoopPass &w, const std::string &first, const std::string &width) {
+  const std::string row = fresh("row"); // "r2" is a result
+  out.open("for (int64_t " + row + " = b; " + row + " < e; ++" + row + ")");
+  splitIndex(row, p.reducedAxes);
+  columnRow(w, first, width);
+  out.close();
+}
+
+/// Adds `more`, by column l, to the strip's sums.
+void LoopEmitter::join(const Node &sum, const std::string &width, const std::string &more) {
+  const std::string at = accumulator[&sum] + "[l]";
+  out.line("for (int64_t l = 0; l < " + width + "; ++l) " + at + " = " + combineCode(sum, at, more) + ";");
+}
+
+/// The loops over the rows. Blocks of rows have sums of their own, which are then added to the others.
+void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
+  if (!p.rowBlock) {
+    openLoops(p.reducedAxes);
+    columnRow(w, "c", width);
     closeLoops(p.reducedAxes.size());
+    return;
   }
+  const auto sums = accumulator;
+  openBlocks();
+  for (const Node *x : w.sums)
+    accumulator[x] = fresh("p");
+  declareSums(w, p.stripWidth);
+  rowsOfBlock(w, "c", width);
+  const auto ofBlock = std::exchange(accumulator, sums);
+  for (const Node *x : w.sums)
+    join(*x, width, ofBlock.lookup(x) + "[l]");
+  out.close();
+}
+
+/// Where in scratch memory the sums of a block of rows are.
+std::string LoopEmitter::apart(const Node &sum, const std::string &block) const {
+  return "((" + computeType(sum.result()->type.elem) + " *)(scratch + " + num(p.scratchOf(&sum)) + ") + " + block + " * " +
+         num(p.dims.back()) + ")";
+}
+
+/// The sums of each block of rows, by as many threads as there are.
+void LoopEmitter::sumBlocksApart(const LoopPass &w) {
+  const auto sums = accumulator;
+  const std::string last = num(p.dims.back());
+  parallel(1);
+  openBlocks();
+  for (const Node *x : w.sums) {
+    const std::string name = accumulator[x] = fresh("p");
+    out.line(computeType(x->result()->type.elem) + " *const " + name + " = " + apart(*x, "(b / " + num(p.rowBlock) + ")") + ";");
+    out.line("for (int64_t l = 0; l < " + last + "; ++l) " + name + "[l] = " + identityCode(*x) + ";");
+  }
+  rowsOfBlock(w, "0", last);
+  out.close();
   accumulator = sums;
+}
+
+void LoopEmitter::addBlocks(const LoopPass &w, const std::string &width) {
+  out.open("for (int64_t b = 0; b < " + num(p.units) + "; ++b)");
+  for (const Node *x : w.sums)
+    join(*x, width, apart(*x, "b") + "[c + l]");
+  out.close();
 }
 
 /// The elements [lo, hi) of several axes, in pieces of the innermost one.

@@ -42,7 +42,14 @@ private:
   void rowPass(const LoopPass &w);
   void columns() override;
   void columnSums(const LoopPass &w, const std::string &width);
-  std::string openStrip(const std::string &width);
+  void sumBlocksApart(const LoopPass &w);
+  void addBlocks(const LoopPass &w, const std::string &width);
+  void openBlocks();
+  void rowsOfBlock(const LoopPass &w, const std::string &first, const std::string &width);
+  void columnRow(const LoopPass &w, const std::string &first, const std::string &width);
+  void join(const Node &sum, const std::string &width, const std::string &more);
+  std::string apart(const Node &sum, const std::string &block) const;
+  std::string openStrip(const std::string &first, const std::string &width);
   void piecesOfRows(const LoopPass &w);
   void total() override;
 };

@@ -4,6 +4,7 @@
 #include "ir/Op.h"
 #include "ir/View.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -41,6 +42,7 @@ private:
   void rowPasses();
   void keepDear();
   void columns();
+  void blocksOfRows();
   void total();
   void lanes();
   void share(int64_t length, int64_t unit);
@@ -344,6 +346,17 @@ void Planner::columns() {
   bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op->reduction == Reduction::Sum; });
   if (hasSum && p.reducedElements() >= 2 * kColumnBlock) // whether these are one axis or, where they lie apart, several
     p.rowBlock = kColumnBlock;
+  blocksOfRows();
+}
+
+/// Pieces of rows come from memory at half the rate of whole rows. So where there are many, threads share blocks of rows, and the
+/// sums of a block wait in scratch memory for those of the blocks before it.
+void Planner::blocksOfRows() {
+  constexpr int64_t kWidestRow = 4096, kMany = 8 * kLarge;
+  const int64_t last = p.dims.back(), rows = p.reducedElements(), units = p.rowBlock ? (rows + p.rowBlock - 1) / p.rowBlock : 0;
+  const bool isWhole = p.keptElements() == last && p.stripWidth < last && last <= kWidestRow && p.passes[0].draws.empty();
+  if (isWhole && rows * last >= kMany && units >= 4 * p.threads)
+    p.units = units;
 }
 
 void Planner::total() {
@@ -368,11 +381,18 @@ int64_t LoopPlan::elementsOf(ArrayRef<size_t> axes) const {
   return n;
 }
 
-int64_t LoopPlan::scratchBytes() const {
-  int64_t sums = 0;
+int64_t LoopPlan::scratchOf(const Node *sum) const {
+  int64_t bytes = 0;
   for (const LoopPass &w : passes)
-    sums += int64_t(w.sums.size());
-  return sums * units * keptElements() * int64_t(sizeof(double));
+    for (const Node *x : w.sums) {
+      if (x == sum)
+        return bytes;
+      // 16-bit floats are summed in f32, all of a kernel's in f64.
+      int64_t each =
+          form == Total ? int64_t(sizeof(double)) : std::max<int64_t>(elemBytes(x->result()->type.elem), sizeof(float));
+      bytes += llvm::alignTo(units * keptElements() * each, sizeof(double));
+    }
+  return bytes;
 }
 
 LoopPlan zcc::planLoops(const Function &kernel, ArrayRef<Dims> strides, int threads, int64_t parts) {

@@ -60,7 +60,8 @@ struct LoopPlan {
   int64_t rowElements = 1; ///< Rows: of a buffer
   int64_t stripWidth = 0;  ///< Columns
   int64_t rowBlock = 0;    ///< Columns: rows whose sums are added before they join the others; 0: all
-  int64_t units = 0;       ///< Total; of a grid also Rows and Columns whose sums several blocks share, 0: a block has its own
+  int64_t units = 0; ///< Total; Columns: blocks of rows that threads share, 0: they share strips; of a grid Rows and Columns
+                     ///< whose sums several blocks share, 0: a block has its own
 
   size_t innermost() const { return dims.size() - 1; }
   /// The last of the reduced axes with no other between them. A sum runs over them as over one axis, whether or not operands lie
@@ -74,7 +75,9 @@ struct LoopPlan {
   int64_t keptElements() const { return elementsOf(keptAxes); }
   int64_t reducedElements() const { return elementsOf(reducedAxes); }
   /// Bytes for the sums of units, of one part.
-  int64_t scratchBytes() const;
+  int64_t scratchBytes() const { return scratchOf(nullptr); }
+  /// Where in them a reduction's are: by unit, then by row or column.
+  int64_t scratchOf(const Node *sum) const;
 };
 
 /// In the place of a number of threads: loops are the grids of a GPU.

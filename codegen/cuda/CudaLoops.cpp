@@ -274,15 +274,7 @@ void CudaLoops::rowPass(const LoopPass &w) {
 
 /// Where in scratch memory the parts of a sum are, by unit, then by row or column.
 std::string CudaLoops::part(const Node &sum) {
-  int64_t before = 0;
-  for (const LoopPass &w : p.passes)
-    for (const Node *x : w.sums) {
-      if (x == &sum)
-        return "((" + computeType(x->result()->type.elem) + " *)(scratch + " +
-               open.mark({"int64_t", num(before * p.units * p.keptElements() * 8)}) + "))";
-      ++before;
-    }
-  llvm_unreachable("a sum of no pass");
+  return "((" + computeType(sum.result()->type.elem) + " *)(scratch + " + open.mark({"int64_t", num(p.scratchOf(&sum))}) + "))";
 }
 
 /// A unit of a row or column: every so many of its elements by one thread, from the `first` on, then its part of each sum.

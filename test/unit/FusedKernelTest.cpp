@@ -67,7 +67,7 @@ std::vector<std::string> runCompiled(Module &m, Function &f, const std::vector<s
       continue;
     EXPECT_EQ(n->op, &ops::fused) << n->op->name;
     n->attrs.set("scratch", scratch);
-    scratch += KernelEmitter::scratchBytes(*n);
+    scratch += KernelEmitter::scratchBytes(*n, threads);
     auto c = kernels.call(*n, pointer, [](const Value *) { return int64_t(0); });
     if (!c)
       return ADD_FAILURE() << llvm::toString(c.takeError()), std::vector<std::string>();
@@ -257,6 +257,18 @@ TEST(FusedKernel, ColumnSums) {
   g.out(d);
   g.out(g.reduce(ops::reduce_sum, d, {0}));
   g.out(g.make(ops::neg, {g.reduce(ops::reduce_sum, y, {0})}));
+  check(g, 1, 1e-5);
+}
+
+/// Blocks of rows by thread, the last one shorter; of several reductions and what follows from them.
+TEST(FusedKernel, ColumnsOfManyRows) {
+  Graph g;
+  Value *x = g.in({3, 700, 77}), *y = g.in({3, 700, 77}), *b = g.in({77});
+  Value *d = g.make(ops::mul, {g.make(ops::add, {x, b}), y});
+  Value *sum = g.make(ops::reshape, {g.reduce(ops::reduce_sum, y, {0, 1})}, {{"dims", std::vector<int64_t>{77}}});
+  g.out(d);
+  g.out(g.make(ops::sub, {g.reduce(ops::reduce_sum, d, {0, 1}), g.reduce(ops::reduce_max, x, {0, 1})}));
+  g.out(g.make(ops::mul, {b, sum}));
   check(g, 1, 1e-5);
 }
 

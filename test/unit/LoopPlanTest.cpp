@@ -98,6 +98,23 @@ pass: sum %sum; store r0;
 )");
 }
 
+// Many rows: threads share blocks of them.
+TEST(LoopPlan, BlocksOfRows) {
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[6x400x100]) -> (f32[6x400x100], f32[1x1x100]) {
+    %e = exp %a : f32[6x400x100]
+    %sum = reduce_sum %e {axes = [0, 1]} : f32[1x1x100]
+    return %e, %sum
+  }
+)"),
+            R"(columns: i0 < 2400 reduced i1 < 100, threads 2, strip 32, block 64, units 38
+a0: 100 1
+r0: 100 1
+r1: 0 1
+pass: sum %sum; store r0;
+)");
+}
+
 // Of a GPU: blocks share the sums of few long columns and rows, of whichever axes; others have a block each.
 TEST(LoopPlan, Grids) {
   auto planOfSum = [](const std::string &from, const std::string &axes, const std::string &to) {
