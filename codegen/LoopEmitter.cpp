@@ -51,8 +51,8 @@ void LoopEmitter::closeLoops(size_t count) {
 
 // ---- sums
 
-void LoopEmitter::declareSums(const LoopPass &w, int64_t n) {
-  for (const Node *x : w.sums) {
+void LoopEmitter::declareSums(ArrayRef<const Node *> sums, int64_t n) {
+  for (const Node *x : sums) {
     std::string name = accumulator[x];
     std::string array = "alignas(64) " + computeType(x->result()->type.elem) + " " + name + "[" + num(n) + "]";
     if (x->op->reduction == Reduction::Sum) {
@@ -245,11 +245,18 @@ void LoopEmitter::tiles() {
 }
 
 void LoopEmitter::rows() {
+  if (p.shape.hasColumns)
+    return rowsInBlocks();
   if (!p.keptAxes.empty() || isOfParts())
     parallel(isOfParts() ? 1 : p.keptAxes.size());
   openParts();
   pointToPart();
   openLoops(p.keptAxes);
+  row();
+  closeLoops(p.keptAxes.size() + isOfParts());
+}
+
+void LoopEmitter::row() {
   pushScope();
   for (const LoopPass &w : p.passes) {
     for (const Node *n : w.before)
@@ -257,15 +264,24 @@ void LoopEmitter::rows() {
     if (!w.empty())
       rowPass(w);
   }
-  storeReduced();
+  storeWhere(Extent::Reduced);
   popScope();
-  closeLoops(p.keptAxes.size() + isOfParts());
+}
+
+/// Threads share blocks of rows; what follows from the sums over rows comes after all of them.
+void LoopEmitter::rowsInBlocks() {
+  std::vector<const Node *> sums;
+  for (const LoopPass &w : p.passes)
+    sums.insert(sums.end(), w.columns.begin(), w.columns.end());
+  blocksApart(sums, p.keptAxes, [&] { row(); });
+  parallel(1);
+  strips(sums, Extent::Column, [&](const std::string &width) { addBlocks(sums, width); });
 }
 
 void LoopEmitter::rowPass(const LoopPass &w) {
   for (const Value *v : w.buffers)
     out.line("alignas(64) " + computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" + num(p.rowElements) + "];");
-  declareSums(w, p.lanes);
+  declareSums(w.sums, p.lanes);
   out.open("");
   pushScope();
   openLoops(ArrayRef(p.reducedAxes).drop_back(p.rowAxes().size()));
@@ -284,33 +300,39 @@ std::string LoopEmitter::openStrip(const std::string &first, const std::string &
   std::string l = fresh("l");
   out.text += kNoAlias;
   out.open("for (int64_t " + l + " = 0; " + l + " < " + width + "; ++" + l + ")");
-  out.line("const int64_t " + axisName(p.innermost()) + " = " + first + " + " + l + ";");
+  const ArrayRef<size_t> axes = p.shape.hasColumns ? ArrayRef(p.reducedAxes) : ArrayRef(p.keptAxes).take_back();
+  const std::string column = first + " + " + l;
+  splitIndex(axes.size() > 1 ? "(" + column + ")" : column, axes);
   return l;
 }
 
-void LoopEmitter::columns() {
-  const LoopPass &w = p.passes[0];
-  int64_t last = p.dims.back();
-  if (p.units)
-    sumBlocksApart(w);
-  parallel(p.keptAxes.size());
-  openLoops(ArrayRef(p.keptAxes).drop_back());
+/// A loop over strips of columns, and along each what follows from its sums, which `add` prints.
+void LoopEmitter::strips(ArrayRef<const Node *> sums, Extent extent, llvm::function_ref<void(const std::string &width)> add) {
+  const int64_t last = p.shape.hasColumns ? p.columnCount() : p.dims.back();
   out.open("for (int64_t c = 0; c < " + num(last) + "; c += " + num(p.stripWidth) + ")");
   bool isWhole = last % p.stripWidth == 0;
   std::string width = isWhole ? num(p.stripWidth) : "n", end = "c + " + num(p.stripWidth);
   if (!isWhole)
     out.line("const int64_t n = " + end + " < " + num(last) + " ? " + num(p.stripWidth) + " : " + num(last) + " - c;");
-  declareSums(w, p.stripWidth);
-  p.units ? addBlocks(w, width) : columnSums(w, width);
-  // What follows from the sums, along the strip.
+  declareSums(sums, p.stripWidth);
+  add(width);
   std::string l = openStrip("c", width);
   pushScope();
-  for (const Node *x : w.sums)
+  for (const Node *x : sums)
     scopes.back()[x->result()] = roundCode(x->result()->type.elem, accumulator[x] + "[" + l + "]");
-  storeReduced();
+  storeWhere(extent);
   popScope();
-  out.close();
-  closeLoops(p.keptAxes.size());
+  closeLoops(2);
+}
+
+void LoopEmitter::columns() {
+  const LoopPass &w = p.passes[0];
+  if (p.units)
+    blocksApart(w.sums, p.reducedAxes, [&] { columnRow(w, "0", num(p.columnCount())); });
+  parallel(p.keptAxes.size());
+  openLoops(ArrayRef(p.keptAxes).drop_back());
+  strips(w.sums, Extent::Reduced, [&](const std::string &width) { p.units ? addBlocks(w.sums, width) : columnSums(w, width); });
+  closeLoops(p.keptAxes.size() - 1);
 }
 
 /// A row's part of the sums of the strip.
@@ -327,18 +349,15 @@ void LoopEmitter::columnRow(const LoopPass &w, const std::string &first, const s
   popScope();
 }
 
-/// The loop over blocks of rows, from b to e.
-void LoopEmitter::openBlocks() {
-  const std::string rows = product(p.reducedAxes), block = num(p.rowBlock);
+/// Loops over blocks of rows, and over the rows of each. `begin` comes before a block's rows.
+void LoopEmitter::blocks(ArrayRef<size_t> axes, llvm::function_ref<void()> begin, llvm::function_ref<void()> row) {
+  const std::string rows = product(axes), block = num(p.rowBlock), r = fresh("row"); // "r2" is a result
   out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
   out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
-}
-
-void LoopEmitter::rowsOfBlock(const LoopPass &w, const std::string &first, const std::string &width) {
-  const std::string row = fresh("row"); // "r2" is a result
-  out.open("for (int64_t " + row + " = b; " + row + " < e; ++" + row + ")");
-  splitIndex(row, p.reducedAxes);
-  columnRow(w, first, width);
+  begin();
+  out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
+  splitIndex(r, axes);
+  row();
   out.close();
 }
 
@@ -357,11 +376,12 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
     return;
   }
   const auto sums = accumulator;
-  openBlocks();
-  for (const Node *x : w.sums)
-    accumulator[x] = fresh("p");
-  declareSums(w, p.stripWidth);
-  rowsOfBlock(w, "c", width);
+  auto begin = [&] {
+    for (const Node *x : w.sums)
+      accumulator[x] = fresh("p");
+    declareSums(w.sums, p.stripWidth);
+  };
+  blocks(p.reducedAxes, begin, [&] { columnRow(w, "c", width); });
   const auto ofBlock = std::exchange(accumulator, sums);
   for (const Node *x : w.sums)
     join(*x, width, ofBlock.lookup(x) + "[l]");
@@ -371,28 +391,28 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
 /// Where in scratch memory the sums of a block of rows are.
 std::string LoopEmitter::apart(const Node &sum, const std::string &block) const {
   return "((" + computeType(sum.result()->type.elem) + " *)(scratch + " + num(p.scratchOf(&sum)) + ") + " + block + " * " +
-         num(p.dims.back()) + ")";
+         num(p.columnCount()) + ")";
 }
 
-/// The sums of each block of rows, by as many threads as there are.
-void LoopEmitter::sumBlocksApart(const LoopPass &w) {
-  const auto sums = accumulator;
-  const std::string last = num(p.dims.back());
+/// Threads share blocks of rows, whose sums are apart.
+void LoopEmitter::blocksApart(ArrayRef<const Node *> sums, ArrayRef<size_t> axes, llvm::function_ref<void()> row) {
+  const auto named = accumulator;
+  auto begin = [&] {
+    for (const Node *x : sums) {
+      const std::string name = accumulator[x] = fresh("p"), type = computeType(x->result()->type.elem);
+      out.line(type + " *const " + name + " = " + apart(*x, "(b / " + num(p.rowBlock) + ")") + ";");
+      out.line("for (int64_t l = 0; l < " + num(p.columnCount()) + "; ++l) " + name + "[l] = " + identityCode(*x) + ";");
+    }
+  };
   parallel(1);
-  openBlocks();
-  for (const Node *x : w.sums) {
-    const std::string name = accumulator[x] = fresh("p");
-    out.line(computeType(x->result()->type.elem) + " *const " + name + " = " + apart(*x, "(b / " + num(p.rowBlock) + ")") + ";");
-    out.line("for (int64_t l = 0; l < " + last + "; ++l) " + name + "[l] = " + identityCode(*x) + ";");
-  }
-  rowsOfBlock(w, "0", last);
+  blocks(axes, begin, row);
   out.close();
-  accumulator = sums;
+  accumulator = named;
 }
 
-void LoopEmitter::addBlocks(const LoopPass &w, const std::string &width) {
+void LoopEmitter::addBlocks(ArrayRef<const Node *> sums, const std::string &width) {
   out.open("for (int64_t b = 0; b < " + num(p.units) + "; ++b)");
-  for (const Node *x : w.sums)
+  for (const Node *x : sums)
     join(*x, width, apart(*x, "b") + "[c + l]");
   out.close();
 }
@@ -419,7 +439,7 @@ void LoopEmitter::total() {
   openParts();
   out.open("for (int64_t u = 0; u < " + num(p.units) + "; ++u)");
   pointToPart();
-  declareSums(w, p.lanes);
+  declareSums(w.sums, p.lanes);
   pushScope();
   const std::string chunk = num(p.chunk), count = num(p.reducedElements());
   out.line("const int64_t lo = u * " + chunk + ";");

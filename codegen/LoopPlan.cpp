@@ -17,8 +17,6 @@ constexpr int64_t kRowBuffer = 1 << 14;
 // Total reductions above this many elements are summed in chunks, whose sums are added in order. Both numbers decide bits, so
 // they depend on nothing but the extent.
 constexpr int64_t kTotalInOneRow = 1 << 15, kTotalChunk = 1 << 14;
-// Columns are summed in blocks of this many rows, for accuracy.
-constexpr int64_t kColumnBlock = 64;
 
 // On a GPU blocks share the sums of few rows or columns: what else is too little for a hundred processors of eight blocks each. A
 // thread then has some 32 elements.
@@ -42,6 +40,7 @@ private:
   void rowPasses();
   void keepDear();
   void columns();
+  int64_t stripOf(int64_t last, int64_t others) const;
   void blocksOfRows();
   void total();
   void lanes();
@@ -204,7 +203,7 @@ void Planner::visit(const Node &n, size_t pass, llvm::DenseSet<const Node *> &se
 /// What computing `w` would take if it came at the place of `pass`.
 llvm::DenseSet<const Node *> Planner::neededBy(const LoopPass &w, size_t pass, llvm::DenseSet<unsigned> *used) const {
   llvm::DenseSet<const Node *> seen;
-  for (const Node *n : w.sums)
+  for (const Node *n : llvm::concat<const Node *const>(w.sums, w.columns))
     visit(*n, pass, seen, used);
   for (unsigned r : w.results)
     visit(*p.kernel->results[r]->def, pass, seen, used);
@@ -284,15 +283,23 @@ void Planner::rowPasses() {
   p.passes.resize(last + 1);
   for (const Node *n : p.members) {
     int phase = p.shape.phases.lookup(n);
-    if (n->op->reduction)
+    if (n->op->reduction && p.isReduced(n))
       p.passes[phase - 1].sums.push_back(n);
+    else if (n->op->reduction)
+      p.passes[phase].columns.push_back(n);
     else if (p.isReduced(n))
       p.passes[phase].before.push_back(n);
   }
   for (unsigned r = 0; r < p.kernel->results.size(); ++r)
-    if (const Node *n = p.kernel->results[r]->def; !p.isReduced(n))
+    if (const Node *n = p.kernel->results[r]->def; p.isFull(n))
       p.passes[p.shape.phases.lookup(n)].results.push_back(r);
   keepDear();
+  if (p.shape.hasColumns) {
+    assert(threads != kGrid && "sums over the rows of a grid");
+    p.rowBlock = kColumnBlock;
+    p.units = (p.keptElements() + kColumnBlock - 1) / kColumnBlock;
+    p.stripWidth = stripOf(p.rowElements, 1);
+  }
   for (size_t i = 0; i < p.passes.size(); ++i)
     planLoads(i);
   if (threads == kGrid && p.keptElements() < kManyBlocks && p.rowElements > kLongRow)
@@ -314,7 +321,7 @@ void Planner::keepDear() {
     std::vector<const Value *> buffers;
     for (size_t later = i + 1; later < p.passes.size(); ++later)
       for (const Node *m : neededBy(p.passes[later], i, nullptr)) {
-        bool isWanted = now.count(m) && (m->op->dear || m->op->random) && !p.isReduced(m);
+        bool isWanted = now.count(m) && (m->op->dear || m->op->random) && p.isFull(m);
         if (isWanted && !llvm::is_contained(buffers, m->result()) && !llvm::is_contained(p.kernel->results, m->result()))
           buffers.push_back(m->result());
       }
@@ -333,8 +340,16 @@ void Planner::columns() {
       share(p.reducedElements(), kColumnUnit);
     return;
   }
-  // Enough strips for all threads, of whole cache lines, and no thread with more of them than another if that can be had: of 96
-  // columns on 2 threads 2 of 48, not 3 of 32. A column's sum is the same in any.
+  p.stripWidth = stripOf(last, others);
+  bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op->reduction == Reduction::Sum; });
+  if (hasSum && p.reducedElements() >= 2 * kColumnBlock) // whether these are one axis or, where they lie apart, several
+    p.rowBlock = kColumnBlock;
+  blocksOfRows();
+}
+
+/// Enough strips for all threads, of whole cache lines, and no thread with more of them than another if that can be had: of 96
+/// columns on 2 threads 2 of 48, not 3 of 32. A column's sum is the same in any. `others`: times that there are `last` columns.
+int64_t Planner::stripOf(int64_t last, int64_t others) const {
   constexpr int64_t kLine = 16, kWidest = 32;
   const int64_t lines = (last + kLine - 1) / kLine, strips = std::max<int64_t>(1, (2 * threads + others - 1) / others);
   auto most = [&](int64_t width) { return ((lines + width - 1) / width * others + threads - 1) / threads * width; }; // a thread's
@@ -342,11 +357,7 @@ void Planner::columns() {
   for (int64_t w = std::min(lines, kWidest); w > 0; --w)
     if (most(w) < most(width))
       width = w;
-  p.stripWidth = std::min(last, width * kLine);
-  bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op->reduction == Reduction::Sum; });
-  if (hasSum && p.reducedElements() >= 2 * kColumnBlock) // whether these are one axis or, where they lie apart, several
-    p.rowBlock = kColumnBlock;
-  blocksOfRows();
+  return std::min(last, width * kLine);
 }
 
 /// Pieces of rows come from memory at half the rate of whole rows. So where there are many, threads share blocks of rows, and the
@@ -384,13 +395,13 @@ int64_t LoopPlan::elementsOf(ArrayRef<size_t> axes) const {
 int64_t LoopPlan::scratchOf(const Node *sum) const {
   int64_t bytes = 0;
   for (const LoopPass &w : passes)
-    for (const Node *x : w.sums) {
+    for (const Node *x : shape.hasColumns ? w.columns : w.sums) {
       if (x == sum)
         return bytes;
       // 16-bit floats are summed in f32, all of a kernel's in f64.
       int64_t each =
           form == Total ? int64_t(sizeof(double)) : std::max<int64_t>(elemBytes(x->result()->type.elem), sizeof(float));
-      bytes += llvm::alignTo(units * keptElements() * each, sizeof(double));
+      bytes += llvm::alignTo(units * columnCount() * each, sizeof(double));
     }
   return bytes;
 }
@@ -418,6 +429,7 @@ static std::string describe(const LoopPass &w) {
     stores += " r" + std::to_string(r);
   part("before", names(w.before));
   part("sum", names(w.sums));
+  part("sum over rows", names(w.columns));
   part("keep", buffers);
   part("angles", names(w.angles));
   part("draw", names(w.draws));

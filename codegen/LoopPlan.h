@@ -22,19 +22,20 @@ struct LoopAccess {
 struct LoopPass {
   std::vector<const Node *> before;   ///< values of the row as a whole, to be computed before
   std::vector<const Node *> sums;     ///< reductions, whose results are there after it
+  std::vector<const Node *> columns;  ///< Rows: reductions over all rows, whose results are there after the last row
   std::vector<const Value *> buffers; ///< kept for later passes over the same row
   std::vector<unsigned> results;      ///< stored
   std::vector<unsigned> steady; ///< accesses that the innermost axis does not move, to be loaded before: stores might alias them
   std::vector<const Node *> angles; ///< sines and the like, which want to know whether an argument is large
   std::vector<const Node *> draws;  ///< random numbers of neighbours along the innermost axis, which are drawn together
-  bool empty() const { return sums.empty() && buffers.empty() && results.empty(); }
+  bool empty() const { return sums.empty() && columns.empty() && buffers.empty() && results.empty(); }
 };
 
 struct LoopPlan {
   enum Form {
     Elementwise, ///< one pass, the last axis innermost
     Tiled,       ///< the same in square tiles of the last axis and `tiledAxis`, along which an operand is contiguous
-    Rows,        ///< for each row, passes over the reduced axes
+    Rows,        ///< for each row, passes over the reduced axes; then what follows from sums over the rows
     Columns,     ///< for each strip of the last axis, one pass over the reduced axes, then what follows from the sums
     Total        ///< sums of units in parallel, added in order; then what follows from them
   } form = Elementwise;
@@ -59,9 +60,9 @@ struct LoopPlan {
   int64_t tile = 0;        ///< Tiled: the side of a tile
   int64_t rowElements = 1; ///< Rows: of a buffer
   int64_t stripWidth = 0;  ///< Columns
-  int64_t rowBlock = 0;    ///< Columns: rows whose sums are added before they join the others; 0: all
-  int64_t units = 0; ///< Total; Columns: blocks of rows that threads share, 0: they share strips; of a grid Rows and Columns
-                     ///< whose sums several blocks share, 0: a block has its own
+  int64_t rowBlock = 0;    ///< sums over rows: rows whose sums are added before they join the others; 0: all
+  int64_t units = 0;       ///< Total; sums over rows: blocks of rows that threads share, 0: they share strips; of a grid Rows and
+                           ///< Columns whose sums several blocks share, 0: a block has its own
 
   size_t innermost() const { return dims.size() - 1; }
   /// The last of the reduced axes with no other between them. A sum runs over them as over one axis, whether or not operands lie
@@ -71,9 +72,12 @@ struct LoopPlan {
   const LoopAccess &counterOf(const Node &draw) const { return accesses[accessOf.at({&draw, draw.numOperands() - 1})]; }
   /// Whether a member's value is one of a row (or column), not of an element.
   bool isReduced(const Node *n) const { return shape.extents.lookup(n) == Extent::Reduced; }
+  bool isFull(const Node *n) const { return shape.extents.lookup(n) == Extent::Full; }
   int64_t elementsOf(llvm::ArrayRef<size_t> axes) const;
   int64_t keptElements() const { return elementsOf(keptAxes); }
   int64_t reducedElements() const { return elementsOf(reducedAxes); }
+  /// Sums over rows: how many each of them is.
+  int64_t columnCount() const { return shape.hasColumns ? reducedElements() : keptElements(); }
   /// Bytes for the sums of units, of one part.
   int64_t scratchBytes() const { return scratchOf(nullptr); }
   /// Where in them a reduction's are: by unit, then by row or column.

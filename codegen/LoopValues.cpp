@@ -225,14 +225,20 @@ static std::string laneOf(const std::string &sum, const std::string &lane) { ret
 
 void LoopValues::bodyOf(const LoopPass &w, const std::string &lane) {
   pushScope();
-  std::vector<std::string> stores, sums;
+  std::vector<std::string> stores, sums, columns;
   for (unsigned r : w.results)
     stores.push_back(value(k.results[r], *k.results[r]->def, 0));
   for (const Node *x : w.sums)
     sums.push_back(value(x->operand(0), *x, 0));
+  for (const Node *x : w.columns)
+    columns.push_back(value(x->operand(0), *x, 0));
   for (size_t i = 0; i < w.sums.size(); ++i) {
     std::string a = laneOf(accumulator[w.sums[i]], lane);
     out.line(a + " = " + combineCode(*w.sums[i], a, sums[i]) + ";");
+  }
+  for (size_t i = 0; i < w.columns.size(); ++i) {
+    std::string a = accumulator[w.columns[i]] + "[" + rowIndex() + "]";
+    out.line(a + " = " + combineCode(*w.columns[i], a, columns[i]) + ";");
   }
   for (const Value *v : w.buffers)
     out.line(bufferName[v] + "[" + rowIndex() + "] = " + value(v, *v->def, 0) + ";");
@@ -258,12 +264,12 @@ void LoopValues::addUnits(const LoopPass &w, llvm::function_ref<std::string(size
     out.line("for (int64_t u = 1; u < " + num(p.units) + "; ++u) " + t + " = " + combineCode(sum, t, at + "[u]") + ";");
     nameSum(sum, "(" + computeType(sum.result()->type.elem) + ")" + t);
   }
-  storeReduced();
+  storeWhere(Extent::Reduced);
 }
 
-void LoopValues::storeReduced() {
+void LoopValues::storeWhere(Extent e) {
   for (unsigned r = 0; r < k.results.size(); ++r)
-    if (p.isReduced(k.results[r]->def))
+    if (p.shape.extents.lookup(k.results[r]->def) == e)
       store(r, value(k.results[r], *k.results[r]->def, 0));
 }
 

@@ -100,7 +100,8 @@ protected:
   void finishPass(const LoopPass &w, const std::string &lane);
   /// The sums of all units, in their order, from the parts of scratch memory that have them.
   void addUnits(const LoopPass &w, llvm::function_ref<std::string(size_t)> part);
-  void storeReduced();
+  /// Stores the results of an extent.
+  void storeWhere(Extent e);
   void nameSum(const Node &sum, const std::string &value);
 };
 

@@ -223,7 +223,7 @@ void CudaLoops::rows() {
   out.line(isLong ? "__syncthreads();" : "__syncwarp();");
   out.open("if (threadIdx.x == 0)");
   pushScope();
-  storeReduced();
+  storeWhere(Extent::Reduced);
   popScope();
   out.close();
   popScope();
@@ -337,7 +337,7 @@ void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::funct
   begin(index + "(blockIdx.x)", p.passes.size());
   out.line("__syncthreads();"); // as for rows
   out.open("if (" + t.within + t.first + " == 0)");
-  storeReduced();
+  storeWhere(Extent::Reduced);
   out.close();
   popScope();
   finishKernel("unsigned(" + blocks + ")", t.block);
@@ -384,7 +384,7 @@ void CudaLoops::columns() {
   pushScope();
   for (const Node *x : w.sums)
     nameSum(*x, accumulator[x]);
-  storeReduced();
+  storeWhere(Extent::Reduced);
   popScope();
   out.close();
   finishKernel("unsigned(" + blocks + ")", block);

@@ -8,12 +8,13 @@
 //                                             %y = fused %x {kernel = "k3"}
 //
 // A group is what kernelShape() finds loops for; it grows from each operator towards its producers, then over siblings that read
-// the same tensor. Values that are cheap to compute again from what is kept anyway are computed again instead of stored. Equal
-// bodies become one kernel.
+// the same tensor, and over sums over the rows that another kernel goes along. Values that are cheap to compute again from what
+// is kept anyway are computed again instead of stored. Equal bodies become one kernel.
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
+#include "passes/Target.h"
 #include "passes/fuse/KernelBuilder.h"
 #include "passes/fuse/Operands.h"
 
@@ -26,11 +27,13 @@ static std::vector<const Node *> nodesOf(const Function &f) {
   return all;
 }
 
-static bool fuseFunction(Module &m, Function &f, KnownKernels &known) {
+static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Target *target) {
   std::vector<const Node *> before = nodesOf(f);
   FuseGroups groups(f);
   groups.grow();
   groups.joinSiblings();
+  if (target && target->sumsOverRowsBesideThem())
+    groups.joinColumns(target->threads());
   groups.recomputeCheap();
   KernelBuilder kernels(m, f, known);
   std::vector<FuseGroup *> order = groups.order();
@@ -42,7 +45,7 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known) {
   return before != nodesOf(f);
 }
 
-llvm::Expected<bool> zcc::fuse(Module &m, PassContext &) {
+llvm::Expected<bool> zcc::fuse(Module &m, PassContext &ctx) {
   KnownKernels known;
   std::vector<Function *> functions;
   for (auto &f : m.functions) {
@@ -54,7 +57,7 @@ llvm::Expected<bool> zcc::fuse(Module &m, PassContext &) {
   }
   bool changed = false;
   for (Function *f : functions)
-    changed |= fuseFunction(m, *f, known);
+    changed |= fuseFunction(m, *f, known, ctx.target);
   m.add(Property::Fused);
   return changed;
 }

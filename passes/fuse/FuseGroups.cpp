@@ -232,7 +232,7 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
   std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(), std::back_inserter(both.nodes),
              [&](Node *x, Node *y) { return index[x] < index[y]; });
   both.shape = kernelShape(both.withReshapes());
-  if (!both.shape)
+  if (!both.shape || (both.shape->hasColumns && !joinsColumns))
     return false;
   both.reads = both.inputs();
   if (both.reads.size() > kMostInputs || !bringTogether(a, b))
@@ -293,6 +293,43 @@ void FuseGroups::joinSiblings() {
       while (g && looks)
         g = joinSibling(g, looks);
   }
+  settle();
+}
+
+/// Whether the group does nothing but sum over rows what lies row by row, and what follows from that.
+static bool sumsDenseRows(const FuseGroup &g) {
+  auto isDense = [&](Value *v) {
+    auto view = viewOf(v);
+    return v->type.localCount() != g.shape->count() || (view && view->isDense());
+  };
+  auto isFull = [&](const Value *v) { return g.shape->extents.lookup(v->def) == Extent::Full; };
+  return g.shape->form == KernelShape::Column && llvm::none_of(g.outputs(), isFull) && llvm::all_of(g.inputs(), isDense);
+}
+
+void FuseGroups::joinColumns(int threads) {
+  // Blocks of rows are what threads share then; and a block's sums should stay in a cache.
+  constexpr int64_t kWidest = 4096;
+  joinsColumns = true;
+  for (FuseGroup *g : sequence.all()) {
+    if (!g->isKernel || g->shape->form != KernelShape::Row || g->shape->keptCount() < 4 * threads * kColumnBlock ||
+        g->shape->rowCount() > kWidest)
+      continue;
+    llvm::SetVector<Value *, std::vector<Value *>> rows;
+    for (Value *v : llvm::concat<Value *const>(g->outputs(), g->inputs()))
+      if (v->type.localCount() == g->shape->count())
+        rows.insert(v);
+    for (size_t i = 0; i < rows.size(); ++i)
+      for (auto &u : rows[i]->uses) {
+        ++steps;
+        if (u.node->op->reshapes)
+          rows.insert(u.node->result());
+        FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+        const Node *member = g->nodes.front();
+        if (o && o != g && o->isKernel && o->shape->count() == g->shape->count() && sumsDenseRows(*o) && join(g, o))
+          g = groupOf.lookup(member);
+      }
+  }
+  joinsColumns = false;
   settle();
 }
 

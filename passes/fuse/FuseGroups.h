@@ -45,6 +45,8 @@ public:
   void grow();
   /// Joins reductions that read the same tensor in the same loops.
   void joinSiblings();
+  /// Joins kernels of rows with sums over the same rows: gradients of norms' weights and of biases need no pass of their own.
+  void joinColumns(int threads);
   /// Clones cheap members into the groups that read them, where that saves storing their value.
   void recomputeCheap();
   /// Brings the function's nodes into the groups' order and returns it.
@@ -55,7 +57,8 @@ public:
 private:
   Function &f;
   std::vector<std::unique_ptr<FuseGroup>> groups;
-  GroupOrder sequence; ///< a topological order
+  GroupOrder sequence;       ///< a topological order
+  bool joinsColumns = false; ///< whether rows and sums over them may be one kernel
   llvm::DenseMap<const Node *, FuseGroup *> groupOf;
   llvm::DenseMap<const Node *, unsigned> index;
   std::vector<const Node *> byIndex;

@@ -122,7 +122,7 @@ static bool isReadBehind(const Function &k, const KernelShape &s, const Value &o
   auto isFull = [&](const Node *n) { return s.extents.lookup(n) == Extent::Full; };
   for (auto &root : k.nodes) {
     const bool isSum = root->op->reduction, isResult = isFull(root.get()) && llvm::is_contained(k.results, root->result());
-    const int pass = s.phases.lookup(root.get()) - (isSum ? 1 : 0);
+    const int pass = s.phases.lookup(root.get()) - (isSum && s.extents.lookup(root.get()) == Extent::Reduced ? 1 : 0);
     if (!(isSum || isResult) || pass <= phase)
       continue;
     llvm::SmallVector<const Node *, 16> work = {root.get()};

@@ -83,12 +83,25 @@ static std::vector<bool> reducedAxes(ArrayRef<int64_t> domain, ArrayRef<int64_t>
   return out;
 }
 
-static Dims keptDims(const KernelShape &s) {
+/// Whether values of an extent have elements along an axis.
+static bool hasAxis(const KernelShape &s, Extent e, size_t axis) {
+  return e == Extent::Full || s.reduced[axis] == (e == Extent::Column);
+}
+
+static Dims dimsOf(const KernelShape &s, Extent e) {
   Dims d;
   for (size_t i = 0; i < s.dims.size(); ++i)
-    if (!s.reduced[i])
+    if (hasAxis(s, e, i))
       d.push_back(s.dims[i]);
   return d;
+}
+
+/// Strides over the domain of what has them over dimsOf(e).
+static Dims overDomain(const KernelShape &s, Extent e, ArrayRef<int64_t> strides) {
+  Dims out;
+  for (size_t i = 0, k = 0; i < s.dims.size(); ++i)
+    out.push_back(hasAxis(s, e, i) ? strides[k++] : 0);
+  return out;
 }
 
 /// Strides over `dims` of a tensor with `from` dims and `strides`, broadcast as numpy does.
@@ -118,22 +131,15 @@ std::optional<Dims> zcc::domainStrides(const KernelShape &s, const Node &user, A
   auto e = s.extents.find(&user);
   if (user.op->reduction || e == s.extents.end() || e->second == Extent::Full)
     return reshapeStrides(own, *over, s.dims);
-  auto kept = reshapeStrides(own, *over, keptDims(s));
-  if (!kept)
+  auto fewer = reshapeStrides(own, *over, dimsOf(s, e->second));
+  if (!fewer)
     return std::nullopt;
-  Dims out;
-  for (size_t i = 0, k = 0; i < s.dims.size(); ++i)
-    out.push_back(s.reduced[i] ? 0 : (*kept)[k++]);
-  return out;
+  return overDomain(s, e->second, *fewer);
 }
 
 Dims zcc::resultStrides(const KernelShape &s, const Node &member) {
-  if (s.extents.lookup(&member) == Extent::Full)
-    return denseStrides(s.dims);
-  Dims kept = denseStrides(keptDims(s)), out;
-  for (size_t i = 0, k = 0; i < s.dims.size(); ++i)
-    out.push_back(s.reduced[i] ? 0 : kept[k++]);
-  return out;
+  const Extent e = s.extents.lookup(&member);
+  return overDomain(s, e, denseStrides(dimsOf(s, e)));
 }
 
 namespace {
@@ -148,28 +154,46 @@ private:
   KernelShape s;
 
   bool findDomain();
+  bool areRowsAndColumns(const std::vector<bool> &rows, const std::vector<bool> &columns) const;
   bool findReducedAxes();
   bool findForm();
 };
 } // namespace
 
-/// Marks the axes that the reductions reduce: all the same ones.
+static std::vector<bool> reducedAxes(const KernelShape &s, const Node &reduction) {
+  return reducedAxes(s.dims, iterationDims(reduction), axesOf(reduction));
+}
+
+/// Whether a row is the last axes, a column the others, and columns are summed.
+bool ShapeFinder::areRowsAndColumns(const std::vector<bool> &rows, const std::vector<bool> &columns) const {
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] == columns[i] || (i && rows[i - 1] && !rows[i]))
+      return false;
+  return llvm::all_of(
+      nodes, [&](Node *n) { return !n->op->reduction || n->op->reduction == Reduction::Sum || reducedAxes(s, *n) == rows; });
+}
+
+/// Marks the axes that the reductions reduce: all the same ones, or, of rows, some the last ones and some all others.
 bool ShapeFinder::findReducedAxes() {
   s.reduced.assign(s.dims.size(), false);
-  bool any = false;
+  s.hasColumns = false;
+  std::vector<std::vector<bool>> all;
   for (Node *n : nodes) {
     if (!n->op->reduction)
       continue;
     if (elementCount(iterationDims(*n)) != s.count())
       return false;
-    auto r = reducedAxes(s.dims, iterationDims(*n), axesOf(*n));
-    if (any && r != s.reduced)
-      return false;
-    s.reduced = r;
-    any = true;
+    auto r = reducedAxes(s, *n);
+    if (!llvm::is_contained(all, r))
+      all.push_back(std::move(r));
   }
-  s.form = any ? KernelShape::Total : KernelShape::Pointwise; // findForm() looks closer
-  return true;
+  s.form = all.empty() ? KernelShape::Pointwise : KernelShape::Total; // findForm() looks closer
+  if (all.empty())
+    return true;
+  const bool isFirst = all.size() == 1 || (!s.dims.empty() && all[0].back());
+  s.reduced = all[isFirst ? 0 : 1];
+  s.hasColumns = all.size() == 2;
+  return all.size() == 1 || (all.size() == 2 && areRowsAndColumns(all[isFirst ? 0 : 1], all[isFirst ? 1 : 0]));
 }
 
 bool ShapeFinder::findDomain() {
@@ -195,29 +219,35 @@ bool ShapeFinder::findDomain() {
   return true;
 }
 
+static bool sumsColumns(const KernelShape &s, const Node &n) {
+  return s.hasColumns && n.op->reduction && reducedAxes(s, n) != s.reduced;
+}
+
 /// Finds the extent and the phase of a node behind all members that it reads.
 static bool place(KernelShape &s, const Node &n) {
-  int64_t c = n.result()->type.localCount(), count = s.count(), kept = s.keptCount();
-  bool any = s.form != KernelShape::Pointwise, needsFull = false, needsReduced = false;
+  int64_t c = n.result()->type.localCount(), count = s.count(), kept = s.keptCount(), row = s.hasColumns ? s.rowCount() : 0;
+  bool any = s.form != KernelShape::Pointwise, needsFull = false, needsReduced = false, needsColumn = false;
   int phase = 0;
   for (Value *v : n.operands()) {
     auto e = v && v->def ? s.extents.find(v->def) : s.extents.end();
     if (e == s.extents.end())
       continue;
     phase = std::max(phase, s.phases.lookup(v->def));
-    (e->second == Extent::Full ? needsFull : needsReduced) = true;
+    (e->second == Extent::Full ? needsFull : e->second == Extent::Reduced ? needsReduced : needsColumn) = true;
   }
   Extent e;
   if (n.op->reduction) {
     // A reduction of what is reduced already would need loops of its own.
-    if (needsReduced)
+    if (needsReduced || needsColumn)
       return false;
-    e = Extent::Reduced;
-    ++phase;
-  } else if (c == count && (!any || kept != count || needsFull)) {
+    e = sumsColumns(s, n) ? Extent::Column : Extent::Reduced;
+    phase += e == Extent::Reduced;
+  } else if (c == count && (!any || kept != count || needsFull) && !needsColumn) {
     e = Extent::Full;
-  } else if (any && c == kept && !needsFull) {
+  } else if (any && c == kept && c != row && !needsFull && !needsColumn) {
     e = Extent::Reduced;
+  } else if (any && c == row && c != kept && !needsFull && !needsReduced) {
+    e = Extent::Column;
   } else {
     return false;
   }
@@ -231,6 +261,9 @@ bool ShapeFinder::findForm() {
     return true;
   if (s.keptCount() != 1)
     s.form = s.reduced.back() ? KernelShape::Row : KernelShape::Column;
+  // The sums of fewer rows have another order (codegen/LoopPlan.cpp).
+  if (s.hasColumns)
+    return s.form == KernelShape::Row && s.keptCount() >= 2 * kColumnBlock;
   bool fullAfterReduction =
       llvm::any_of(nodes, [&](Node *n) { return s.extents.lookup(n) == Extent::Full && s.phases.lookup(n) > 0; });
   if (!fullAfterReduction || s.form == KernelShape::Row)

@@ -1,5 +1,5 @@
-// The loops that a group of elementwise operators and reductions can share: one iteration domain, at most one set of reduced
-// axes. Fuse asks whether a group has such loops; the emitter prints them.
+// The loops that a group of elementwise operators and reductions can share: one iteration domain, one set of reduced axes or, of
+// rows and sums over them, two. Fuse asks whether a group has such loops; the emitter prints them.
 #pragma once
 
 #include "ir/Graph.h"
@@ -8,20 +8,26 @@
 
 namespace zcc {
 
-/// How a value of the kernel depends on the domain.
-enum class Extent { Full, Reduced };
+/// How a value of the kernel depends on the domain: an element of it each; one of a row (of a column, of all), where axes are
+/// reduced; one of each element of a row, beside rows that are reduced.
+enum class Extent { Full, Reduced, Column };
+
+/// Columns are summed in blocks of this many rows, for accuracy.
+constexpr int64_t kColumnBlock = 64;
 
 struct KernelShape {
   /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced.
   enum Form { Pointwise, Row, Column, Total } form = Pointwise;
   Dims dims;                 ///< the domain: the common refinement of all members' shapes, without axes of 1
   std::vector<bool> reduced; ///< per axis
+  bool hasColumns = false;   ///< Row: other members sum over all axes that are not reduced
   llvm::SmallDenseMap<const Node *, Extent, 2> extents; ///< of each member's results
   /// The pass over the row in which a member can first be computed: 0, or one behind the reductions it needs.
   llvm::SmallDenseMap<const Node *, int, 2> phases;
 
   int64_t count() const { return elementCount(dims); }
   int64_t keptCount() const;
+  int64_t rowCount() const { return count() / keptCount(); }
 };
 
 /// Whether a node's code is generated: elementwise, a reduction, or a reshape inside a group.

@@ -1,10 +1,12 @@
 // Every form of generated kernel against the naive interpreter: the graph is fused, its kernels are emitted, compiled, loaded and
 // run on random data, with one thread and with two.
+#include "codegen/CpuTarget.h"
 #include "codegen/EmitKernels.h"
 #include "ir/Builder.h"
 #include "ir/Interpreter.h"
 #include "ir/View.h"
 #include "passes/Pass.h"
+#include "passes/Target.h"
 #include "llvm/ADT/StringExtras.h"
 #include "gtest/gtest.h"
 #include <cmath>
@@ -135,7 +137,9 @@ void check(Graph &g, size_t kernels, double tolerance = 2e-6) {
   auto want = runFunction(*before->function("micro"), args, memory, Compute::F64);
   ASSERT_TRUE(bool(want)) << llvm::toString(want.takeError());
   Options options;
+  auto target = cpuTarget("", 1);
   PassContext ctx{options, {}};
+  ctx.target = target.get();
   for (PassFn pass : {expandComposites, sinkCasts, globalizeConstants, legalizeOperands, fuse}) {
     auto changed = pass(g.m, ctx);
     ASSERT_TRUE(bool(changed)) << llvm::toString(changed.takeError());
@@ -270,6 +274,23 @@ TEST(FusedKernel, ColumnsOfManyRows) {
   g.out(g.make(ops::sub, {g.reduce(ops::reduce_sum, d, {0, 1}), g.reduce(ops::reduce_max, x, {0, 1})}));
   g.out(g.make(ops::mul, {b, sum}));
   check(g, 1, 1e-5);
+}
+
+/// Rows and sums over them, of what is computed in either pass and of an operand, and what follows from these; rows of one axis
+/// and, where an operand lies across, of two.
+TEST(FusedKernel, RowsAndSumsOverThem) {
+  for (bool across : {false, true}) {
+    Graph g;
+    Value *x = g.in({3, 100, 7, 11}), *y = g.in(across ? Dims{3, 100, 11, 7} : Dims{3, 100, 7, 11}), *w = g.in({7, 11});
+    if (across)
+      y = g.make(ops::transpose, {y}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}});
+    Value *p = g.make(ops::mul, {x, y}), *d = g.make(ops::mul, {g.make(ops::sub, {x, g.reduce(ops::reduce_sum, p, {2, 3})}), w});
+    g.out(d);
+    g.out(g.make(ops::sub, {w, g.reduce(ops::reduce_sum, d, {0, 1})}));
+    g.out(g.make(ops::exp, {g.make(ops::tanh, {g.reduce(ops::reduce_sum, p, {0, 1})})}));
+    g.out(g.reduce(ops::reduce_sum, x, {0, 1}));
+    check(g, across ? 0 : 1, 1e-5);
+  }
 }
 
 /// A sum has the same bits whether its axes lie as one or, of a tensor whose last two axes are swapped, as several.

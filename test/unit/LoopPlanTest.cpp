@@ -115,6 +115,28 @@ pass: sum %sum; store r0;
 )");
 }
 
+/// Rows and sums over them: what follows from these comes after the last row.
+TEST(LoopPlan, RowsAndSumsOverThem) {
+  EXPECT_EQ(planOf(R"(
+  kernel @k(%a : f32[400x100], %b : f32[100]) -> (f32[400x100], f32[1x100]) {
+    %s = reduce_sum %a {axes = [1]} : f32[400x1]
+    %d = sub %a, %s : f32[400x100]
+    %e = exp %d : f32[400x100]
+    %c = reduce_sum %e {axes = [0]} : f32[1x100]
+    %r = sub %c, %b : f32[1x100]
+    return %e, %r
+  }
+)"),
+            R"(rows: i0 < 400 i1 < 100 reduced, threads 2, lanes 64, strip 32, block 64, units 7
+a0: 100 1
+a1: 0 1
+r0: 100 1
+r1: 0 1
+pass: sum %s;
+pass: sum over rows %c; store r0;
+)");
+}
+
 // Of a GPU: blocks share the sums of few long columns and rows, of whichever axes; others have a block each.
 TEST(LoopPlan, Grids) {
   auto planOfSum = [](const std::string &from, const std::string &axes, const std::string &to) {
