@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <sstream>
 #include <unistd.h>
+#include <vector>
 
 namespace zccrt {
 
@@ -98,6 +99,20 @@ static bool isBusy(int threads, const Launch &launch) {
   return others + threads * launch.ranksOnNode > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+/// OMP_PROC_BIND has libgomp bind the first thread to one place before main; counted is what the process began on, all of them.
+static void leavePlace() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> cores(omp_get_place_num_procs(place));
+    omp_get_place_proc_ids(place, cores.data());
+    for (int c : cores)
+      CPU_SET(c, &all);
+  }
+  if (omp_get_proc_bind() != omp_proc_bind_false && CPU_COUNT(&all) > 0)
+    sched_setaffinity(0, sizeof all, &all);
+}
+
 void prepareProcess(const zccrt_program &p, char **argv) {
   // A step allocates nothing; what libraries allocate and free inside it must not go back to the
   // system each time.
@@ -105,11 +120,17 @@ void prepareProcess(const zccrt_program &p, char **argv) {
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_ARENA_MAX, 1);
   Launch launch = readLaunch();
+  constexpr const char *guard = "ZCCRT_STARTED";
+  const bool isStarted = getenv(guard);
+  cpu_set_t bound;
+  CPU_ZERO(&bound);
+  sched_getaffinity(0, sizeof bound, &bound);
+  if (!isStarted)
+    leavePlace();
   int threads = threadsPerRank(p, launch);
   omp_set_dynamic(0);
   omp_set_num_threads(threads);
-  constexpr const char *guard = "ZCCRT_STARTED";
-  if (getenv(guard))
+  if (isStarted)
     return;
   bool widened = false;
   if (launch.underMpi && threads > availableCores()) {
@@ -127,8 +148,10 @@ void prepareProcess(const zccrt_program &p, char **argv) {
   const char *oldCount = getenv("OMP_NUM_THREADS"), *oldPolicy = getenv("OMP_WAIT_POLICY");
   bool fits = oldCount && oldCount == count && oldPolicy && !widened;
   setenv(guard, "1", 1);
-  if (fits)
+  if (fits) {
+    sched_setaffinity(0, sizeof bound, &bound);
     return;
+  }
   setenv("OMP_NUM_THREADS", count.c_str(), 1);
   setenv("OMP_WAIT_POLICY", policy, 0);
   // By its own path, so that the system's tools show its name.
