@@ -9,6 +9,16 @@
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
+#if defined(__SANITIZE_THREAD__)
+#define ZCC_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ZCC_THREAD_SANITIZER 1
+#endif
+#endif
+#ifdef ZCC_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace zccrt::emulate {
 
@@ -67,6 +77,22 @@ void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
 }
 #endif
 
+// ---- what the thread sanitizer is told: it follows stacks, and what is done on one of them comes before the next goes on
+
+#ifdef ZCC_THREAD_SANITIZER
+struct Observed {
+  void *fiber = nullptr;
+};
+void observeNew(Observed &o) { o.fiber = __tsan_create_fiber(0); }
+void observeThread(Observed &o) { o.fiber = __tsan_get_current_fiber(); }
+void observeSwitch(Observed &to) { __tsan_switch_to_fiber(to.fiber, 0); }
+#else
+struct Observed {};
+void observeNew(Observed &) {}
+void observeThread(Observed &) {}
+void observeSwitch(Observed &) {}
+#endif
+
 // ---- a block
 
 /// A launch.
@@ -87,6 +113,7 @@ struct Meeting {
 
 struct Fiber {
   Context context;
+  Observed observed;
   char *stack = nullptr;
   int thread = 0;
   bool isRunning = false; ///< has a thread that has not ended
@@ -133,11 +160,13 @@ private:
   std::vector<Warp> warps;
   std::vector<std::unique_ptr<Fiber>> fibers;
   Context scheduler;
+  Observed scheduling;
   Fiber *current = nullptr;
 
   static void entry();
   void work();
   void resume(Fiber &f);
+  void leave(Fiber &f);
   bool meet(Meeting &m, int expected);
   Fiber &fiber(size_t i);
   unsigned lanesOf(int thread) const {
@@ -170,7 +199,7 @@ void Runner::work() {
       if (all.arrived)
         endJob(std::string("kernel '") + grid->kernel + "': a thread ends while others of its block wait at a barrier");
     }
-    switchTo(f.context, scheduler);
+    leave(f);
   }
 }
 
@@ -183,6 +212,7 @@ Fiber &Runner::fiber(size_t i) {
   if (f->stack == MAP_FAILED)
     endJob("no memory for the stacks of emulated threads");
   make(f->context, f->stack, kStackBytes, entry);
+  observeNew(f->observed);
   fibers.push_back(std::move(f));
   return *fibers.back();
 }
@@ -192,7 +222,13 @@ void Runner::resume(Fiber &f) {
   f.at = nullptr;
   if (f.isRunning)
     setThread(f.thread);
+  observeSwitch(f.observed);
   switchTo(scheduler, f.context);
+}
+
+void Runner::leave(Fiber &f) {
+  observeSwitch(scheduling);
+  switchTo(f.context, scheduler);
 }
 
 /// Whether the calling thread is the one that comes last.
@@ -205,7 +241,7 @@ bool Runner::meet(Meeting &m, int expected) {
   Fiber &f = *current;
   f.at = &m;
   f.round = m.round;
-  switchTo(f.context, scheduler);
+  leave(f);
   return false;
 }
 
@@ -215,6 +251,7 @@ void Runner::run(const Grid &g, int64_t number) {
   threads = int(g.threads.x * g.threads.y * g.threads.z);
   next = ended = 0;
   all = {};
+  observeThread(scheduling);
   warps.assign((threads + kLanes - 1) / kLanes, {});
   while (ended < threads) {
     bool isStuck = true;
