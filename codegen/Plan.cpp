@@ -150,6 +150,22 @@ static double launchesOf(const TimedSchedule &s, const Module &m, const Target &
   return sum;
 }
 
+int64_t zcc::stagingBytes(const Module &m) {
+  constexpr uint64_t kAligned = 64;
+  int64_t most = 0;
+  for (auto &f : m.functions)
+    for (auto &n : f->nodes) {
+      if (!movesBetweenRanks(*n))
+        continue;
+      int64_t bytes = 0;
+      for (unsigned i = 0; i < n->numOperands(); ++i)
+        bytes +=
+            llvm::alignTo(n->operand(i)->type.localBytes(), kAligned) + llvm::alignTo(n->result(i)->type.localBytes(), kAligned);
+      most = std::max(most, bytes);
+    }
+  return most;
+}
+
 llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Target &target) {
   Plan p;
   p.model = m.name;
@@ -194,6 +210,7 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
     return e;
   p.libraryBytes = target.libraryBytes(m);
   p.deviceLibraryBytes = m.attrs.i(kDeviceLibraryBytes);
+  p.stagingBytes = target.deviceSymbol().empty() ? 0 : stagingBytes(m);
   p.saveBytes = saveBytes(m);
   p.needs = needsOf(m, o, &target);
   Machine machine = target.machine();

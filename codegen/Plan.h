@@ -43,6 +43,7 @@ struct Plan {
   std::vector<LiveItem> residents;      ///< model state on the device, the largest first
   int64_t libraryBytes = 0;             ///< of the host, besides the arenas
   int64_t deviceLibraryBytes = 0;       ///< of a device's arena, its end
+  int64_t stagingBytes = 0;             ///< of the host, besides: where a device's collectives go by way of it
   int64_t saveBytes = 0;                ///< of the buffer through which --save writes
   Needs needs;                          ///< beside the budgets
   TimedSchedule schedule;               ///< of the module, which has to outlive the plan
@@ -57,6 +58,10 @@ struct Plan {
   std::shared_ptr<const PlanReport> search; ///< of choose-plan; nullptr: nothing was searched for
 };
 
+/// Bytes of the host's memory through which the largest bucket of collectives goes where a device's are staged, as the runtime
+/// lays it out (runtime/comm/Staged.h): what each tensor is before and after.
+int64_t stagingBytes(const Module &m);
+
 /// The plan of a module after plan-memory.
 llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &target);
 
@@ -64,12 +69,12 @@ llvm::Expected<Plan> makePlan(const Module &m, const Options &o, const Target &t
 llvm::Error checkBudget(const Plan &p, const Options &o);
 
 /// Keys: ranks, zero, trained, frozen, parameters, spaces {device, host, nvme: {arena_bytes, model_state_bytes,
-/// peak_at}} (of the device's values also activation_bytes, gradient_bytes), library_bytes, save_bytes, traffic_bytes_per_rank,
-/// flops, launches (of a device), predicted_step_s, engine_busy_s, profile, bound_by, settings [{key, value, reason}]; schedule
-/// {rates, functions [{function, times, seconds, spans}]}, a span being {engine, op, name, node, begin_s, end_s, work} or
-/// {waits_for: its number, op, begin_s, end_s}, as struct Span has it, work and rates by the keys of a profile; and of what
-/// choose-plan has found, search {tried, plain, choice, runner_up: {step_s, memory_bytes, host_bytes, nvme_bytes, decisions},
-/// bound {step_s, engine_s, bytes_away}, above_bound}.
+/// peak_at}} (of the device's values also activation_bytes, gradient_bytes), library_bytes, staging_bytes, save_bytes,
+/// traffic_bytes_per_rank, flops, launches (of a device), predicted_step_s, engine_busy_s, profile, bound_by, settings [{key,
+/// value, reason}]; schedule {rates, functions [{function, times, seconds, spans}]}, a span being {engine, op, name, node,
+/// begin_s, end_s, work} or {waits_for: its number, op, begin_s, end_s}, as struct Span has it, work and rates by the keys of a
+/// profile; and of what choose-plan has found, search {tried, plain, choice, runner_up: {step_s, memory_bytes, host_bytes,
+/// nvme_bytes, decisions}, bound {step_s, engine_s, bytes_away}, above_bound}.
 enum class JsonDetail { All, WithoutSchedule };
 std::string toJson(const Plan &p, JsonDetail detail = JsonDetail::All);
 void print(const Plan &p, llvm::raw_ostream &os);

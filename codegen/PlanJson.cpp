@@ -104,6 +104,7 @@ std::string zcc::toJson(const Plan &p, JsonDetail detail) {
                        {"parameters", p.parameters},
                        {"spaces", std::move(spaces)},
                        {"library_bytes", p.libraryBytes},
+                       {"staging_bytes", p.stagingBytes},
                        {"save_bytes", p.saveBytes},
                        {"traffic_bytes_per_rank", std::move(traffic)},
                        {"flops", p.step.flops},

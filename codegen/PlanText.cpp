@@ -182,6 +182,9 @@ void zcc::print(const Plan &p, llvm::raw_ostream &os) {
       os << formatv("    values        {0}, most at {1}\n", sizeText(s.peakBytes), s.peakAt);
   }
   os << formatv("  libraries, besides: {0}\n", sizeText(p.libraryBytes));
+  if (p.stagingBytes)
+    os << formatv("  where ranks share a device or NCCL is not used (--comm=mpi), besides: {0} of pinned memory\n",
+                  sizeText(p.stagingBytes));
   os << formatv("  with --save, besides: {0}\n", sizeText(p.saveBytes));
   os << formatv("\n  a step\n    floating-point operations  {0:e3}\n", p.step.flops);
   for (auto &[name, bytes] : p.step.sent)

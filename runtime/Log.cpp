@@ -91,6 +91,8 @@ bool Log::write(const StepReport &r) {
   line.add(", \"peak_bytes\": {\"device\": %lld, \"host\": %lld, \"nvme\": %lld}",
            static_cast<long long>(device() ? device()->reserved() : program.arena_bytes[0]),
            static_cast<long long>(program.arena_bytes[1]), static_cast<long long>(program.arena_bytes[2]));
+  if (collectivesAreStaged())
+    line.add(", \"staging_bytes\": %lld", static_cast<long long>(program.staging_bytes));
   if (program.ranks > 1)
     line.add(", \"sent_bytes\": {\"all_reduce\": %lld, \"all_gather\": %lld, "
              "\"reduce_scatter\": %lld}",

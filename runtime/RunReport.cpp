@@ -209,6 +209,7 @@ std::string RunReport::json(const std::vector<int64_t> &peaks, const Ending &end
       std::to_string(program.tokens && program.tokens->t.ndim ? program.tokens->t.dims[program.tokens->t.ndim - 1] : 0));
   add("arenas", list(std::vector<int64_t>(program.arena_bytes, program.arena_bytes + 3), [](int64_t b) { return double(b); }));
   add("library", std::to_string(program.library_bytes));
+  add("staging", std::to_string(collectivesAreStaged() ? program.staging_bytes : 0));
   add("save", std::to_string(checkpoints.empty() ? 0 : program.save_bytes));
   add("peaks", list(peaks, [](int64_t b) { return double(b); }));
   add("sent",

@@ -347,7 +347,7 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
       o.weights = given.ownFolder;
       Session session(given.program, o, launch, *comm);
       session.start(commandHash(argc, argv), given);
-      std::string staged = startCollectives(*comm, {p.slots, p.most_parts, hasSpareCore(p, launch), o.comm});
+      std::string staged = startCollectives(*comm, {p.slots, p.most_parts, hasSpareCore(p, launch), o.comm, p.staging_bytes});
       if (!staged.empty() && comm->rank == 0)
         fputs(warningText("collectives go by way of the host's memory: " + staged).c_str(), stderr);
       status = session.run();

@@ -1,6 +1,7 @@
 // Looks for what keeps a step from being graphs.
 #include "codegen/cuda/StepGraphs.h"
 #include "codegen/EmitTables.h"
+#include "codegen/Plan.h"
 #include "ir/Op.h"
 #include "llvm/Support/FormatVariadic.h"
 
@@ -18,5 +19,6 @@ std::string zcc::deviceFields(const Module &m, llvm::StringRef device) {
   if (device.empty())
     return "";
   const std::string why = whyNoGraph(m);
-  return llvm::formatv("    .device = {0},\n    .no_graph = {1},\n", device, why.empty() ? "nullptr" : cString(why));
+  return llvm::formatv("    .device = {0},\n    .no_graph = {1},\n    .staging_bytes = {2},\n", device,
+                       why.empty() ? "nullptr" : cString(why), stagingBytes(m));
 }

@@ -7,7 +7,8 @@ namespace zcc {
 
 /// What forbids it; "": nothing.
 std::string whyNoGraph(const Module &m);
-/// Of a program's record: what computes ("": the host, and there are none), and why it gets no graphs.
+/// Of a program's record: what computes ("": the host, and there are none), why it gets no graphs, and what
+/// collectives need that go by way of the host.
 std::string deviceFields(const Module &m, llvm::StringRef device);
 
 } // namespace zcc

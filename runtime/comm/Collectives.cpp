@@ -36,12 +36,12 @@ public:
                                           [this](const Job &j) { run(this->comm, j); }) {}
 
   /// From now on between the memories of devices.
-  void use(Device &d, std::unique_ptr<Transport> by) {
+  void use(Device &d, std::unique_ptr<Transport> by, int64_t stagingBytes) {
     int slots = static_cast<int>(turnOf.size());
     if (by)
       onDevice = std::make_unique<DeviceCollectives>(d, std::move(by), comm, slots);
     else
-      staged = std::make_unique<StagedCollectives>(d, slots);
+      staged = std::make_unique<StagedCollectives>(d, slots, stagingBytes);
   }
 
   void start(char *arena, int slot, Job::Kind kind, const zccrt_part *parts, int n, int elem, bool mean) {
@@ -165,7 +165,7 @@ std::string startCollectives(Comm &comm, const CollectiveOptions &o) {
   std::unique_ptr<Transport> by;
   if (o.kind == CommKind::Auto)
     by = d->transport(comm, whyNot);
-  queue->use(*d, std::move(by));
+  queue->use(*d, std::move(by), o.stagingBytes);
   return whyNot;
 }
 

@@ -86,6 +86,7 @@ struct CollectiveOptions {
   int slots = 0, mostParts = 0; ///< as zccrt_program has them
   bool ownThread = false;       ///< lets communication run beside compute; without one a collective runs when it is started
   CommKind kind = CommKind::Auto;
+  int64_t stagingBytes = 0; ///< as zccrt_program has them
 };
 /// Makes `comm` what zccrt_all_reduce_start and its like use. Between devices messages go directly, or with CommKind::Mpi by way
 /// of the host; returns why they have to, "": they have not, or were asked to. Every rank calls it.

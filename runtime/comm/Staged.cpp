@@ -1,18 +1,9 @@
 // Copies down, communicates, copies up.
 #include "runtime/comm/Staged.h"
 #include "runtime/Elem.h"
+#include "runtime/Fail.h"
 
 namespace zccrt {
-
-/// Grows to the largest bucket in the first step.
-void StagedCollectives::makeRoom(int64_t bytes) {
-  if (bytes <= room)
-    return;
-  on.synchronize(Device::Collectives);
-  memory.reset();
-  memory = std::make_unique<PinnedArena>(on, bytes);
-  room = bytes;
-}
 
 void StagedCollectives::start(int slot, const std::vector<StagedPart> &parts,
                               std::function<void(const std::vector<Part> &parts)> communicate) {
@@ -20,10 +11,12 @@ void StagedCollectives::start(int slot, const std::vector<StagedPart> &parts,
   int64_t bytes = 0;
   for (const StagedPart &p : parts)
     bytes += aligned(p.inBytes) + aligned(p.outBytes);
-  makeRoom(bytes);
+  if (bytes > room)
+    endJob(format("a bucket of %lld bytes of the %lld that are staged", static_cast<long long>(bytes),
+                  static_cast<long long>(room)));
   on.wait(kStream, on.mark(Device::Compute));
   std::vector<Part> staged;
-  char *at = memory ? memory->base() : nullptr;
+  char *at = memory.base();
   for (const StagedPart &p : parts) {
     staged.push_back({at, at + aligned(p.inBytes), p.part.count});
     on.copy(kStream, at, p.part.in, p.inBytes);

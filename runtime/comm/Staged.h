@@ -16,7 +16,8 @@ struct StagedPart {
 
 class StagedCollectives {
 public:
-  StagedCollectives(Device &d, int slots) : on(d), marks(slots) {}
+  /// `bytes`: of the host, which every bucket passes; the largest one is known when the program is compiled.
+  StagedCollectives(Device &d, int slots, int64_t bytes) : on(d), marks(slots), memory(d, bytes), room(bytes) {}
 
   /// Runs `communicate` with the parts' copies, behind what the device has been given so far.
   void start(int slot, const std::vector<StagedPart> &parts, std::function<void(const std::vector<Part> &parts)> communicate);
@@ -25,10 +26,8 @@ public:
 private:
   Device &on;
   std::vector<Device::Mark> marks; ///< by slot
-  std::unique_ptr<PinnedArena> memory;
-  int64_t room = 0;
-
-  void makeRoom(int64_t bytes);
+  PinnedArena memory;
+  const int64_t room;
 };
 
 } // namespace zccrt

@@ -12,7 +12,7 @@ function median(list) {
 const total = sum(data.seconds.map((s, i) => s * data.count[i])), usual = n ? median(data.seconds) : 0;
 const perStep = n ? data.samples[0] / data.count[0] : 0, unit = data.tokens ? "tokens/s" : "samples/s", perSample = data.tokens || 1;
 const finite = data.loss.filter(v => v !== null), predicted = plan.predicted_step_s;
-const memoryPlanned = data.arenas[0] + data.arenas[1] + data.library + data.save, memoryPeak = Math.max(...data.peaks);
+const memoryPlanned = data.arenas[0] + data.arenas[1] + data.library + data.staging + data.save, memoryPeak = Math.max(...data.peaks);
 
 document.title = data.model + ": run";
 document.body.append(el("h1", null, data.model), el("p", null,
@@ -99,7 +99,7 @@ line(speed, {title: "Rate", name: unit, values: data.samples.map((s, i) => data.
 
 // ---- memory
 
-const parts = [["device arena", data.arenas[0], 0], ["host arena", data.arenas[1], 6], ["libraries", data.library, 7], ["checkpoints' buffer", data.save, 4]].filter(p => p[1]);
+const parts = [["device arena", data.arenas[0], 0], ["host arena", data.arenas[1], 6], ["libraries", data.library, 7], ["staged collectives", data.staging, 5], ["checkpoints' buffer", data.save, 4]].filter(p => p[1]);
 // An error leaves only what rank 0 knows.
 const rows = ["planned", ...data.peaks.map((_, r) => data.ranks > 1 ? `rank ${r}` : "measured")];
 const memory = section("Memory", `What each rank has had resident at most, beside what was planned: the arenas, which are reserved at the start, and what libraries take.` + (data.arenas[2] ? ` On disks lie ${bytes(data.arenas[2])} of each rank.` : ""));
