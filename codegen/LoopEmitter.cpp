@@ -300,15 +300,14 @@ std::string LoopEmitter::openStrip(const std::string &first, const std::string &
   std::string l = fresh("l");
   out.text += kNoAlias;
   out.open("for (int64_t " + l + " = 0; " + l + " < " + width + "; ++" + l + ")");
-  const ArrayRef<size_t> axes = p.shape.hasColumns ? ArrayRef(p.reducedAxes) : ArrayRef(p.keptAxes).take_back();
   const std::string column = first + " + " + l;
-  splitIndex(axes.size() > 1 ? "(" + column + ")" : column, axes);
+  splitIndex(p.columnAxes().size() > 1 ? "(" + column + ")" : column, p.columnAxes());
   return l;
 }
 
 /// A loop over strips of columns, and along each what follows from its sums, which `add` prints.
 void LoopEmitter::strips(ArrayRef<const Node *> sums, Extent extent, llvm::function_ref<void(const std::string &width)> add) {
-  const int64_t last = p.shape.hasColumns ? p.columnCount() : p.dims.back();
+  const int64_t last = p.elementsOf(p.columnAxes());
   out.open("for (int64_t c = 0; c < " + num(last) + "; c += " + num(p.stripWidth) + ")");
   bool isWhole = last % p.stripWidth == 0;
   std::string width = isWhole ? num(p.stripWidth) : "n", end = "c + " + num(p.stripWidth);
@@ -328,7 +327,7 @@ void LoopEmitter::strips(ArrayRef<const Node *> sums, Extent extent, llvm::funct
 void LoopEmitter::columns() {
   const LoopPass &w = p.passes[0];
   if (p.units)
-    blocksApart(w.sums, p.reducedAxes, [&] { columnRow(w, "0", num(p.columnCount())); });
+    blocksApart(w.sums, p.reducedAxes, [&] { columnRow(w, "0", num(p.elementsOf(p.columnAxes()))); });
   parallel(p.keptAxes.size());
   openLoops(ArrayRef(p.keptAxes).drop_back());
   strips(w.sums, Extent::Reduced, [&](const std::string &width) { p.units ? addBlocks(w.sums, width) : columnSums(w, width); });
@@ -391,7 +390,7 @@ void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
 /// Where in scratch memory the sums of a block of rows are.
 std::string LoopEmitter::apart(const Node &sum, const std::string &block) const {
   return "((" + computeType(sum.result()->type.elem) + " *)(scratch + " + num(p.scratchOf(&sum)) + ") + " + block + " * " +
-         num(p.columnCount()) + ")";
+         num(p.elementsOf(p.columnAxes())) + ")";
 }
 
 /// Threads share blocks of rows, whose sums are apart.
@@ -401,7 +400,8 @@ void LoopEmitter::blocksApart(ArrayRef<const Node *> sums, ArrayRef<size_t> axes
     for (const Node *x : sums) {
       const std::string name = accumulator[x] = fresh("p"), type = computeType(x->result()->type.elem);
       out.line(type + " *const " + name + " = " + apart(*x, "(b / " + num(p.rowBlock) + ")") + ";");
-      out.line("for (int64_t l = 0; l < " + num(p.columnCount()) + "; ++l) " + name + "[l] = " + identityCode(*x) + ";");
+      out.line("for (int64_t l = 0; l < " + num(p.elementsOf(p.columnAxes())) + "; ++l) " + name + "[l] = " + identityCode(*x) +
+               ";");
     }
   };
   parallel(1);

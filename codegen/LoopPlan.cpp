@@ -297,7 +297,7 @@ void Planner::rowPasses() {
   if (p.shape.hasColumns) {
     assert(threads != kGrid && "sums over the rows of a grid");
     p.rowBlock = kColumnBlock;
-    p.units = (p.keptElements() + kColumnBlock - 1) / kColumnBlock;
+    p.units = llvm::divideCeil(p.keptElements(), kColumnBlock);
     p.stripWidth = stripOf(p.rowElements, 1);
   }
   for (size_t i = 0; i < p.passes.size(); ++i)
@@ -309,7 +309,7 @@ void Planner::rowPasses() {
 /// Sums of so many elements are cut into units.
 void Planner::share(int64_t length, int64_t unit) {
   p.chunk = unit;
-  p.units = (length + unit - 1) / unit;
+  p.units = llvm::divideCeil(length, unit);
 }
 
 /// What is dear and needed again is kept for the later passes.
@@ -363,10 +363,10 @@ int64_t Planner::stripOf(int64_t last, int64_t others) const {
 /// Pieces of rows come from memory at half the rate of whole rows. So where there are many, threads share blocks of rows, and the
 /// sums of a block wait in scratch memory for those of the blocks before it.
 void Planner::blocksOfRows() {
-  constexpr int64_t kWidestRow = 4096, kMany = 8 * kLarge;
-  const int64_t last = p.dims.back(), rows = p.reducedElements(), units = p.rowBlock ? (rows + p.rowBlock - 1) / p.rowBlock : 0;
-  const bool isWhole = p.keptElements() == last && p.stripWidth < last && last <= kWidestRow && p.passes[0].draws.empty();
-  if (isWhole && rows * last >= kMany && units >= 4 * p.threads)
+  constexpr int64_t kMany = 8 * kLarge;
+  const int64_t last = p.dims.back(), rows = p.reducedElements(), units = llvm::divideCeil(rows, kColumnBlock);
+  const bool isWhole = p.keptElements() == last && p.stripWidth < last && last <= kWidestColumns && p.passes[0].draws.empty();
+  if (p.rowBlock && isWhole && rows * last >= kMany && units >= kBlocksOfThread * p.threads)
     p.units = units;
 }
 
@@ -394,6 +394,7 @@ int64_t LoopPlan::elementsOf(ArrayRef<size_t> axes) const {
 
 int64_t LoopPlan::scratchOf(const Node *sum) const {
   int64_t bytes = 0;
+  const int64_t sums = units * (shape.hasColumns ? reducedElements() : keptElements());
   for (const LoopPass &w : passes)
     for (const Node *x : shape.hasColumns ? w.columns : w.sums) {
       if (x == sum)
@@ -401,7 +402,7 @@ int64_t LoopPlan::scratchOf(const Node *sum) const {
       // 16-bit floats are summed in f32, all of a kernel's in f64.
       int64_t each =
           form == Total ? int64_t(sizeof(double)) : std::max<int64_t>(elemBytes(x->result()->type.elem), sizeof(float));
-      bytes += llvm::alignTo(units * columnCount() * each, sizeof(double));
+      bytes += llvm::alignTo(sums * each, sizeof(double));
     }
   return bytes;
 }

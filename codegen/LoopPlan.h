@@ -76,8 +76,10 @@ struct LoopPlan {
   int64_t elementsOf(llvm::ArrayRef<size_t> axes) const;
   int64_t keptElements() const { return elementsOf(keptAxes); }
   int64_t reducedElements() const { return elementsOf(reducedAxes); }
-  /// Sums over rows: how many each of them is.
-  int64_t columnCount() const { return shape.hasColumns ? reducedElements() : keptElements(); }
+  /// Sums over rows: the axes along which strips of them lie.
+  llvm::ArrayRef<size_t> columnAxes() const {
+    return shape.hasColumns ? llvm::ArrayRef(reducedAxes) : llvm::ArrayRef(keptAxes).take_back();
+  }
   /// Bytes for the sums of units, of one part.
   int64_t scratchBytes() const { return scratchOf(nullptr); }
   /// Where in them a reduction's are: by unit, then by row or column.

@@ -151,7 +151,6 @@ static double launchesOf(const TimedSchedule &s, const Module &m, const Target &
 }
 
 int64_t zcc::stagingBytes(const Module &m) {
-  constexpr uint64_t kAligned = 64;
   int64_t most = 0;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
@@ -159,8 +158,7 @@ int64_t zcc::stagingBytes(const Module &m) {
         continue;
       int64_t bytes = 0;
       for (unsigned i = 0; i < n->numOperands(); ++i)
-        bytes +=
-            llvm::alignTo(n->operand(i)->type.localBytes(), kAligned) + llvm::alignTo(n->result(i)->type.localBytes(), kAligned);
+        bytes += wholeBytes(n->operand(i)->type, kLine) + wholeBytes(n->result(i)->type, kLine);
       most = std::max(most, bytes);
     }
   return most;

@@ -101,6 +101,8 @@ static bool isBusy(int threads, const Launch &launch) {
 
 /// OMP_PROC_BIND has libgomp bind the first thread to one place before main; counted is what the process began on, all of them.
 static void leavePlace() {
+  if (omp_get_proc_bind() == omp_proc_bind_false)
+    return;
   cpu_set_t all;
   CPU_ZERO(&all);
   for (int place = 0; place < omp_get_num_places(); ++place) {
@@ -109,7 +111,7 @@ static void leavePlace() {
     for (int c : cores)
       CPU_SET(c, &all);
   }
-  if (omp_get_proc_bind() != omp_proc_bind_false && CPU_COUNT(&all) > 0)
+  if (CPU_COUNT(&all) > 0)
     sched_setaffinity(0, sizeof all, &all);
 }
 

@@ -215,7 +215,7 @@ std::optional<bool> FuseGroups::append(FuseGroup *a, FuseGroup *b) {
 }
 
 /// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
-bool FuseGroups::join(FuseGroup *a, FuseGroup *b) {
+bool FuseGroups::join(FuseGroup *a, FuseGroup *b, bool joinsColumns) {
   if ((a->readsKept && hasForward(*b)) || (b->readsKept && hasForward(*a)))
     return false;
   if (a == b || !a->isKernel || !b->isKernel || a->nodes.size() + b->nodes.size() > kMostNodes)
@@ -307,12 +307,9 @@ static bool sumsDenseRows(const FuseGroup &g) {
 }
 
 void FuseGroups::joinColumns(int threads) {
-  // Blocks of rows are what threads share then; and a block's sums should stay in a cache.
-  constexpr int64_t kWidest = 4096;
-  joinsColumns = true;
   for (FuseGroup *g : sequence.all()) {
-    if (!g->isKernel || g->shape->form != KernelShape::Row || g->shape->keptCount() < 4 * threads * kColumnBlock ||
-        g->shape->rowCount() > kWidest)
+    if (!g->isKernel || g->shape->form != KernelShape::Row || g->shape->keptCount() < kBlocksOfThread * threads * kColumnBlock ||
+        g->shape->rowCount() > kWidestColumns)
       continue;
     llvm::SetVector<Value *, std::vector<Value *>> rows;
     for (Value *v : llvm::concat<Value *const>(g->outputs(), g->inputs()))
@@ -325,11 +322,10 @@ void FuseGroups::joinColumns(int threads) {
           rows.insert(u.node->result());
         FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
         const Node *member = g->nodes.front();
-        if (o && o != g && o->isKernel && o->shape->count() == g->shape->count() && sumsDenseRows(*o) && join(g, o))
+        if (o && o->isKernel && o->shape->count() == g->shape->count() && sumsDenseRows(*o) && join(g, o, /*joinsColumns=*/true))
           g = groupOf.lookup(member);
       }
   }
-  joinsColumns = false;
   settle();
 }
 

@@ -57,8 +57,7 @@ public:
 private:
   Function &f;
   std::vector<std::unique_ptr<FuseGroup>> groups;
-  GroupOrder sequence;       ///< a topological order
-  bool joinsColumns = false; ///< whether rows and sums over them may be one kernel
+  GroupOrder sequence; ///< a topological order
   llvm::DenseMap<const Node *, FuseGroup *> groupOf;
   llvm::DenseMap<const Node *, unsigned> index;
   std::vector<const Node *> byIndex;
@@ -74,7 +73,7 @@ private:
   void findTrunks();
   FuseGroup *single(Node *n);
   bool hasForward(const FuseGroup &g) const;
-  bool join(FuseGroup *a, FuseGroup *b);
+  bool join(FuseGroup *a, FuseGroup *b, bool joinsColumns = false);
   std::optional<bool> append(FuseGroup *a, FuseGroup *b);
   void settleJoined(FuseGroup *a, FuseGroup *b);
   bool isSeenBetween(const FuseGroup &a, const FuseGroup &b) const;

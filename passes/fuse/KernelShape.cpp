@@ -190,10 +190,11 @@ bool ShapeFinder::findReducedAxes() {
   s.form = all.empty() ? KernelShape::Pointwise : KernelShape::Total; // findForm() looks closer
   if (all.empty())
     return true;
-  const bool isFirst = all.size() == 1 || (!s.dims.empty() && all[0].back());
-  s.reduced = all[isFirst ? 0 : 1];
+  if (all.size() == 2 && all[1].back())
+    std::swap(all[0], all[1]);
+  s.reduced = all[0];
   s.hasColumns = all.size() == 2;
-  return all.size() == 1 || (all.size() == 2 && areRowsAndColumns(all[isFirst ? 0 : 1], all[isFirst ? 1 : 0]));
+  return all.size() == 1 || (s.hasColumns && areRowsAndColumns(all[0], all[1]));
 }
 
 bool ShapeFinder::findDomain() {

@@ -26,8 +26,22 @@ namespace {
 
 // ---- switching stacks
 
+/// The thread sanitizer follows stacks: what is done on one of them comes before the next goes on.
+#ifdef ZCC_THREAD_SANITIZER
+struct Observed {
+  void *fiber = __tsan_get_current_fiber();
+  void begin() { fiber = __tsan_create_fiber(0); }
+  void enter() const { __tsan_switch_to_fiber(fiber, 0); }
+};
+#else
+struct Observed {
+  void begin() {}
+  void enter() const {}
+};
+#endif
+
 #if defined(__x86_64__)
-struct Context {
+struct Context : Observed {
   void *stack = nullptr;
 };
 
@@ -53,9 +67,9 @@ zccrt_emulate_switch:
   ret
 .size zccrt_emulate_switch, .-zccrt_emulate_switch
 )");
-extern "C" void zccrt_emulate_switch(Context *from, Context *to);
+extern "C" void zccrt_emulate_switch(void **from, void **to);
 
-void switchTo(Context &from, Context &to) { zccrt_emulate_switch(&from, &to); }
+void switchStacks(Context &from, Context &to) { zccrt_emulate_switch(&from.stack, &to.stack); }
 
 void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
   void **top = reinterpret_cast<void **>(stack + bytes) - 2; // the stack is aligned as behind a call
@@ -63,11 +77,11 @@ void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
   c.stack = top - 6;
 }
 #else
-struct Context {
+struct Context : Observed {
   ucontext_t context;
 };
 
-void switchTo(Context &from, Context &to) { swapcontext(&from.context, &to.context); }
+void switchStacks(Context &from, Context &to) { swapcontext(&from.context, &to.context); }
 
 void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
   getcontext(&c.context);
@@ -77,21 +91,10 @@ void make(Context &c, char *stack, size_t bytes, void (*entry)()) {
 }
 #endif
 
-// ---- what the thread sanitizer is told: it follows stacks, and what is done on one of them comes before the next goes on
-
-#ifdef ZCC_THREAD_SANITIZER
-struct Observed {
-  void *fiber = nullptr;
-};
-void observeNew(Observed &o) { o.fiber = __tsan_create_fiber(0); }
-void observeThread(Observed &o) { o.fiber = __tsan_get_current_fiber(); }
-void observeSwitch(Observed &to) { __tsan_switch_to_fiber(to.fiber, 0); }
-#else
-struct Observed {};
-void observeNew(Observed &) {}
-void observeThread(Observed &) {}
-void observeSwitch(Observed &) {}
-#endif
+void switchTo(Context &from, Context &to) {
+  to.enter();
+  switchStacks(from, to);
+}
 
 // ---- a block
 
@@ -113,7 +116,6 @@ struct Meeting {
 
 struct Fiber {
   Context context;
-  Observed observed;
   char *stack = nullptr;
   int thread = 0;
   bool isRunning = false; ///< has a thread that has not ended
@@ -160,13 +162,11 @@ private:
   std::vector<Warp> warps;
   std::vector<std::unique_ptr<Fiber>> fibers;
   Context scheduler;
-  Observed scheduling;
   Fiber *current = nullptr;
 
   static void entry();
   void work();
   void resume(Fiber &f);
-  void leave(Fiber &f);
   bool meet(Meeting &m, int expected);
   Fiber &fiber(size_t i);
   unsigned lanesOf(int thread) const {
@@ -199,7 +199,7 @@ void Runner::work() {
       if (all.arrived)
         endJob(std::string("kernel '") + grid->kernel + "': a thread ends while others of its block wait at a barrier");
     }
-    leave(f);
+    switchTo(f.context, scheduler);
   }
 }
 
@@ -212,7 +212,7 @@ Fiber &Runner::fiber(size_t i) {
   if (f->stack == MAP_FAILED)
     endJob("no memory for the stacks of emulated threads");
   make(f->context, f->stack, kStackBytes, entry);
-  observeNew(f->observed);
+  f->context.begin();
   fibers.push_back(std::move(f));
   return *fibers.back();
 }
@@ -222,13 +222,7 @@ void Runner::resume(Fiber &f) {
   f.at = nullptr;
   if (f.isRunning)
     setThread(f.thread);
-  observeSwitch(f.observed);
   switchTo(scheduler, f.context);
-}
-
-void Runner::leave(Fiber &f) {
-  observeSwitch(scheduling);
-  switchTo(f.context, scheduler);
 }
 
 /// Whether the calling thread is the one that comes last.
@@ -241,7 +235,7 @@ bool Runner::meet(Meeting &m, int expected) {
   Fiber &f = *current;
   f.at = &m;
   f.round = m.round;
-  leave(f);
+  switchTo(f.context, scheduler);
   return false;
 }
 
@@ -251,7 +245,6 @@ void Runner::run(const Grid &g, int64_t number) {
   threads = int(g.threads.x * g.threads.y * g.threads.z);
   next = ended = 0;
   all = {};
-  observeThread(scheduling);
   warps.assign((threads + kLanes - 1) / kLanes, {});
   while (ended < threads) {
     bool isStuck = true;
