@@ -23,7 +23,7 @@ public:
 
   llvm::StringRef name() const override { return "cpu"; }
   int threads() const override { return threads_; }
-  bool sumsOverRowsBesideThem() const override { return true; }
+  int64_t leastRowsToSum() const override { return kBlocksOfThread * threads() * kColumnBlock; }
   Machine machine() const override;
   std::string ratesFrom() const override { return profile_ ? profile_->path : "shipped defaults"; }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;

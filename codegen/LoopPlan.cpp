@@ -19,9 +19,9 @@ constexpr int64_t kRowBuffer = 1 << 14;
 constexpr int64_t kTotalInOneRow = 1 << 15, kTotalChunk = 1 << 14;
 
 // On a GPU blocks share the sums of few rows or columns: what else is too little for a hundred processors of eight blocks each. A
-// thread then has some 32 elements.
+// thread then has some 16 or 32 elements.
 constexpr int64_t kManyBlocks = 512, kWarp = 32;
-constexpr int64_t kLongColumn = 512, kColumnUnit = 256;
+constexpr int64_t kLongColumn = 512;
 constexpr int64_t kLongRow = 1 << 15, kRowUnit = 1 << 13;
 
 namespace {
@@ -295,14 +295,13 @@ void Planner::rowPasses() {
       p.passes[p.shape.phases.lookup(n)].results.push_back(r);
   keepDear();
   if (p.shape.hasColumns) {
-    assert(threads != kGrid && "sums over the rows of a grid");
-    p.rowBlock = kColumnBlock;
-    p.units = llvm::divideCeil(p.keptElements(), kColumnBlock);
-    p.stripWidth = stripOf(p.rowElements, 1);
+    p.rowBlock = threads == kGrid ? kGridRows : kColumnBlock;
+    p.units = llvm::divideCeil(p.keptElements(), p.rowBlock);
+    p.stripWidth = threads == kGrid ? 0 : stripOf(p.rowElements, 1);
   }
   for (size_t i = 0; i < p.passes.size(); ++i)
     planLoads(i);
-  if (threads == kGrid && p.keptElements() < kManyBlocks && p.rowElements > kLongRow)
+  if (threads == kGrid && !p.shape.hasColumns && p.keptElements() < kManyBlocks && p.rowElements > kLongRow)
     share(p.rowElements, kRowUnit);
 }
 
@@ -335,9 +334,9 @@ void Planner::columns() {
   p.passes.push_back(wholePass());
   planLoads(0);
   const int64_t last = p.dims[p.keptAxes.back()], others = p.keptElements() / last;
-  if (threads == kGrid) {
-    if (others * ((last + kWarp - 1) / kWarp) < kManyBlocks && p.reducedElements() > kLongColumn)
-      share(p.reducedElements(), kColumnUnit);
+  if (threads == kGrid) { // whether the columns are one axis or several
+    if (llvm::divideCeil(p.keptElements(), kWarp) < kManyBlocks && p.reducedElements() > kLongColumn)
+      share(p.reducedElements(), kGridRows);
     return;
   }
   p.stripWidth = stripOf(last, others);

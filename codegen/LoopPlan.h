@@ -88,6 +88,10 @@ struct LoopPlan {
 
 /// In the place of a number of threads: loops are the grids of a GPU.
 constexpr int kGrid = 0;
+/// Blocks of a grid that share sums over rows have so many of them.
+constexpr int64_t kGridRows = 128;
+/// Threads share blocks of rows (kColumnBlock) where each has so many.
+constexpr int64_t kBlocksOfThread = 4;
 
 /// `strides[i]`: of operand i over its own dims, in elements. `threads`: what large loops may use. `parts`: of a fused node.
 LoopPlan planLoops(const Function &kernel, llvm::ArrayRef<Dims> strides, int threads, int64_t parts = 1);

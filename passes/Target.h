@@ -29,8 +29,8 @@ public:
   /// "cpu": what its kernels are called by.
   virtual llvm::StringRef name() const = 0;
   virtual int threads() const = 0;
-  /// Whether a kernel of rows may have sums over the rows, too (passes/fuse/KernelShape.h).
-  virtual bool sumsOverRowsBesideThem() const { return false; }
+  /// From how many rows on their kernel may have sums over them, too (passes/fuse/KernelShape.h).
+  virtual int64_t leastRowsToSum() const { return INT64_MAX; }
   virtual Machine machine() const = 0;
   /// Where those rates are from: a profile's file, or "shipped defaults".
   virtual std::string ratesFrom() const = 0;

@@ -1,7 +1,8 @@
 // Prints grids: a thread for each element, or for neighbours; a warp or a block for each row; for columns blocks of 32 of them by
 // 8 threads, each with every eighth row; for totals a block for each unit. Where rows or columns are few and long, too, a block
-// has a unit of one, and who reads its sum, the next pass over the row or another kernel, adds up those of its units first. What
-// threads sum is added up in an order that the extents give.
+// has a unit of one, and who reads its sum, the next pass over the row or another kernel, adds up those of its units first. Where
+// rows have sums over them beside them, a block has a unit of rows. What threads sum is added up in an order that the extents
+// give.
 #include "codegen/cuda/CudaLoops.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
@@ -13,10 +14,12 @@ constexpr int64_t kBlock = 256, kWarp = 32;
 /// Rows below this many elements have a warp each, eight of them in a block.
 constexpr int64_t kLongRow = 1024;
 constexpr int64_t kRowsOfBlock = 8;
+/// Of the rows of a block that shares sums over them, those that are added one behind the other.
+constexpr int64_t kSlice = kGridRows / kRowsOfBlock;
 
 int64_t zcc::gridsOf(const LoopPlan &p) {
-  if (!p.units)
-    return 1;
+  if (!p.units || p.shape.hasColumns)
+    return p.units ? 2 : 1;
   int64_t passes = llvm::count_if(p.passes, [](const LoopPass &w) { return !w.empty(); });
   return passes + llvm::any_of(p.kernel->results, [&](const Value *r) { return p.isReduced(r->def); });
 }
@@ -40,12 +43,12 @@ void CudaLoops::finishKernelOfParts(const std::string &grid, const std::string &
   out.text.clear();
 }
 
-/// What has been printed is a kernel; the next one begins.
-void CudaLoops::finishKernel(const std::string &grid, const std::string &block) {
+/// What has been printed is a kernel; the next one begins. `bounds`: what its blocks are held to.
+void CudaLoops::finishKernel(const std::string &grid, const std::string &block, const std::string &bounds) {
   if (p.parts > 1)
     return finishKernelOfParts(grid, block);
   std::string name = "@SYMBOL_" + num(kernelCount++);
-  kernels += "__global__ void " + name + "(@PARAMS) {\n" + casts + out.text + "}\n";
+  kernels += "__global__ void " + bounds + name + "(@PARAMS) {\n" + casts + out.text + "}\n";
   launches += "  ZCC_LAUNCH(" + name + ", " + grid + ", " + block + ", @ARGUMENTS);\n";
   out.text.clear();
 }
@@ -132,18 +135,22 @@ bool CudaLoops::isVector(const LoopAccess &a) const {
 
 // ---- passes
 
-void CudaLoops::declareSums(const LoopPass &w) {
-  for (const Node *x : w.sums)
+void CudaLoops::declareSums(ArrayRef<const Node *> sums) {
+  for (const Node *x : sums)
     out.line(computeType(x->result()->type.elem) + " " + accumulator[x] + " = " + identityCode(*x) + ";");
 }
 
+/// What the threads of a row, or of a column, have of a sum, added up.
+static std::string reduced(const Node &sum, const std::string &function, const std::string &parts) {
+  const std::string type = computeType(sum.result()->type.elem);
+  return function + "(" + parts + ", [](" + type + " a, " + type + " b) { return " + type + "(" + combineCode(sum, "a", "b") +
+         "); })";
+}
+
 /// Every thread of the row gets its sums.
-void CudaLoops::reduceSums(const LoopPass &w, const std::string &function) {
-  for (const Node *x : w.sums) {
-    std::string type = computeType(x->result()->type.elem), s = accumulator[x];
-    out.line(s + " = " + function + "(" + s + ", [](" + type + " a, " + type + " b) { return " + type + "(" +
-             combineCode(*x, "a", "b") + "); });");
-  }
+void CudaLoops::reduceSums(ArrayRef<const Node *> sums, const std::string &function) {
+  for (const Node *x : sums)
+    out.line(accumulator[x] + " = " + reduced(*x, function, accumulator[x]) + ";");
 }
 
 // ---- the forms
@@ -203,13 +210,30 @@ void CudaLoops::neighbours(const LoopPass &w, int64_t n, const std::string &firs
 }
 
 void CudaLoops::rows() {
+  if (p.shape.hasColumns)
+    return rowsAndSums();
   if (p.units)
     return sharedRows();
-  bool isLong = p.rowElements >= kLongRow;
   std::string count = product(p.keptAxes);
-  out.line("const " + index + " row = " + index + "(blockIdx.x)" + (isLong ? ";" : " * blockDim.y + threadIdx.y;"));
-  if (!isLong)
+  out.line("const " + index + " row = " + index + "(blockIdx.x)" + (isLong() ? ";" : " * blockDim.y + threadIdx.y;"));
+  if (!isLong())
     out.line("if (row >= " + count + ") return;");
+  row();
+  if (isLong())
+    finishKernel("unsigned(" + count + ")", rowsBlock());
+  else
+    finishKernel("unsigned((" + count + " + " + num(kRowsOfBlock - 1) + ") / " + num(kRowsOfBlock) + ")", rowsBlock());
+}
+
+bool CudaLoops::isLong() const { return p.rowElements >= kLongRow; }
+
+/// Of kernels of rows.
+std::string CudaLoops::rowsBlock() const {
+  return isLong() ? num(kBlock) : "dim3(" + num(kWarp) + ", " + num(kRowsOfBlock) + ")";
+}
+
+/// The passes over the row `row` by its threads, then its own results.
+void CudaLoops::row() {
   if (!p.keptAxes.empty())
     splitIndex("row", p.keptAxes);
   pushScope();
@@ -220,18 +244,13 @@ void CudaLoops::rows() {
       rowPass(w);
   }
   // A row's result may lie where an operand did that other threads have yet to read.
-  out.line(isLong ? "__syncthreads();" : "__syncwarp();");
+  out.line(isLong() ? "__syncthreads();" : "__syncwarp();");
   out.open("if (threadIdx.x == 0)");
   pushScope();
   storeWhere(Extent::Reduced);
   popScope();
   out.close();
   popScope();
-  if (isLong)
-    finishKernel("unsigned(" + count + ")", num(kBlock));
-  else
-    finishKernel("unsigned((" + count + " + " + num(kRowsOfBlock - 1) + ") / " + num(kRowsOfBlock) + ")",
-                 "dim3(" + num(kWarp) + ", " + num(kRowsOfBlock) + ")");
 }
 
 /// How many neighbours of a row a thread has at once, by the row's extent alone: sums have its order in any kernel.
@@ -241,17 +260,35 @@ static int64_t neighboursOfRow(int64_t elements) {
   return std::min<int64_t>(8, std::max<int64_t>(1, llvm::bit_floor(uint64_t(elements / kWarp))));
 }
 
+/// How many elements of a row its threads take at once.
+int64_t CudaLoops::rowStep() const { return (isLong() ? kBlock : kWarp) * neighboursOfRow(p.rowElements); }
+
+/// How many a thread has of it, at most.
+int64_t CudaLoops::ofThread() const { return llvm::divideCeil(p.rowElements, rowStep()) * neighboursOfRow(p.rowElements); }
+
+/// A loop over what a thread has of a row. Beside sums over rows its length is a number: what is kept of rows are registers then.
+void CudaLoops::openRowLoop(const std::string &i, const std::string &e, const std::string &count) {
+  const int64_t n = neighboursOfRow(p.rowElements), each = rowStep();
+  const std::string first = "threadIdx.x" + (n == 1 ? "" : " * " + num(n));
+  if (!p.shape.hasColumns)
+    return out.open("for (" + index + " " + i + " = 0, " + e + " = " + first + "; " + e + " < " + count + "; ++" + i + ", " + e +
+                    " += " + num(each) + ")");
+  out.line("#pragma unroll");
+  out.open("for (int " + i + " = 0; " + i + " < " + num(ofThread() / n) + "; ++" + i + ")");
+  out.line("const " + index + " " + e + " = " + i + " * " + num(each) + " + " + first + ";");
+  if (p.rowElements % each)
+    out.line("if (" + e + " >= " + count + ") break;");
+}
+
 /// A thread has every 32nd or 256th element, or that many neighbours, of its row, the same ones in each pass.
 void CudaLoops::rowPass(const LoopPass &w) {
-  const int64_t threads = p.rowElements >= kLongRow ? kBlock : kWarp, n = neighboursOfRow(p.rowElements), each = threads * n;
+  const int64_t n = neighboursOfRow(p.rowElements);
   for (const Value *v : w.buffers)
-    out.line(computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" + num((p.rowElements + each - 1) / each * n) +
-             "];");
-  declareSums(w);
-  std::string i = fresh("j"), e = fresh("e"), count = product(p.reducedAxes);
+    out.line(computeType(v->type.elem) + " " + (bufferName[v] = fresh("b")) + "[" + num(ofThread()) + "];");
+  declareSums(w.sums);
+  const std::string i = fresh("j"), e = fresh("e"), count = p.shape.hasColumns ? num(p.rowElements) : product(p.reducedAxes);
   buffered = n == 1 ? i : i + " * " + num(n) + " + j";
-  out.open("for (" + index + " " + i + " = 0, " + e + " = threadIdx.x" + (n == 1 ? "" : " * " + num(n)) + "; " + e + " < " +
-           count + "; ++" + i + ", " + e + " += " + num(each) + ")");
+  openRowLoop(i, e, count);
   if (n == 1) {
     splitIndex(e, p.reducedAxes);
     bodyOf(w, "");
@@ -266,8 +303,75 @@ void CudaLoops::rowPass(const LoopPass &w) {
     neighbours(w, n, e, p.reducedAxes, there);
   }
   out.close();
-  reduceSums(w, threads == kWarp ? "warpReduce" : "blockReduce");
+  reduceSums(w.sums, isLong() ? "blockReduce" : "warpReduce");
   finishPass(w, "");
+}
+
+/// A block has a unit of rows: each of its warps a slice of them, or, of long rows, one slice after the other. A thread has the
+/// sums of its columns, in the order that columns() has; the next kernel adds up those of the units.
+void CudaLoops::rowsAndSums() {
+  std::vector<const Node *> sums;
+  for (const LoopPass &w : p.passes)
+    sums.insert(sums.end(), w.columns.begin(), w.columns.end());
+  auto typeOf = [](const Node *x) { return computeType(x->result()->type.elem); };
+  auto ofUnit = [&](const Node *x) { return accumulator[x] + "u"; };
+  auto eachColumn = [&](llvm::function_ref<void()> body) {
+    out.line("#pragma unroll");
+    out.open("for (int i = 0; i < " + num(ofThread()) + "; ++i)");
+    body();
+    out.close();
+  };
+  out.line("const " + index + " unit = blockIdx.x;");
+  if (isLong()) {
+    for (const Node *x : sums)
+      out.line(typeOf(x) + " " + ofUnit(x) + "[" + num(ofThread()) + "] = {};");
+    out.open("for (int slice = 0; slice < " + num(kRowsOfBlock) + "; ++slice)");
+  } else {
+    out.line("const int slice = threadIdx.y;");
+  }
+  for (const Node *x : sums)
+    out.line(typeOf(x) + " " + accumulator[x] + "[" + num(ofThread()) + "] = {};");
+  out.open("for (int n = 0; n < " + num(kSlice) + "; ++n)");
+  out.line("const " + index + " row = unit * " + num(kGridRows) + " + slice * " + num(kSlice) + " + n;");
+  out.line("if (row >= " + product(p.keptAxes) + ") break;");
+  row();
+  out.close();
+  if (isLong()) {
+    eachColumn([&] {
+      for (const Node *x : sums)
+        out.line(ofUnit(x) + "[i] = " + combineCode(*x, ofUnit(x) + "[i]", accumulator[x] + "[i]") + ";");
+    });
+    out.close();
+  }
+  const std::string n = num(neighboursOfRow(p.rowElements));
+  eachColumn([&] {
+    out.line("const " + index + " column = i / " + n + " * " + num(rowStep()) + " + threadIdx.x * " + n + " + i % " + n + ";");
+    for (const Node *x : sums) {
+      const std::string sum = fresh("v");
+      out.line("const " + typeOf(x) + " " + sum + " = " +
+               (isLong() ? ofUnit(x) + "[i]" : reduced(*x, "columnReduce", accumulator[x] + "[i]")) + ";");
+      out.line("if (threadIdx.y == 0 && column < " + num(p.rowElements) + ") " + part(*x) + "[unit * " + num(p.rowElements) +
+               " + column] = " + sum + ";");
+    }
+  });
+  // A processor has two such blocks then, one of which waits for memory while the other computes.
+  finishKernel("unsigned(" + units() + ")", rowsBlock(), "__launch_bounds__(" + num(kBlock) + ", 2) ");
+  sumsOverRows(sums);
+}
+
+/// What follows from the sums over rows: blocks of 32 columns by 8 threads.
+void CudaLoops::sumsOverRows(ArrayRef<const Node *> sums) {
+  const std::string columns = product(p.columnAxes()), within = "kept < " + columns;
+  pushScope();
+  out.line("const " + index + " kept = blockIdx.x * 32 + threadIdx.x;");
+  splitIndex("kept", p.columnAxes());
+  addParts(sums, {"threadIdx.y", "8", "columnReduce", within + " && ", "", 0});
+  out.line("__syncthreads();"); // as for rows
+  out.open("if (threadIdx.y == 0 && " + within + ")");
+  storeWhere(Extent::Column);
+  out.close();
+  popScope();
+  finishKernel("unsigned((" + columns + " + 31) / 32)", "dim3(32, 8)");
 }
 
 // ---- sums that blocks share
@@ -277,13 +381,19 @@ std::string CudaLoops::part(const Node &sum) {
   return "((" + computeType(sum.result()->type.elem) + " *)(scratch + " + open.mark({"int64_t", num(p.scratchOf(&sum))}) + "))";
 }
 
-/// A unit of a row or column: every so many of its elements by one thread, from the `first` on, then its part of each sum.
+/// A unit of a row or column: a slice, or every so many of its elements, by one thread, then its part of each sum.
 void CudaLoops::sumUnit(const LoopPass &w, const Team &t) {
   const std::string e = fresh("e"), chunk = num(p.chunk), count = product(p.reducedAxes);
   out.line("const " + index + " unit = blockIdx.x % " + units() + ", lo = unit * " + chunk + ", hi = lo + " + chunk + " < " +
            count + " ? lo + " + chunk + " : " + count + ";");
-  declareSums(w);
-  out.open("for (" + index + " " + e + " = lo + " + t.first + "; " + t.within + e + " < hi; " + e + " += " + t.threads + ")");
+  declareSums(w.sums);
+  if (t.slice) {
+    out.line("const " + index + " from = lo + " + t.first + " * " + num(t.slice) + ", to = from + " + num(t.slice) +
+             " < hi ? from + " + num(t.slice) + " : hi;");
+    out.open("for (" + index + " " + e + " = from; " + t.within + e + " < to; ++" + e + ")");
+  } else {
+    out.open("for (" + index + " " + e + " = lo + " + t.first + "; " + t.within + e + " < hi; " + e + " += " + t.threads + ")");
+  }
   splitIndex(e, p.reducedAxes);
   bodyOf(w, "");
   out.close();
@@ -291,23 +401,24 @@ void CudaLoops::sumUnit(const LoopPass &w, const Team &t) {
     stored[k.results[r]] = r;
   if (w.sums.empty())
     return;
-  reduceSums(w, t.reduce);
+  reduceSums(w.sums, t.reduce);
   out.open("if (" + t.within + t.first + " == 0)");
   for (const Node *x : w.sums)
     out.line(part(*x) + "[unit * " + product(p.keptAxes) + " + kept] = " + accumulator[x] + ";");
   out.close();
 }
 
-/// Names the sums of a pass: every so many of the units' parts by one thread.
-void CudaLoops::addParts(const LoopPass &w, const Team &t) {
-  declareSums(w);
-  for (const Node *x : w.sums) {
+/// Names sums: every so many of the units' parts by one thread.
+void CudaLoops::addParts(ArrayRef<const Node *> sums, const Team &t) {
+  const std::string ofUnit = product(p.shape.hasColumns ? p.columnAxes() : ArrayRef(p.keptAxes));
+  declareSums(sums);
+  for (const Node *x : sums) {
     std::string s = accumulator[x], u = fresh("u");
     out.line("for (" + index + " " + u + " = " + t.first + "; " + t.within + u + " < " + units() + "; " + u + " += " + t.threads +
-             ") " + s + " = " + combineCode(*x, s, part(*x) + "[" + u + " * " + product(p.keptAxes) + " + kept]") + ";");
+             ") " + s + " = " + combineCode(*x, s, part(*x) + "[" + u + " * " + ofUnit + " + kept]") + ";");
   }
-  reduceSums(w, t.reduce);
-  for (const Node *x : w.sums)
+  reduceSums(sums, t.reduce);
+  for (const Node *x : sums)
     nameSum(*x, accumulator[x]);
 }
 
@@ -321,7 +432,7 @@ void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::funct
       for (const Node *n : p.passes[i].before)
         value(n->result(), *n, 0);
       if (i < passes)
-        addParts(p.passes[i], t);
+        addParts(p.passes[i].sums, t);
     }
   };
   for (size_t i = 0; i < p.passes.size(); ++i) {
@@ -344,7 +455,7 @@ void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::funct
 }
 
 void CudaLoops::sharedRows() {
-  const Team all = {"threadIdx.x", num(kBlock), "blockReduce", "", num(kBlock)};
+  const Team all = {"threadIdx.x", num(kBlock), "blockReduce", "", num(kBlock), 0};
   sharedSums(all, product(p.keptAxes), [&](const std::string &block) {
     out.line("const " + index + " kept = " + block + ";");
     if (!p.keptAxes.empty())
@@ -366,19 +477,20 @@ void CudaLoops::columns() {
       splitIndex("other", others);
   };
   if (p.units)
-    return sharedSums({"threadIdx.y", "8", "columnReduce", within + " && ", block}, blocks, [&](const std::string &number) {
-      place(number);
-      out.line("const " + index + " kept = other * " + extent(last) + " + " + axisName(last) + ";");
-    });
+    return sharedSums({"threadIdx.y", "8", "columnReduce", within + " && ", block, kSlice}, blocks,
+                      [&](const std::string &number) {
+                        place(number);
+                        out.line("const " + index + " kept = other * " + extent(last) + " + " + axisName(last) + ";");
+                      });
   place("blockIdx.x");
-  declareSums(w);
+  declareSums(w.sums);
   out.open("if (" + within + ")");
   out.open("for (" + index + " r = threadIdx.y; r < " + product(p.reducedAxes) + "; r += 8)");
   splitIndex("r", p.reducedAxes);
   bodyOf(w, "");
   out.close();
   out.close();
-  reduceSums(w, "columnReduce");
+  reduceSums(w.sums, "columnReduce");
   out.line("__syncthreads();"); // as for rows
   out.open("if (threadIdx.y == 0 && " + within + ")");
   pushScope();

@@ -26,10 +26,10 @@ private:
   std::vector<const LoopAccess *> touched;                 ///< which these are, in order
   std::string buffered;                                    ///< index of the element in a thread's part of a row
 
-  void finishKernel(const std::string &grid, const std::string &block);
+  void finishKernel(const std::string &grid, const std::string &block, const std::string &bounds = "");
   void finishKernelOfParts(const std::string &grid, const std::string &block);
-  void declareSums(const LoopPass &w);
-  void reduceSums(const LoopPass &w, const std::string &function);
+  void declareSums(llvm::ArrayRef<const Node *> sums);
+  void reduceSums(llvm::ArrayRef<const Node *> sums, const std::string &function);
   std::string rowIndex() const override { return buffered; }
   std::string element(const LoopAccess &a) override;
   int64_t vectorLength();
@@ -39,7 +39,15 @@ private:
   void elementwise() override;
   void tiles() override { elementwise(); }
   void rows() override;
+  void row();
   void rowPass(const LoopPass &w);
+  bool isLong() const;
+  std::string rowsBlock() const;
+  int64_t rowStep() const;
+  int64_t ofThread() const;
+  void openRowLoop(const std::string &i, const std::string &e, const std::string &count);
+  void rowsAndSums();
+  void sumsOverRows(llvm::ArrayRef<const Node *> sums);
   void sharedRows();
   /// The threads of a block that sum together.
   struct Team {
@@ -47,11 +55,12 @@ private:
     std::string reduce;         ///< the function for their sums
     std::string within;         ///< "i1 < 768 && ", where blocks have threads for more rows or columns than there are
     std::string block;          ///< its shape
+    int64_t slice;              ///< elements of a unit that a thread has one behind the other; 0: every so many
   };
   std::string units() { return open.mark({index, num(p.units)}); }
   std::string part(const Node &sum);
   void sumUnit(const LoopPass &w, const Team &t);
-  void addParts(const LoopPass &w, const Team &t);
+  void addParts(llvm::ArrayRef<const Node *> sums, const Team &t);
   void sharedSums(const Team &t, const std::string &blocks, llvm::function_ref<void(const std::string &block)> place);
   void columns() override;
   void total() override { sharedRows(); }

@@ -21,6 +21,8 @@ public:
 
   llvm::StringRef name() const override { return "cuda"; }
   int threads() const override { return host_->threads(); }
+  /// As many units as have each of a hundred processors busy.
+  int64_t leastRowsToSum() const override { return 128 * kGridRows; }
   Machine machine() const override;
   std::string ratesFrom() const override { return profile_ ? profile_->path : "what is published of " + model().name.str(); }
   llvm::StringRef deviceSymbol() const override {

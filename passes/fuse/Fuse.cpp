@@ -32,8 +32,8 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Targ
   FuseGroups groups(f);
   groups.grow();
   groups.joinSiblings();
-  if (target && target->sumsOverRowsBesideThem())
-    groups.joinColumns(target->threads());
+  if (target)
+    groups.joinColumns(target->leastRowsToSum());
   groups.recomputeCheap();
   KernelBuilder kernels(m, f, known);
   std::vector<FuseGroup *> order = groups.order();

@@ -306,9 +306,9 @@ static bool sumsDenseRows(const FuseGroup &g) {
   return g.shape->form == KernelShape::Column && llvm::none_of(g.outputs(), isFull) && llvm::all_of(g.inputs(), isDense);
 }
 
-void FuseGroups::joinColumns(int threads) {
+void FuseGroups::joinColumns(int64_t leastRows) {
   for (FuseGroup *g : sequence.all()) {
-    if (!g->isKernel || g->shape->form != KernelShape::Row || g->shape->keptCount() < kBlocksOfThread * threads * kColumnBlock ||
+    if (!g->isKernel || g->shape->form != KernelShape::Row || g->shape->keptCount() < leastRows ||
         g->shape->rowCount() > kWidestColumns)
       continue;
     llvm::SetVector<Value *, std::vector<Value *>> rows;

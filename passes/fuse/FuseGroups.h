@@ -45,8 +45,9 @@ public:
   void grow();
   /// Joins reductions that read the same tensor in the same loops.
   void joinSiblings();
-  /// Joins kernels of rows with sums over the same rows: gradients of norms' weights and of biases need no pass of their own.
-  void joinColumns(int threads);
+  /// Joins kernels of at least so many rows with sums over the same rows: gradients of norms' weights and of biases need no pass
+  /// of their own.
+  void joinColumns(int64_t leastRows);
   /// Clones cheap members into the groups that read them, where that saves storing their value.
   void recomputeCheap();
   /// Brings the function's nodes into the groups' order and returns it.

@@ -12,9 +12,9 @@ namespace zcc {
 /// reduced; one of each element of a row, beside rows that are reduced.
 enum class Extent { Full, Reduced, Column };
 
-/// Columns are summed in blocks of this many rows, for accuracy. Threads may share the blocks where each has several, and where
-/// the sums of one, of as many columns, stay in a cache.
-constexpr int64_t kColumnBlock = 64, kBlocksOfThread = 4, kWidestColumns = 4096;
+/// Columns are summed in blocks of this many rows, for accuracy. Threads may share the blocks where the sums of one, of as many
+/// columns, stay in a cache.
+constexpr int64_t kColumnBlock = 64, kWidestColumns = 4096;
 
 struct KernelShape {
   /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced.

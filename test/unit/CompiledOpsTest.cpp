@@ -508,6 +508,49 @@ static void checkLongSums(On on) {
 TEST(CompiledOps, LongSumsEqualTheInterpreter) { checkLongSums(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, LongSumsEqualTheInterpreter) { checkLongSums(On::EmulatedGpu); }
 
+/// A kernel of short and of long rows with sums over them, the last unit of rows a part of one; these sums have the bits that a
+/// kernel of their own gives them.
+static void checkSumsOverRows(On on) {
+  Batch b;
+  b.eval = b.module.addFunction("eval");
+  std::mt19937 random(6);
+  Loc loc = makeLoc("node", "Op");
+  Builder build(*b.eval, nullptr, loc);
+  for (const Dims &dims : {Dims{600, 33}, Dims{513, 600}, Dims{700, 1030}}) {
+    const Type whole(Elem::F32, dims), row(Elem::F32, {dims[1]});
+    Function *kernel = b.module.addFunction("rows" + std::to_string(dims[1]));
+    kernel->isKernel = true;
+    Builder in(*kernel, nullptr, loc);
+    Value *x = kernel->addArg("x", whole), *y = kernel->addArg("y", whole), *w = kernel->addArg("w", row);
+    Value *mean = in.reduceSum(in.make(ops::mul, {x, y}), {1});
+    Value *away = in.expr("(x - s * 1e-2) * w", {{"x", x}, {"s", mean}, {"w", w}});
+    Value *sum = in.make(ops::reshape, {in.reduceSum(away, {0})}, {{"dims", std::vector<int64_t>{dims[1]}}});
+    kernel->results = {away, mean, in.make(ops::sub, {w, sum}), in.reduceSum(away, {0}), in.reduceSum(x, {0})};
+    Node *n = b.eval->insert(std::make_unique<Node>(&ops::fused, loc));
+    n->attrs.set("kernel", kernel->name);
+    for (const Type &t : {whole, whole, row})
+      n->addOperand(b.draw({"neg", t.str().c_str(), {}}, build, false, random)[0]);
+    for (Value *r : kernel->results) {
+      std::string name = "y" + std::to_string(b.eval->results.size());
+      n->results.push_back(std::make_unique<Value>(Value::Result, name, r->type));
+      n->results.back()->def = n;
+      n->results.back()->index = n->results.size() - 1;
+      b.eval->results.push_back(n->results.back().get());
+    }
+    Value *again = b.eval->addArg("again" + std::to_string(dims[1]), whole);
+    b.args.push_back(b.args[b.args.size() - 3]);
+    Value *alone = build.reduceSum(n->result(0), {0}), *ofOperand = build.reduceSum(again, {0});
+    b.eval->results.push_back(build.expr("(a - b) * 1e9", {{"a", n->result(3)}, {"b", alone}}));
+    b.eval->results.push_back(build.expr("(a - b) * 1e9", {{"a", n->result(4)}, {"b", ofOperand}}));
+    for (int i = 0; i < 7; ++i)
+      b.what.push_back("result " + std::to_string(i) + " of " + whole.str());
+  }
+  check(b, on);
+}
+
+TEST(CompiledOps, SumsOverRowsBesideThem) { checkSumsOverRows(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, SumsOverRowsBesideThem) { checkSumsOverRows(On::EmulatedGpu); }
+
 /// Every elementwise operator as the kernel of a product's node.
 static void checkEpilogues(On on) {
   for (Elem elem : {Elem::F32, Elem::BF16, Elem::F16}) {

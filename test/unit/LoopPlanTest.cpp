@@ -145,7 +145,12 @@ TEST(LoopPlan, Grids) {
                   {}, kGrid);
   };
   auto has = [](const std::string &plan, const std::string &what) { return plan.find(what) != std::string::npos; };
-  EXPECT_TRUE(has(planOfSum("f32[600x100]", "0", "f32[1x100]"), "chunk 256, units 3"));
+  EXPECT_TRUE(has(planOfSum("f32[600x100]", "0", "f32[1x100]"), "chunk 128, units 5"));
+  const char *const apart =
+      "kernel @k(%a : f32[600x520x2]) -> (f32[1x520x2]) {\n %s = reduce_sum %a {axes = [0]} : f32[1x520x2]\n"
+      " return %s\n}\n";
+  EXPECT_TRUE(has(planOf(apart, {}, kGrid), "units 5"));
+  EXPECT_TRUE(has(planOf(apart, {{1040, 1, 520}}, kGrid), "units 5")); // the same order, however the columns lie
   EXPECT_FALSE(has(planOfSum("f32[600x20000]", "0", "f32[1x20000]"), "units"));
   EXPECT_FALSE(has(planOfSum("f32[512x100]", "0", "f32[1x100]"), "units"));
   EXPECT_TRUE(has(planOfSum("f32[2x3x20000]", "0, 2", "f32[1x3x1]"), "chunk 8192, units 5"));
