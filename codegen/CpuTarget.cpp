@@ -24,6 +24,7 @@ public:
   llvm::StringRef name() const override { return "cpu"; }
   int threads() const override { return threads_; }
   int64_t leastRowsToSum() const override { return kBlocksOfThread * threads() * kColumnBlock; }
+  bool passesOverStrips() const override { return true; }
   Machine machine() const override;
   std::string ratesFrom() const override { return profile_ ? profile_->path : "shipped defaults"; }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
@@ -31,6 +32,7 @@ public:
   std::optional<Packing> packingOf(const Node &n) const override {
     return performed(n)->packs ? workspaces_.packing(n) : std::nullopt;
   }
+  int64_t channelBlock(const Node &n) const override { return workspaces_.channelBlock(n); }
   int64_t workspaceBytes(const Node &n) const override;
   int64_t mostJoinedElements() const override { return 1 << 16; }
   int64_t libraryBytes(const Module &m) const override;

@@ -302,7 +302,9 @@ std::string LoopEmitter::openStrip(const std::string &first, const std::string &
   out.open("for (int64_t " + l + " = 0; " + l + " < " + width + "; ++" + l + ")");
   const std::string column = first + " + " + l;
   splitIndex(p.columnAxes().size() > 1 ? "(" + column + ")" : column, p.columnAxes());
-  return l;
+  for (auto &[v, array] : ofColumns)
+    scopes.back()[v] = array + "[" + l + "]";
+  return strip = l;
 }
 
 /// A loop over strips of columns, and along each what follows from its sums, which `add` prints.
@@ -315,8 +317,8 @@ void LoopEmitter::strips(ArrayRef<const Node *> sums, Extent extent, llvm::funct
     out.line("const int64_t n = " + end + " < " + num(last) + " ? " + num(p.stripWidth) + " : " + num(last) + " - c;");
   declareSums(sums, p.stripWidth);
   add(width);
-  std::string l = openStrip("c", width);
   pushScope();
+  std::string l = openStrip("c", width);
   for (const Node *x : sums)
     scopes.back()[x->result()] = roundCode(x->result()->type.elem, accumulator[x] + "[" + l + "]");
   storeWhere(extent);
@@ -330,20 +332,113 @@ void LoopEmitter::columns() {
     blocksApart(w.sums, p.reducedAxes, [&] { columnRow(w, "0", num(p.elementsOf(p.columnAxes()))); });
   parallel(p.keptAxes.size());
   openLoops(ArrayRef(p.keptAxes).drop_back());
-  strips(w.sums, Extent::Reduced, [&](const std::string &width) { p.units ? addBlocks(w.sums, width) : columnSums(w, width); });
+  if (p.passes.size() > 1)
+    strips({}, Extent::Reduced, [&](const std::string &width) { columnPasses(width); });
+  else
+    strips(w.sums, Extent::Reduced, [&](const std::string &width) { p.units ? addBlocks(w.sums, width) : columnSums(w, width); });
   closeLoops(p.keptAxes.size() - 1);
 }
+
+/// The passes over a strip, which caches keep in between.
+void LoopEmitter::columnPasses(const std::string &width) {
+  const LoopPass *last = nullptr;
+  for (const LoopPass &w : p.passes) {
+    nameColumns(last, w, width);
+    if (!w.sums.empty())
+      declareSums(w.sums, p.stripWidth);
+    if (!w.empty())
+      columnSums(w, width);
+    for (unsigned r : w.results)
+      stored[k.results[r]] = r;
+    last = &w;
+  }
+}
+
+/// Sums of the last pass, and what follows from them, become arrays that the next pass reads.
+void LoopEmitter::nameColumns(const LoopPass *last, const LoopPass &next, const std::string &width) {
+  const ArrayRef<const Node *> sums = last ? ArrayRef(last->sums) : ArrayRef<const Node *>();
+  if (sums.empty() && next.before.empty())
+    return;
+  Names named;
+  for (const Node *n : next.before) {
+    named[n->result()] = fresh("q");
+    out.line("alignas(64) " + computeType(n->result()->type.elem) + " " + named[n->result()] + "[" + num(p.stripWidth) + "];");
+  }
+  pushScope();
+  const std::string l = openStrip("c", width);
+  for (const Node *x : sums) {
+    const std::string at = accumulator[x] + "[" + l + "]";
+    out.line(at + " = " + roundCode(x->result()->type.elem, at) + ";");
+    scopes.back()[x->result()] = at;
+    ofColumns[x->result()] = accumulator[x];
+  }
+  for (const Node *n : next.before)
+    out.line(named[n->result()] + "[" + l + "] = " + value(n->result(), *n, 0) + ";");
+  out.close();
+  popScope();
+  for (auto &[v, name] : named)
+    ofColumns[v] = name;
+}
+
+// ---- truth values in narrow strips
+
+/// Whether each strip of columns is as wide as z_widen() wants.
+bool LoopEmitter::isNarrow() const {
+  return p.form == LoopPlan::Columns && !p.units && p.stripWidth == 16 && p.elementsOf(p.columnAxes()) % 16 == 0;
+}
+
+std::string LoopEmitter::element(const LoopAccess &a) {
+  auto array = wide.find(unsigned(&a - p.accesses.data()));
+  return array == wide.end() ? LoopValues::element(a) : array->second + "[" + strip + "]";
+}
+
+/// Prints something that is read or written at the strip's first column.
+void LoopEmitter::atColumn(const std::string &first, llvm::function_ref<void()> print) {
+  out.open("");
+  splitIndex(first, p.columnAxes());
+  print();
+  out.close();
+}
+
+void LoopEmitter::widenBytes(const LoopPass &w, const std::string &first) {
+  std::map<unsigned, std::string> arrays;
+  auto add = [&](unsigned access) {
+    const std::string name = arrays[access] = fresh("w");
+    out.line("alignas(64) int32_t " + name + "[kZStrip];");
+    return name;
+  };
+  for (unsigned a : w.bytes) {
+    const std::string name = add(a);
+    atColumn(first, [&] { out.line("z_widen(" + name + ", &" + LoopValues::element(p.accesses[a]) + ");"); });
+  }
+  for (unsigned r : w.results)
+    if (k.results[r]->type.elem == Elem::Bool)
+      add(p.resultAccess[r]);
+  wide = std::move(arrays);
+}
+
+void LoopEmitter::narrowBytes(const LoopPass &w, const std::string &first) {
+  const auto arrays = std::exchange(wide, {});
+  for (unsigned r : w.results)
+    if (auto array = arrays.find(p.resultAccess[r]); array != arrays.end())
+      atColumn(first, [&] { out.line("z_narrow(&" + element(p.accesses[array->first]) + ", " + array->second + ");"); });
+}
+
+// ---- columns
 
 /// A row's part of the sums of the strip.
 void LoopEmitter::columnRow(const LoopPass &w, const std::string &first, const std::string &width) {
   pushScope();
   loadSteady(w);
   fillDraws(w, first, width);
+  if (isNarrow())
+    widenBytes(w, first);
   auto loop = [&] {
     bodyOf(w, openStrip(first, width));
     out.close();
   };
   guardAngles(w, [&] { openStrip(first, width); }, loop);
+  narrowBytes(w, first);
   drawn.clear();
   popScope();
 }
@@ -354,10 +449,23 @@ void LoopEmitter::blocks(ArrayRef<size_t> axes, llvm::function_ref<void()> begin
   out.open("for (int64_t b = 0; b < " + rows + "; b += " + block + ")");
   out.line("const int64_t e = b + " + block + " < " + rows + " ? b + " + block + " : " + rows + ";");
   begin();
-  out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
-  splitIndex(r, axes);
+  if (axes.size() == 1) {
+    out.open("for (int64_t " + r + " = b; " + r + " < e; ++" + r + ")");
+    splitIndex(r, axes);
+    row();
+    out.close();
+    return;
+  }
+  // In pieces along the last axis: dividing would take longer than narrow rows.
+  const std::string f = fresh("f"), from = fresh("f"), to = fresh("e"), last = extent(axes.back()), i = axisName(axes.back());
+  out.open("for (int64_t " + f + " = b; " + f + " < e;)");
+  out.line("const int64_t " + r + " = " + f + " / " + last + ", " + from + " = " + f + " % " + last + ", " + to + " = e - " + f +
+           " < " + last + " - " + from + " ? " + from + " + e - " + f + " : " + last + ";");
+  out.line(f + " += " + to + " - " + from + ";");
+  splitIndex(r, axes.drop_back());
+  out.open("for (int64_t " + i + " = " + from + "; " + i + " < " + to + "; ++" + i + ")");
   row();
-  out.close();
+  closeLoops(2);
 }
 
 /// Adds `more`, by column l, to the strip's sums.
@@ -368,7 +476,7 @@ void LoopEmitter::join(const Node &sum, const std::string &width, const std::str
 
 /// The loops over the rows. Blocks of rows have sums of their own, which are then added to the others.
 void LoopEmitter::columnSums(const LoopPass &w, const std::string &width) {
-  if (!p.rowBlock) {
+  if (!p.rowBlock || w.sums.empty()) {
     openLoops(p.reducedAxes);
     columnRow(w, "c", width);
     closeLoops(p.reducedAxes.size());

@@ -16,6 +16,9 @@ public:
 
 private:
   const std::string pointers;
+  std::map<unsigned, std::string> wide; ///< arrays of a strip's truth values, by access
+  std::string strip;                    ///< the variable that counts its columns
+  Names ofColumns;  ///< arrays of what later passes over a strip know of its columns
   std::string turn; ///< the variable that has the lane of the innermost axis' first element, if lanes turn
 
   bool isOfParts() const { return p.parts > 1; }
@@ -27,6 +30,11 @@ private:
   void closeLoops(size_t count);
   void declareSums(llvm::ArrayRef<const Node *> sums, int64_t lanes);
   void combineLanes(const LoopPass &w);
+  std::string element(const LoopAccess &a) override;
+  bool isNarrow() const;
+  void widenBytes(const LoopPass &w, const std::string &first);
+  void narrowBytes(const LoopPass &w, const std::string &first);
+  void atColumn(const std::string &first, llvm::function_ref<void()> print);
   void loadSteady(const LoopPass &w);
   void guardAngles(const LoopPass &w, llvm::function_ref<void()> openLoop, llvm::function_ref<void()> loops);
   void lanesLoops(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);
@@ -43,6 +51,8 @@ private:
   void rowPass(const LoopPass &w);
   void rowsInBlocks();
   void columns() override;
+  void columnPasses(const std::string &width);
+  void nameColumns(const LoopPass *last, const LoopPass &next, const std::string &width);
   void columnSums(const LoopPass &w, const std::string &width);
   void columnRow(const LoopPass &w, const std::string &first, const std::string &width);
   std::string openStrip(const std::string &first, const std::string &width);

@@ -38,6 +38,7 @@ private:
   void mergeAxes();
   void elementwise();
   void rowPasses();
+  void passesByPhase();
   void keepDear();
   void columns();
   int64_t stripOf(int64_t last, int64_t others) const;
@@ -157,7 +158,8 @@ void Planner::mergeAxes() {
 
 /// Values of whole rows that are there when a pass begins.
 bool Planner::isKnown(const Value *v, size_t pass) const {
-  if (p.form != LoopPlan::Rows || !v->def || !p.shape.extents.count(v->def) || !p.isReduced(v->def))
+  const bool knowsRows = p.form == LoopPlan::Rows || p.passes.size() > 1;
+  if (!knowsRows || !v->def || !p.shape.extents.count(v->def) || !p.isReduced(v->def))
     return false;
   return p.shape.phases.lookup(v->def) <= int(pass);
 }
@@ -224,6 +226,10 @@ void Planner::planLoads(size_t pass) {
   auto needed = neededBy(w, pass, &used);
   llvm::copy_if(used, std::back_inserter(w.steady), [&](unsigned a) { return p.accesses[a].strides[p.innermost()] == 0; });
   llvm::sort(w.steady);
+  llvm::copy_if(used, std::back_inserter(w.bytes), [&](unsigned a) {
+    return p.accesses[a].value->type.elem == Elem::Bool && p.accesses[a].strides[p.innermost()] == 1;
+  });
+  llvm::sort(w.bytes);
   llvm::copy_if(p.members, std::back_inserter(w.angles), [&](const Node *n) { return needed.count(n) && takesAngle(*n); });
   llvm::copy_if(p.members, std::back_inserter(w.draws), [&](const Node *n) { return needed.count(n) && isDrawnInRuns(*n); });
 }
@@ -277,6 +283,20 @@ void Planner::rowPasses() {
   p.form = LoopPlan::Rows;
   lanes();
   p.rowElements = p.reducedElements();
+  passesByPhase();
+  keepDear();
+  if (p.shape.hasColumns) {
+    p.rowBlock = threads == kGrid ? kGridRows : kColumnBlock;
+    p.units = llvm::divideCeil(p.keptElements(), p.rowBlock);
+    p.stripWidth = threads == kGrid ? 0 : stripOf(p.rowElements, 1);
+  }
+  for (size_t i = 0; i < p.passes.size(); ++i)
+    planLoads(i);
+  if (threads == kGrid && !p.shape.hasColumns && p.keptElements() < kManyBlocks && p.rowElements > kLongRow)
+    share(p.rowElements, kRowUnit);
+}
+
+void Planner::passesByPhase() {
   int last = 0;
   for (const Node *n : p.members)
     last = std::max(last, p.shape.phases.lookup(n));
@@ -293,16 +313,6 @@ void Planner::rowPasses() {
   for (unsigned r = 0; r < p.kernel->results.size(); ++r)
     if (const Node *n = p.kernel->results[r]->def; p.isFull(n))
       p.passes[p.shape.phases.lookup(n)].results.push_back(r);
-  keepDear();
-  if (p.shape.hasColumns) {
-    p.rowBlock = threads == kGrid ? kGridRows : kColumnBlock;
-    p.units = llvm::divideCeil(p.keptElements(), p.rowBlock);
-    p.stripWidth = threads == kGrid ? 0 : stripOf(p.rowElements, 1);
-  }
-  for (size_t i = 0; i < p.passes.size(); ++i)
-    planLoads(i);
-  if (threads == kGrid && !p.shape.hasColumns && p.keptElements() < kManyBlocks && p.rowElements > kLongRow)
-    share(p.rowElements, kRowUnit);
 }
 
 /// Sums of so many elements are cut into units.
@@ -331,8 +341,12 @@ void Planner::keepDear() {
 
 void Planner::columns() {
   p.form = LoopPlan::Columns;
-  p.passes.push_back(wholePass());
-  planLoads(0);
+  if (p.shape.passesOverStrips())
+    passesByPhase();
+  else
+    p.passes.push_back(wholePass());
+  for (size_t i = 0; i < p.passes.size(); ++i)
+    planLoads(i);
   const int64_t last = p.dims[p.keptAxes.back()], others = p.keptElements() / last;
   if (threads == kGrid) { // whether the columns are one axis or several
     if (llvm::divideCeil(p.keptElements(), kWarp) < kManyBlocks && p.reducedElements() > kLongColumn)
@@ -340,7 +354,7 @@ void Planner::columns() {
     return;
   }
   p.stripWidth = stripOf(last, others);
-  bool hasSum = llvm::any_of(p.passes[0].sums, [](const Node *n) { return n->op->reduction == Reduction::Sum; });
+  const bool hasSum = llvm::any_of(p.members, [](const Node *n) { return n->op->reduction == Reduction::Sum; });
   if (hasSum && p.reducedElements() >= 2 * kColumnBlock) // whether these are one axis or, where they lie apart, several
     p.rowBlock = kColumnBlock;
   blocksOfRows();
@@ -364,7 +378,7 @@ int64_t Planner::stripOf(int64_t last, int64_t others) const {
 void Planner::blocksOfRows() {
   constexpr int64_t kMany = 8 * kLarge;
   const int64_t last = p.dims.back(), rows = p.reducedElements(), units = llvm::divideCeil(rows, kColumnBlock);
-  const bool isWhole = p.keptElements() == last && p.stripWidth < last && last <= kWidestColumns && p.passes[0].draws.empty();
+  const bool isWhole = p.passes.size() == 1 && p.keptElements() == last && p.stripWidth < last && last <= kWidestColumns && p.passes[0].draws.empty();
   if (p.rowBlock && isWhole && rows * last >= kMany && units >= kBlocksOfThread * p.threads)
     p.units = units;
 }

@@ -20,12 +20,13 @@ struct LoopAccess {
 
 /// What one run of the innermost loops computes.
 struct LoopPass {
-  std::vector<const Node *> before;   ///< values of the row as a whole, to be computed before
+  std::vector<const Node *> before;   ///< values of the row or column as a whole, to be computed before
   std::vector<const Node *> sums;     ///< reductions, whose results are there after it
   std::vector<const Node *> columns;  ///< Rows: reductions over all rows, whose results are there after the last row
   std::vector<const Value *> buffers; ///< kept for later passes over the same row
   std::vector<unsigned> results;      ///< stored
   std::vector<unsigned> steady; ///< accesses that the innermost axis does not move, to be loaded before: stores might alias them
+  std::vector<unsigned> bytes; ///< accesses to truth values along the innermost axis that are read
   std::vector<const Node *> angles; ///< sines and the like, which want to know whether an argument is large
   std::vector<const Node *> draws;  ///< random numbers of neighbours along the innermost axis, which are drawn together
   bool empty() const { return sums.empty() && columns.empty() && buffers.empty() && results.empty(); }
@@ -36,7 +37,7 @@ struct LoopPlan {
     Elementwise, ///< one pass, the last axis innermost
     Tiled,       ///< the same in square tiles of the last axis and `tiledAxis`, along which an operand is contiguous
     Rows,        ///< for each row, passes over the reduced axes; then what follows from sums over the rows
-    Columns,     ///< for each strip of the last axis, one pass over the reduced axes, then what follows from the sums
+    Columns,     ///< for each strip of the last axis, passes over the reduced axes, then what follows from the sums
     Total        ///< sums of units in parallel, added in order; then what follows from them
   } form = Elementwise;
   const Function *kernel = nullptr;

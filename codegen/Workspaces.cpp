@@ -61,3 +61,7 @@ std::optional<Target::Packing> Workspaces::packing(const Node &n) {
     return p && layout && text.empty() ? std::optional(Target::Packing{*layout, p->leastReads}) : std::nullopt;
   });
 }
+
+int64_t Workspaces::channelBlock(const Node &n) {
+  return std::max<int64_t>(1, lookUp(n, target_, mutex_, blocks_, [](const KernelCall &c) { return zccrt::cpu::convBlock(&c.call); }));
+}

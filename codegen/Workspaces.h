@@ -16,6 +16,8 @@ public:
   int64_t bytes(const Node &n);
   /// How a node's library kernel wants its weight packed.
   std::optional<Target::Packing> packing(const Node &n);
+  /// Of a convolution (Target::channelBlock).
+  int64_t channelBlock(const Node &n);
   /// How many questions kernels have answered.
   size_t asked() const { return known_.size(); }
 
@@ -24,6 +26,7 @@ private:
   std::shared_mutex mutex_;        ///< searches ask the same again and again
   llvm::StringMap<int64_t> known_; ///< by kernel, tensors and attributes
   llvm::StringMap<std::optional<Target::Packing>> packings_;
+  llvm::StringMap<int64_t> blocks_;
 };
 
 } // namespace zcc

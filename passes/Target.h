@@ -31,6 +31,8 @@ public:
   virtual int threads() const = 0;
   /// From how many rows on their kernel may have sums over them, too (passes/fuse/KernelShape.h).
   virtual int64_t leastRowsToSum() const { return INT64_MAX; }
+  /// Whether kernels may pass over strips of columns more than once (passes/fuse/KernelShape.h).
+  virtual bool passesOverStrips() const { return false; }
   virtual Machine machine() const = 0;
   /// Where those rates are from: a profile's file, or "shipped defaults".
   virtual std::string ratesFrom() const = 0;
@@ -63,6 +65,8 @@ public:
     int64_t leastReads;
   };
   virtual std::optional<Packing> packingOf(const Node &n) const { return std::nullopt; }
+  /// In blocks of how many channels a convolution's library has its input and result (ir/ops/Window.h); 1: it need not.
+  virtual int64_t channelBlock(const Node &n) const { return 1; }
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 

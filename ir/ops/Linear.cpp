@@ -167,29 +167,30 @@ namespace {
 struct Conv {
   Window window;
   int64_t batch, channels, filters, group;
-  Dims in, out; // spatial
-  Dims result() const {
-    Dims d = {batch, filters};
-    d.append(out.begin(), out.end());
-    return d;
-  }
+  Dims in, out;             // spatial
+  int64_t xBlock, yBlock;   // channels side by side
+  Dims result() const { return blocked({batch, filters}, out, yBlock); }
 };
 } // namespace
 
-/// From x's and w's dims.
-static llvm::Expected<Conv> convOf(ArrayRef<int64_t> x, ArrayRef<int64_t> w, const Attrs &a) {
+/// From x's and w's dims, and the blocks in which y has its channels.
+static llvm::Expected<Conv> convOf(ArrayRef<int64_t> given, ArrayRef<int64_t> w, const Attrs &a, int64_t yBlock) {
+  const int64_t xBlock = blockOf(given, w.size());
+  const Dims x = xBlock > 1 ? unblocked(given) : Dims(given);
   if (x.size() < 3 || x.size() != w.size())
     return error("convolution needs [N, C, spatial...] and [M, C/group, kernel...], got " + llvm::Twine(x.size()) + " and " +
                  llvm::Twine(w.size()) + " axes");
   auto window = Window::from(a, w.drop_front(2));
   if (!window)
     return window.takeError();
-  Conv c{std::move(*window), x[0], x[1], w[0], a.i("group", 1), Dims(x.drop_front(2)), {}};
+  Conv c{std::move(*window), x[0], x[1], w[0], a.i("group", 1), Dims(ArrayRef(x).drop_front(2)), {}, xBlock, yBlock};
   if (*llvm::min_element(x) < 0 || *llvm::min_element(w) < 0)
     return error("attribute 'dims' must not be negative");
   if (c.group < 1 || c.group > c.filters || c.channels != w[1] * c.group || c.filters % c.group)
     return error("channels do not fit: the input has " + llvm::Twine(c.channels) + ", the weight is for " + llvm::Twine(w[1]) +
                  " per group and " + llvm::Twine(c.filters) + " filters in " + llvm::Twine(c.group) + " groups");
+  if (yBlock < 1 || c.filters % yBlock)
+    return error("blocks of " + llvm::Twine(yBlock) + " do not divide " + llvm::Twine(c.filters) + " filters");
   auto out = c.window.outputs(c.in);
   if (!out)
     return out.takeError();
@@ -200,7 +201,7 @@ static llvm::Expected<Conv> convOf(ArrayRef<int64_t> x, ArrayRef<int64_t> w, con
 static TypesOr inferConv(Operands t, const Attrs &a) {
   if (auto e = sameFloats(t))
     return e;
-  auto c = convOf(t[0]->dims, t[1]->dims, a);
+  auto c = convOf(t[0]->dims, t[1]->dims, a, a.i("block", 1));
   if (!c)
     return c.takeError();
   if (t.size() > 2 && t[2] && t[2]->dims != Dims{c->filters})
@@ -212,7 +213,7 @@ static TypesOr inferConvGradInput(Operands t, const Attrs &a) {
   if (auto e = sameFloats(t))
     return e;
   std::vector<int64_t> dims = a.ints("dims");
-  auto c = convOf(dims, t[1]->dims, a);
+  auto c = convOf(dims, t[1]->dims, a, blockOf(t[0]->dims, t[1]->ndim()));
   if (!c)
     return c.takeError();
   if (t[0]->dims != c->result())
@@ -224,7 +225,7 @@ static TypesOr inferConvGradWeight(Operands t, const Attrs &a) {
   if (auto e = sameFloats(t))
     return e;
   std::vector<int64_t> dims = a.ints("dims");
-  auto c = convOf(t[0]->dims, dims, a);
+  auto c = convOf(t[0]->dims, dims, a, blockOf(t[1]->dims, dims.size()));
   if (!c)
     return c.takeError();
   if (t[1]->dims != c->result())
@@ -237,24 +238,28 @@ template <typename F> static void forProducts(const Conv &c, F f) {
   int64_t xPlane = elementCount(c.in), yPlane = elementCount(c.out);
   int64_t taps = elementCount(c.window.kernel);
   int64_t inPer = c.channels / c.group, outPer = c.filters / c.group;
+  // An element of a channel, of all images', in blocks of channels.
+  auto at = [](int64_t channel, int64_t block, int64_t plane, int64_t pixel) {
+    return (channel / block * plane + pixel) * block + channel % block;
+  };
   forTaps(c.window, c.out, c.in, [&](int64_t o, int64_t k, int64_t i) {
     for (int64_t b = 0; b < c.batch; ++b)
       for (int64_t m = 0; m < c.filters; ++m)
         for (int64_t ch = 0; ch < inPer; ++ch)
-          f((b * c.channels + m / outPer * inPer + ch) * xPlane + i, (m * inPer + ch) * taps + k,
-            (b * c.filters + m) * yPlane + o);
+          f(at(b * c.channels + m / outPer * inPer + ch, c.xBlock, xPlane, i), (m * inPer + ch) * taps + k,
+            at(b * c.filters + m, c.yBlock, yPlane, o));
   });
 }
 
 static llvm::Error evalConv(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0], &w = *in[1];
   Tensor &y = *out[0];
-  Conv c = llvm::cantFail(convOf(x.type.dims, w.type.dims, n.attrs));
+  Conv c = llvm::cantFail(convOf(x.type.dims, w.type.dims, n.attrs, n.attrs.i("block", 1)));
   std::fill(y.f.begin(), y.f.end(), 0.0);
-  int64_t plane = elementCount(c.out);
+  const int64_t plane = elementCount(c.out) * c.yBlock;
   if (in.size() > 2 && in[2])
     for (int64_t e = 0; e < y.count(); ++e)
-      y.f[e] = in[2]->f[e / plane % c.filters];
+      y.f[e] = in[2]->f[e / plane * c.yBlock % c.filters + e % c.yBlock];
   forProducts(c, [&](int64_t i, int64_t k, int64_t o) { y.f[o] += x.f[i] * w.f[k]; });
   return llvm::Error::success();
 }
@@ -262,7 +267,7 @@ static llvm::Error evalConv(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tenso
 static llvm::Error evalConvGradInput(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &dy = *in[0], &w = *in[1];
   Tensor &dx = *out[0];
-  Conv c = llvm::cantFail(convOf(dx.type.dims, w.type.dims, n.attrs));
+  Conv c = llvm::cantFail(convOf(dx.type.dims, w.type.dims, n.attrs, blockOf(dy.type.dims, w.type.ndim())));
   std::fill(dx.f.begin(), dx.f.end(), 0.0);
   forProducts(c, [&](int64_t i, int64_t k, int64_t o) { dx.f[i] += dy.f[o] * w.f[k]; });
   return llvm::Error::success();
@@ -271,39 +276,44 @@ static llvm::Error evalConvGradInput(Node &n, ArrayRef<const Tensor *> in, Array
 static llvm::Error evalConvGradWeight(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0], &dy = *in[1];
   Tensor &dw = *out[0];
-  Conv c = llvm::cantFail(convOf(x.type.dims, dw.type.dims, n.attrs));
+  Conv c = llvm::cantFail(convOf(x.type.dims, dw.type.dims, n.attrs, blockOf(dy.type.dims, dw.type.ndim())));
   std::fill(dw.f.begin(), dw.f.end(), 0.0);
   forProducts(c, [&](int64_t i, int64_t k, int64_t o) { dw.f[k] += x.f[i] * dy.f[o]; });
   return llvm::Error::success();
 }
 
-static Attrs withoutDims(Attrs a) {
+/// Attributes of another of the three operators: of a gradient with the dims of `t`; of a convolution that gives what lies as `t`.
+static Attrs ofGradient(Attrs a, const Type &t) {
+  a.erase("block");
+  return withDims(std::move(a), t);
+}
+static Attrs ofConvolution(Attrs a, const Type &t, const Type &w) {
   a.erase("dims");
+  if (const int64_t block = blockOf(t.dims, w.ndim()); block > 1)
+    a.set("block", block);
   return a;
 }
 
 static Values gradConv(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Value *x = n.operand(0), *w = n.operand(1), *g = dy[0], *dbias = nullptr;
   if (Value *bias = n.operand(2)) {
-    Dims axes = axisRange(2, g->type.ndim());
-    axes.insert(axes.begin(), 0);
-    dbias = b.reshape(b.reduceSum(g, axes), bias->type.dims);
+    dbias = b.reshape(b.reduceSum(g, axesBesideChannels(g->type, g->type.ndim() > w->type.ndim())), bias->type.dims);
   }
-  Value *dw = b.make(ops::conv_grad_weight, {x, g}, withDims(n.attrs, w->type));
-  return {b.make(ops::conv_grad_input, {g, w}, withDims(n.attrs, x->type)), dw, dbias};
+  Value *dw = b.make(ops::conv_grad_weight, {x, g}, ofGradient(n.attrs, w->type));
+  return {b.make(ops::conv_grad_input, {g, w}, ofGradient(n.attrs, x->type)), dw, dbias};
 }
 
 // The three are one trilinear form <conv(x, w), dy>, so each gradient is one of the other two.
 static Values gradConvGradInput(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  Value *g = dy[0], *w = n.operand(1);
-  return {b.make(ops::conv, {g, w}, withoutDims(n.attrs)),
-          b.make(ops::conv_grad_weight, {g, n.operand(0)}, withDims(n.attrs, w->type))};
+  Value *g = dy[0], *y = n.operand(0), *w = n.operand(1);
+  return {b.make(ops::conv, {g, w}, ofConvolution(n.attrs, y->type, w->type)),
+          b.make(ops::conv_grad_weight, {g, y}, ofGradient(n.attrs, w->type))};
 }
 
 static Values gradConvGradWeight(Builder &b, Node &n, ArrayRef<Value *> dy) {
-  Value *g = dy[0], *x = n.operand(0);
-  return {b.make(ops::conv_grad_input, {n.operand(1), g}, withDims(n.attrs, x->type)),
-          b.make(ops::conv, {x, g}, withoutDims(n.attrs))};
+  Value *g = dy[0], *x = n.operand(0), *y = n.operand(1);
+  return {b.make(ops::conv_grad_input, {y, g}, ofGradient(n.attrs, x->type)),
+          b.make(ops::conv, {x, g}, ofConvolution(n.attrs, y->type, g->type))};
 }
 
 /// Two per filter weight and output position, with dims of y and w.
@@ -314,13 +324,15 @@ static double flopsConvGradWeight(const Node &n) { return convFlops(n.operand(1)
 
 constexpr OpDef zcc::ops::conv = defineOp({
     .name = "conv",
-    .summary = "convolution of [N, C, spatial...] with [M, C/group, kernel...]",
+    .summary = "convolution of [N, C, spatial...] with [M, C/group, kernel...]; [N, C/B, spatial..., B] has blocks of channels, "
+               "the result those of `block`",
     .operands = {{{"x"}, {"w"}, {"bias", OperandDef::Optional}}},
     .attrs = {{{"strides", AttrKind::Ints, "1"},
                {"pads_lo", AttrKind::Ints, "0"},
                {"pads_hi", AttrKind::Ints, "0"},
                {"dilations", AttrKind::Ints, "1"},
-               {"group", AttrKind::Int, "1"}}},
+               {"group", AttrKind::Int, "1"},
+               {"block", AttrKind::Int, "1"}}},
     .infer = inferConv,
     .kernel = "conv",
     .gradFn = gradConv,

@@ -1,6 +1,6 @@
 // Layer, RMS and batch normalisation, spelled out in primitives when kernels are made. Each saves its statistics for the
 // gradient.
-#include "ir/ops/Rules.h"
+#include "ir/ops/Window.h"
 #include <cmath>
 
 using namespace zcc;
@@ -186,14 +186,14 @@ constexpr OpDef zcc::ops::rms_norm = defineOp({
     .rows = Rows::Leading,
 });
 
-// ---- batch_norm: over all axes but the second
+// ---- batch_norm: over all axes but the channels, which may be in blocks (ir/ops/Window.h)
 
-/// The axes that are averaged over.
-static Dims batchAxes(const Type &x) {
-  Dims axes = axisRange(2, x.ndim());
-  axes.insert(axes.begin(), 0);
-  return axes;
+/// Whether of so many channels.
+static bool isBlocked(const Type &x, const Type &channel) {
+  return x.ndim() > 2 && x.dims[1] != channel.count() && x.dims[1] * x.dims.back() == channel.count();
 }
+/// The axes that are averaged over.
+static Dims batchAxes(const Type &x, const Type &channel) { return axesBesideChannels(x, isBlocked(x, channel)); }
 
 static TypesOr inferBatchNorm(Operands t, const Attrs &) {
   if (auto e = sameFloats(t))
@@ -201,7 +201,7 @@ static TypesOr inferBatchNorm(Operands t, const Attrs &) {
   const Type &x = *t[0];
   if (x.ndim() < 2)
     return error("expected [N, C, ...], got " + x.str());
-  Type channel(x.elem, {x.dims[1]});
+  Type channel(x.elem, {isBlocked(x, *t[1]) ? t[1]->count() : x.dims[1]});
   for (const Type *s : t.drop_front())
     if (*s != channel)
       return error("scale and bias must be " + channel.str() + ", got " + s->str());
@@ -211,12 +211,13 @@ static TypesOr inferBatchNorm(Operands t, const Attrs &) {
 static llvm::Error evalBatchNorm(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0];
   AroundAxis s(x.type.dims, 1);
-  double count = double(s.outer * s.inner);
-  for (int64_t c = 0; c < s.extent; ++c) {
+  const int64_t block = isBlocked(x.type, in[1]->type) ? x.type.dims.back() : 1;
+  double count = double(s.outer * s.inner / block);
+  for (int64_t c = 0; c < in[1]->count(); ++c) {
     auto forChannel = [&](auto f) {
       for (int64_t o = 0; o < s.outer; ++o)
-        for (int64_t i = 0; i < s.inner; ++i)
-          f((o * s.extent + c) * s.inner + i);
+        for (int64_t i = c % block; i < s.inner; i += block)
+          f((o * s.extent + c / block) * s.inner + i);
     };
     double m = 0, v = 0;
     forChannel([&](int64_t e) { m += x.f[e] / count; });
@@ -230,16 +231,18 @@ static llvm::Error evalBatchNorm(Node &n, ArrayRef<const Tensor *> in, ArrayRef<
   return llvm::Error::success();
 }
 
-/// A per-channel value [C] with the dims [1, C, 1...] that broadcast against x.
+/// A per-channel value [C] with the dims [1, C, 1...] or [1, C/B, 1..., B] that broadcast against x.
 static Value *perChannel(Builder &b, Value *v, const Type &x) {
   Dims d(x.ndim(), 1);
   d[1] = x.dims[1];
+  if (isBlocked(x, v->type))
+    d.back() = x.dims.back();
   return b.reshape(v, d);
 }
 
 static Expansion expandBatchNorm(Builder &b, Node &n) {
   Value *x = n.operand(0);
-  Dims axes = batchAxes(x->type);
+  Dims axes = batchAxes(x->type, n.operand(1)->type);
   Value *m = mean(b, x, axes);
   Value *centred = b.make(ops::sub, {x, m});
   Value *var = mean(b, b.make(ops::mul, {centred, centred}), axes);
@@ -255,8 +258,8 @@ static Expansion expandBatchNorm(Builder &b, Node &n) {
 /// and dscale.
 static Values gradBatchNorm(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Value *x = n.operand(0), *dx = nullptr, *dScale = nullptr, *dBias = nullptr;
-  Dims axes = batchAxes(x->type);
-  double count = double(x->type.count()) / double(x->type.dims[1]);
+  Dims axes = batchAxes(x->type, n.operand(1)->type);
+  double count = double(x->type.count()) / double(n.operand(1)->type.count());
   Value *rstd = perChannel(b, n.result(3), x->type);
   Value *centred = b.make(ops::sub, {x, perChannel(b, n.result(1), x->type)});
   Value *xhat = b.make(ops::mul, {centred, rstd});

@@ -1,10 +1,34 @@
 // The geometry of convolutions and pooling: attributes `kernel` (pooling), strides, pads_lo, pads_hi, dilations, one value per
-// spatial axis. Tensors are [N, C, spatial...].
+// spatial axis. Tensors are [N, C, spatial...], those of convolutions and batch norms may have their channels in blocks of B, as
+// libraries compute: [N, C/B, spatial..., B].
 #pragma once
 
 #include "ir/ops/Rules.h"
 
 namespace zcc::rules {
+
+/// The block of a tensor that has `rank` axes where its channels are in none; 1: it has none.
+inline int64_t blockOf(llvm::ArrayRef<int64_t> dims, size_t rank) { return dims.size() == rank + 1 ? dims.back() : 1; }
+/// [N, C/B, spatial..., B] as [N, C, spatial...].
+inline Dims unblocked(llvm::ArrayRef<int64_t> dims) {
+  Dims d(dims.drop_back());
+  d[1] *= dims.back();
+  return d;
+}
+/// [N, C] and spatial axes with blocks of channels; 1: without.
+inline Dims blocked(Dims d, llvm::ArrayRef<int64_t> spatial, int64_t block) {
+  d[1] /= block;
+  d.append(spatial.begin(), spatial.end());
+  if (block > 1)
+    d.push_back(block);
+  return d;
+}
+/// The axes of all that one channel has.
+inline Dims axesBesideChannels(const Type &x, bool isBlocked) {
+  Dims axes = axisRange(2, x.ndim() - isBlocked);
+  axes.insert(axes.begin(), 0);
+  return axes;
+}
 
 struct Window {
   Dims kernel, strides, lo, hi, dilations;

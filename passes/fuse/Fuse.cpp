@@ -30,6 +30,8 @@ static std::vector<const Node *> nodesOf(const Function &f) {
 static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Target *target) {
   std::vector<const Node *> before = nodesOf(f);
   FuseGroups groups(f);
+  if (target && target->passesOverStrips())
+    groups.allowStrips();
   groups.grow();
   groups.joinSiblings();
   if (target)

@@ -232,7 +232,7 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b, bool joinsColumns) {
   std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(), std::back_inserter(both.nodes),
              [&](Node *x, Node *y) { return index[x] < index[y]; });
   both.shape = kernelShape(both.withReshapes());
-  if (!both.shape || (both.shape->hasColumns && !joinsColumns))
+  if (!both.shape || (both.shape->hasColumns && !joinsColumns) || !fits(*both.shape))
     return false;
   both.reads = both.inputs();
   if (both.reads.size() > kMostInputs || !bringTogether(a, b))

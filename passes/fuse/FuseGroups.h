@@ -45,6 +45,8 @@ public:
   void grow();
   /// Joins reductions that read the same tensor in the same loops.
   void joinSiblings();
+  /// Lets kernels pass over strips of columns more than once (KernelShape).
+  void allowStrips() { mayPassOverStrips = true; }
   /// Joins kernels of at least so many rows with sums over the same rows: gradients of norms' weights and of biases need no pass
   /// of their own.
   void joinColumns(int64_t leastRows);
@@ -66,6 +68,7 @@ private:
   llvm::DenseMap<const Node *, std::vector<Node *>> after, followers;
   llvm::DenseSet<const Value *> results; ///< of the function
   std::unique_ptr<Trunks> trunks;
+  bool mayPassOverStrips = false;
   llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
 
   void addMemoryDependences();
@@ -74,6 +77,7 @@ private:
   void findTrunks();
   FuseGroup *single(Node *n);
   bool hasForward(const FuseGroup &g) const;
+  bool fits(const KernelShape &s) const { return mayPassOverStrips || !s.passesOverStrips(); }
   bool join(FuseGroup *a, FuseGroup *b, bool joinsColumns = false);
   std::optional<bool> append(FuseGroup *a, FuseGroup *b);
   void settleJoined(FuseGroup *a, FuseGroup *b);

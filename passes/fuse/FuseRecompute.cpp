@@ -116,7 +116,7 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
   trial.nodes = clones;
   trial.nodes.insert(trial.nodes.end(), reader.nodes.begin(), reader.nodes.end());
   auto shape = kernelShape(trial.withReshapes());
-  if (!shape) {
+  if (!shape || !fits(*shape)) {
     for (auto [n, i] : changed)
       n->setOperand(i, c.value);
     for (Node *n : llvm::reverse(clones))

@@ -25,6 +25,10 @@ int64_t KernelShape::keptCount() const {
   return n;
 }
 
+bool KernelShape::passesOverStrips() const {
+  return form == Column && llvm::any_of(extents, [&](auto &e) { return e.second == Extent::Full && phases.lookup(e.first) > 0; });
+}
+
 /// Products of the trailing dims: where axes begin, counted in elements from the right.
 static void addCuts(ArrayRef<int64_t> dims, std::vector<int64_t> &cuts) {
   int64_t p = 1;
@@ -265,10 +269,14 @@ bool ShapeFinder::findForm() {
   // The sums of fewer rows have another order (codegen/LoopPlan.cpp).
   if (s.hasColumns)
     return s.form == KernelShape::Row && s.keptCount() >= 2 * kColumnBlock;
-  bool fullAfterReduction =
+  const bool fullAfterReduction =
       llvm::any_of(nodes, [&](Node *n) { return s.extents.lookup(n) == Extent::Full && s.phases.lookup(n) > 0; });
   if (!fullAfterReduction || s.form == KernelShape::Row)
     return true;
+  if (s.form == KernelShape::Column) {
+    constexpr int64_t kStrip = 16;
+    return s.dims.back() <= kStrip && s.keptCount() > s.dims.back();
+  }
   // One row: worth it only while one core keeps it in its cache.
   constexpr int64_t kOneRow = 1 << 14;
   if (s.form != KernelShape::Total || s.count() > kOneRow)

@@ -17,7 +17,8 @@ enum class Extent { Full, Reduced, Column };
 constexpr int64_t kColumnBlock = 64, kWidestColumns = 4096;
 
 struct KernelShape {
-  /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced.
+  /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced. Of rows, and
+  /// of columns that lie in narrow strips, what follows from a reduction may be computed for each of their elements, too.
   enum Form { Pointwise, Row, Column, Total } form = Pointwise;
   Dims dims;                 ///< the domain: the common refinement of all members' shapes, without axes of 1
   std::vector<bool> reduced; ///< per axis
@@ -29,6 +30,8 @@ struct KernelShape {
   int64_t count() const { return elementCount(dims); }
   int64_t keptCount() const;
   int64_t rowCount() const { return count() / keptCount(); }
+  /// Whether strips of columns are passed over more than once.
+  bool passesOverStrips() const;
 };
 
 /// Whether a node's code is generated: elementwise, a reduction, or a reshape inside a group.

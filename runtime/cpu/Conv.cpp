@@ -1,6 +1,6 @@
 // conv, conv_grad_input, conv_grad_weight by oneDNN. The primitive chooses the layouts of its tensors; where they are not the
-// program's plain ones, the call reorders through its scratch, but for weights that are packed so. Of single points they may be
-// products of matrices, one an image.
+// program's, the call reorders through its scratch. The program's are plain, or such that it need not: blocks of channels, packed
+// weights. Of single points they may be products of matrices, one an image.
 #include "runtime/cpu/ConvColumns.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Packing.h"
@@ -58,6 +58,15 @@ memory::desc plainDesc(const memory::dims &dims, memory::data_type type) {
   return {dims, type, strides};
 }
 
+/// Of [N, C, spatial...], which lies as [N, C/block, spatial..., block].
+memory::desc blockedDesc(const memory::dims &dims, memory::data_type type, int64_t block) {
+  using Tag = memory::format_tag;
+  if (block == 1)
+    return plainDesc(dims, type);
+  const Tag tag8[] = {Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c}, tag16[] = {Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c};
+  return {dims, type, (block == 8 ? tag8 : tag16)[dims.size() - 3]};
+}
+
 Descs plainDescs(const ConvShape &s, memory::data_type type) {
   memory::dims x{s.batch, s.channels}, w{s.filters / s.group, s.channels / s.group}, y{s.batch, s.filters};
   if (s.group > 1)
@@ -67,7 +76,7 @@ Descs plainDescs(const ConvShape &s, memory::data_type type) {
     w.push_back(s.kernel[i]);
     y.push_back(s.out[i]);
   }
-  return {plainDesc(x, type), plainDesc(w, type), plainDesc({s.filters}, type), plainDesc(y, type)};
+  return {blockedDesc(x, type, s.xBlock), plainDesc(w, type), plainDesc({s.filters}, type), blockedDesc(y, type, s.yBlock)};
 }
 
 /// Whether to keep the plain layouts (a product of matrices behind the scenes) rather than let the primitive choose: as the call
@@ -207,7 +216,7 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
   Operands t = operandsOf(kind, c);
   ConvShape s(c, *t.x, *t.w, *t.y);
   Descs plain = plainDescs(s, dnnlType(t.x->elem));
-  const bool keep = staysPlain(kind, s, attrString(c, "way", ""));
+  const bool keep = !hasBlocks(s) && staysPlain(kind, s, attrString(c, "way", ""));
   Choice choice = choose(kind, s, plain, t.bias, keep);
   p.isGemm = choice.isGemm;
   p.batch = s.batch;
@@ -248,7 +257,7 @@ void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose)
 bool goesByProduct(ConvKind kind, const zccrt_call *c, const ConvShape &s, const Operands &t) {
   constexpr int64_t kManyPixels = 512; // fewer columns of the transposed filters' product are slower
   const char *way = attrString(c, "way", "");
-  if (!isProduct(s) || !isHalf(t.x->elem) || t.bias || *packedLayout(c) || (*way && strcmp(way, "product")))
+  if (!isProduct(s) || hasBlocks(s) || !isHalf(t.x->elem) || t.bias || *packedLayout(c) || (*way && strcmp(way, "product")))
     return false;
   return *way || kind != ConvKind::GradInput || extent(*t.x, 2, t.x->ndim) >= kManyPixels;
 }
@@ -298,7 +307,7 @@ void makeProductPlan(Plan &p, ConvKind kind, const ConvShape &s, const Operands 
 /// images and copies of the weights in more memory than what it reads and writes.
 bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
   const char *way = attrString(c, "way", "");
-  if (kind != ConvKind::GradWeight || s.group != 1 || operand(c, 0).elem != ZCCRT_F32 || isDepthwise(s))
+  if (kind != ConvKind::GradWeight || s.group != 1 || operand(c, 0).elem != ZCCRT_F32 || isDepthwise(s) || hasBlocks(s))
     return false;
   if (*way && strcmp(way, "plain"))
     return !strcmp(way, "columns");
@@ -313,10 +322,12 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
 bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &t) {
   constexpr int64_t kMostPixels = 1024, kFewPixels = 256, kMostReads = 1 << 18; // which the process keeps in a table
   const char *way = attrString(c, "way", "");
-  const int64_t pixels = s.batch * extent(*t.y, 2, t.y->ndim), reads = pixels * extent(*t.w, 2, t.w->ndim);
+  const int64_t pixels = s.batch * volume(s.out, s.spatial), reads = pixels * extent(*t.w, 2, t.w->ndim);
   if (s.group != 1 || !isHalf(t.x->elem) || pixels > kMostPixels || reads > kMostReads || count(*t.x) > INT32_MAX)
     return false;
   const bool steps = std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n > 1; });
+  if (hasBlocks(s)) // there is no other way without reordering; of windows with steps the blocked kernels are faster
+    return pixels <= kFewPixels || (steps && hasPoints(s));
   return *way ? !strcmp(way, "columns") : pixels <= kFewPixels || steps;
 }
 
@@ -326,8 +337,8 @@ bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &
 bool hasFewPixels(const zccrt_call *c, const ConvShape &s, const Operands &t) {
   constexpr int64_t kFewPixels = 256, kManyFilters = 1 << 17; // of all channels
   constexpr int64_t kMostPixels = 1024, kMostReads = 1 << 18; // which the process keeps in a table
-  const int64_t pixels = s.batch * extent(*t.y, 2, t.y->ndim), reads = pixels * extent(*t.w, 2, t.w->ndim);
-  if (s.group != 1 || t.x->elem != ZCCRT_F32 || isProduct(s) || pixels > kMostPixels || reads > kMostReads ||
+  const int64_t pixels = s.batch * volume(s.out, s.spatial), reads = pixels * extent(*t.w, 2, t.w->ndim);
+  if (hasBlocks(s) || s.group != 1 || t.x->elem != ZCCRT_F32 || isProduct(s) || pixels > kMostPixels || reads > kMostReads ||
       count(*t.x) > INT32_MAX)
     return false;
   return !strcmp(attrString(c, "way", ""), "columns") || (pixels <= kFewPixels && s.filters * s.channels >= kManyFilters);
@@ -457,6 +468,38 @@ std::optional<Packing> convPacking(const char *kernel, const zccrt_call *c) {
         if (std::string layout = layoutName(part.wanted); !layout.empty())
           return Packing{layout};
     return std::nullopt;
+  });
+}
+
+/// Whether a primitive has a tensor with so many channels in blocks, if they have a whole number of them.
+static bool hasIn(const memory::desc &wanted, const memory::desc &plain, int64_t channels, int64_t block) {
+#if DNNL_VERSION_MAJOR >= 3
+  const memory::desc inBlocks = blockedDesc(plain.get_dims(), plain.get_data_type(), block);
+#else
+  const memory::desc inBlocks = blockedDesc(plain.dims(), plain.data_type(), block);
+#endif
+  return channels % block || wanted == inBlocks;
+}
+
+int64_t convBlock(const zccrt_call *c) {
+  const Operands t = operandsOf(ConvKind::Forward, c);
+  const ConvShape s(c, *t.x, *t.w, *t.y);
+  if (viaLoops(c) || isWide(c) || s.group != 1 || hasBlocks(s) || !isHalf(t.x->elem))
+    return 1;
+  return orFail(c, [&] {
+    const Descs plain = plainDescs(s, dnnlType(t.x->elem));
+    for (const int64_t block : {16, 8}) {
+      bool isWanted = s.filters % block == 0;
+      for (const ConvKind kind : {ConvKind::Forward, ConvKind::GradInput, ConvKind::GradWeight}) {
+        if (!isWanted)
+          break;
+        const Choice choice = choose(kind, s, plain, t.bias, /*keep=*/false);
+        isWanted = hasIn(choice.y, plain.y, s.filters, block) && hasIn(choice.x, plain.x, s.channels, block);
+      }
+      if (isWanted)
+        return block;
+    }
+    return int64_t(1);
   });
 }
 

@@ -84,13 +84,16 @@ template <typename T> void takeGrad(const Blocks &b, const T *dy, int64_t begin,
   });
 }
 
-/// For each tap and each pixel of all images: which element of the first channel it reads, -1 in the padding.
+/// Where an image's channel begins, of channels in blocks, whose pixels lie `block` elements apart.
+int64_t channelAt(int64_t channel, int64_t plane, int64_t block) { return channel / block * plane * block + channel % block; }
+
+/// For each tap and each pixel of all images: which element it reads, from where the first image's channel begins; -1 in the padding.
 std::vector<int32_t> readBy(const ConvShape &s) {
   const Blocks b(s);
   std::vector<int32_t> all(size_t(b.taps() * b.pixels()), -1);
   forTaps(s, [&](int64_t tap, int64_t in, int64_t out) {
     for (int64_t image = 0; image < b.batch; ++image)
-      all[tap * b.pixels() + image * b.outs() + out] = int32_t(image * b.channels * b.ins() + in);
+      all[tap * b.pixels() + image * b.outs() + out] = int32_t(image * b.channels * b.ins() + in * s.xBlock);
   });
   return all;
 }
@@ -249,9 +252,16 @@ void ColumnProduct::run(char *arena, const zccrt_call *c, char *scratch) {
   const Blocks b(shape_);
   const int64_t pixels = b.pixels(), row = b.taps() * pixels;
   auto *grad = reinterpret_cast<uint16_t *>(scratch), *columns = reinterpret_cast<uint16_t *>(scratch + gradBytes_);
-  takeGrad(b, at<uint16_t>(arena, operand(c, 1)), 0, pixels, grad, c->threads);
+  const int64_t block = shape_.yBlock;
+  forEach(b.filters, c->threads, [&](int64_t filter) {
+    const uint16_t *dy = at<uint16_t>(arena, operand(c, 1)) + channelAt(filter, b.outs(), block);
+    uint16_t *to = grad + filter * pixels;
+    for (int64_t image = 0; image < b.batch; ++image, dy += b.filters * b.outs())
+      for (int64_t o = 0; o < b.outs(); ++o)
+        *to++ = dy[o * block];
+  });
   forEach(b.channels, c->threads, [&](int64_t channel) {
-    const uint16_t *x = at<uint16_t>(arena, operand(c, 0)) + channel * b.ins();
+    const uint16_t *x = at<uint16_t>(arena, operand(c, 0)) + channelAt(channel, b.ins(), shape_.xBlock);
     uint16_t *to = columns + channel * row;
     for (int64_t i = 0; i < row; ++i)
       to[i] = reads_[i] < 0 ? 0 : x[reads_[i]];

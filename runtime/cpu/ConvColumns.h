@@ -20,10 +20,11 @@ public:
 
 private:
   ConvShape shape_;
-  std::vector<int32_t> reads_; ///< by tap and pixel: the element of a channel, -1: none
+  std::vector<int32_t> reads_; ///< as readBy() has it
 };
 
-/// The weights' gradient of 16-bit floats that the machine multiplies: one product for all pixels of all images.
+/// The weights' gradient of 16-bit floats that the machine multiplies: one product for all pixels of all images, whose channels
+/// may be in blocks.
 class ColumnProduct {
 public:
   ColumnProduct(const ConvShape &s, int32_t elem);
@@ -34,7 +35,7 @@ public:
 
 private:
   ConvShape shape_;
-  std::vector<int32_t> reads_; ///< by tap and pixel: the element of a channel, -1: none
+  std::vector<int32_t> reads_; ///< as readBy() has it
   dnnl::matmul::primitive_desc desc_;
   Primitive product_;
   int64_t gradBytes_, columnBytes_; ///< of what is laid out: [filters, pixels], [channels * taps, pixels]

@@ -7,14 +7,17 @@
 
 namespace zccrt::cpu {
 
-/// y[N, M, out...] = x[N, C, in...] * w[M, C/group, kernel...].
+/// y[N, M, out...] = x[N, C, in...] * w[M, C/group, kernel...]. x and y may have their channels in blocks: [N, C/B, in..., B].
 struct ConvShape {
   int spatial; ///< 1 to 3 axes
   int64_t batch, channels, filters, group;
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], padLo[3], padHi[3];
+  int64_t xBlock, yBlock; ///< 1: none
 
   ConvShape(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y)
-      : spatial(x.ndim - 2), batch(x.dims[0]), channels(x.dims[1]), filters(w.dims[0]), group(attrInt(c, "group", 1)) {
+      : spatial(w.ndim - 2), batch(x.dims[0]), channels(x.dims[1]), filters(w.dims[0]), group(attrInt(c, "group", 1)),
+        xBlock(x.ndim > w.ndim ? x.dims[w.ndim] : 1), yBlock(y.ndim > w.ndim ? y.dims[w.ndim] : 1) {
+    channels *= xBlock;
     if (spatial < 1 || spatial > 3)
       zccrt_fail(c->node, "a convolution over %d axes has no kernel", spatial);
     for (int i = 0; i < spatial; ++i) {
@@ -28,6 +31,9 @@ struct ConvShape {
     }
   }
 };
+
+/// Whether there are blocks of channels, which oneDNN's primitives read alone.
+inline bool hasBlocks(const ConvShape &s) { return s.xBlock > 1 || s.yBlock > 1; }
 
 /// Whether each pixel of the result sees one of the input.
 inline bool hasPoints(const ConvShape &s) {

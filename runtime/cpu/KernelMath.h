@@ -74,6 +74,21 @@ ZCCKM float z_round_f16(float f) { return z_f16(z_to_f16(f)); }
 // ---- truth values are stored as bytes
 ZCCKM bool z_bool(uint8_t b) { return b != 0; }
 ZCCKM uint8_t z_byte(bool b) { return b ? 1 : 0; }
+#ifndef __CUDACC__
+// In strips of 16 columns they are numbers: beside bytes compilers would take vectors of a few floats.
+constexpr int kZStrip = 16;
+ZCCKM bool z_bool(int32_t b) { return b != 0; }
+inline void z_widen(int32_t *to, const uint8_t *from) {
+  typedef uint8_t Bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
+  typedef int32_t Numbers __attribute__((vector_size(kZStrip * 4)));
+  *(Numbers *)to = __builtin_convertvector(*(const Bytes *)from, Numbers);
+}
+inline void z_narrow(uint8_t *to, const int32_t *from) {
+  typedef uint8_t Bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
+  typedef int32_t Numbers __attribute__((vector_size(kZStrip * 4)));
+  *(Bytes *)to = __builtin_convertvector(*(const Numbers *)from, Bytes);
+}
+#endif
 
 // ---- functions; max and min propagate NaN, as PyTorch's do
 template <typename T> ZCCKM T z_max(T a, T b) { return (a > b) | (a != a) ? a : b; }

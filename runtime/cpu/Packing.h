@@ -18,6 +18,10 @@ struct Packing {
 /// nullopt: it reads the weight as it lies. `kernel`: its name.
 std::optional<Packing> packingOf(const char *kernel, const zccrt_call *c);
 
+/// In blocks of how many channels the primitives for a forward convolution and its gradients have their input and result, as far
+/// as these have whole blocks; 1: they would be reordered, or there is no telling.
+int64_t convBlock(const zccrt_call *c);
+
 /// Of a convolution or the gradient of its input; of a product.
 std::optional<Packing> convPacking(const char *kernel, const zccrt_call *c);
 std::optional<Packing> productPacking(const zccrt_call *c);

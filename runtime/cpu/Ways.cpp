@@ -29,7 +29,7 @@ static std::optional<WayCase> productCase(const zccrt_call *c) {
 
 static std::optional<WayCase> convCase(const char *kernel, const zccrt_call *c, const ConvShape &s) {
   const int32_t elem = operand(c, 0).elem;
-  if (elem == ZCCRT_F64 || s.group != 1)
+  if (elem == ZCCRT_F64 || s.group != 1 || hasBlocks(s))
     return std::nullopt;
   int64_t pixels = 1, window = 1;
   for (int i = 0; i < s.spatial; ++i) {

@@ -1,0 +1,263 @@
+// Convolutions of a library read and write blocks of channels, [N, C/16, H, W, 16]; on plain layouts each call reorders its input
+// and its result. So what lies between convolutions has such blocks, too, forward and, through differentiation, backward:
+//
+//   %y = conv %x, %w                       : bf16[4x64x56x56]      %y = conv %x.b, %w {block = 16}   : bf16[4x4x56x56x16]
+//   %n, .. = batch_norm %y, %scale, %bias  : bf16[4x64x56x56]  ->  %n, .. = batch_norm %y, %scale, %bias : bf16[4x4x56x56x16]
+//   %a = relu %n                           : bf16[4x64x56x56]      %a = relu %n                      : bf16[4x4x56x56x16]
+//   %z = conv %a, %v                       : bf16[4x64x56x56]      %z = conv %a, %v {block = 16}     : bf16[4x4x56x56x16]
+//
+// Values of the same dims that elementwise operators and norms read and write together lie alike. They have blocks where more
+// convolutions then need no reordering than others read or write them, which is where they are reordered: reshaped and transposed.
+// This goes before differentiation and before anything is computed again, so that all of it has the same bits.
+#include "ir/Builder.h"
+#include "ir/ops/Window.h"
+#include "passes/Pass.h"
+#include "passes/Target.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace zcc;
+using namespace zcc::rules;
+
+namespace {
+/// Values that lie alike.
+struct Family {
+  llvm::SetVector<Value *> values;
+  int64_t block = 1; ///< that convolutions want
+  int ends = 0;      ///< of convolutions that want it
+};
+
+class Blocker {
+public:
+  Blocker(Function &f, const Target &target) : f_(f), target_(target) {}
+  bool run();
+
+private:
+  struct Readers {
+    Value *value;
+    bool isDefined, isPlain; ///< in blocks; there is one that reads no blocks
+    std::vector<Value::Use> inBlocks, plain;
+  };
+  int64_t wantedBy(const Node &conv);
+  bool carries(const Node &n) const;
+  bool isDefinedInBlocks(const Value &v);
+  bool takesBlocks(const Value::Use &u);
+  bool isReadPlain(Value &v);
+  void findFamilies();
+  bool pays(const Family &c);
+  Value *inBlocks(Builder &b, Value *v, size_t rank, int64_t block);
+  Value *plain(Builder &b, Value *v, const Type &t);
+  Readers readersOf(Value &v);
+  void apply(const Family &c);
+  void adapt(Node &n, int64_t block, size_t rank);
+
+  Function &f_;
+  const Target &target_;
+  llvm::DenseMap<const Node *, int64_t> wanted_;
+  std::vector<Family> families_;
+};
+} // namespace
+
+int64_t Blocker::wantedBy(const Node &n) {
+  if (!n.is(ops::conv))
+    return 1;
+  auto [at, isNew] = wanted_.try_emplace(&n, 1);
+  if (isNew)
+    at->second = target_.channelBlock(n);
+  return at->second;
+}
+
+/// Whether its first result lies as its operands of the same dims do.
+bool Blocker::carries(const Node &n) const {
+  return !n.results.empty() && n.result()->type.ndim() > 2 && (n.op->isElementwise() || n.is(ops::batch_norm));
+}
+
+bool Blocker::isDefinedInBlocks(const Value &v) {
+  return v.def && v.def->result() == &v && (carries(*v.def) || wantedBy(*v.def) > 1);
+}
+
+/// Whether a reduction leaves of a channel one element, or one for each image.
+static bool sumsChannels(const Node &n) {
+  const std::vector<int64_t> axes = n.attrs.ints("axes");
+  for (int64_t i = 1; i < int64_t(n.operand(0)->type.ndim()); ++i)
+    if (llvm::is_contained(axes, i) == (i == 1))
+      return false;
+  return true;
+}
+
+bool Blocker::takesBlocks(const Value::Use &u) {
+  const Node &n = *u.node;
+  if (n.op->reduction)
+    return sumsChannels(n);
+  if (n.is(ops::conv))
+    return u.index == 0 && wantedBy(n) > 1;
+  return carries(n) && n.result()->type.dims == n.operand(u.index)->type.dims;
+}
+
+bool Blocker::isReadPlain(Value &v) {
+  return llvm::is_contained(f_.results, &v) || !llvm::all_of(v.uses, [&](auto &u) { return takesBlocks(u); });
+}
+
+void Blocker::findFamilies() {
+  llvm::EquivalenceClasses<Value *> alike;
+  for (auto &n : f_.nodes) {
+    if (wantedBy(*n) > 1) {
+      alike.insert(n->operand(0));
+      alike.insert(n->result());
+    }
+    if (!carries(*n))
+      continue;
+    for (Value *v : n->operands())
+      if (v && v->type.dims == n->result()->type.dims)
+        alike.unionSets(v, n->result());
+  }
+  llvm::MapVector<Value *, size_t> numbers; // by leader
+  auto add = [&](Value *v) -> Family & {
+    auto [at, isNew] = numbers.insert({alike.getLeaderValue(v), families_.size()});
+    if (isNew)
+      families_.emplace_back();
+    Family &c = families_[at->second];
+    c.values.insert(v);
+    return c;
+  };
+  for (auto &n : f_.nodes) {
+    const int64_t block = wantedBy(*n);
+    for (Value *v : {n->numOperands() ? n->operand(0) : nullptr, n->results.empty() ? nullptr : n->result()})
+      if (block > 1 && v->type.dims[1] % block == 0) {
+        Family &c = add(v);
+        c.block = !c.ends || c.block == block ? block : 1; // of two kinds: none
+        ++c.ends;
+      }
+    if (carries(*n))
+      for (Value *v : n->operands())
+        if (v && v->type.dims == n->result()->type.dims) {
+          add(v);
+          add(n->result());
+        }
+  }
+}
+
+bool Blocker::pays(const Family &c) {
+  if (c.block == 1)
+    return false;
+  int reorders = 0;
+  for (Value *v : c.values)
+    reorders += !isDefinedInBlocks(*v) || isReadPlain(*v);
+  return c.ends > reorders;
+}
+
+// ---- what is changed
+
+/// An operand, of `rank` axes or fewer, for what lies in blocks: what numpy broadcasts still does.
+Value *Blocker::inBlocks(Builder &b, Value *v, size_t rank, int64_t block) {
+  if (v->type.count() == 1 && v->type.ndim() <= rank)
+    return v;
+  Dims d(rank, 1);
+  llvm::copy(v->type.dims, d.end() - v->type.ndim());
+  const Dims spatial(d.begin() + 2, d.end());
+  if (d[1] == 1) {
+    d.push_back(1);
+    return b.reshape(v, d);
+  }
+  const Dims result = blocked({d[0], d[1]}, spatial, block);
+  if (elementCount(spatial) == 1)
+    return b.reshape(v, result);
+  Dims split = {d[0], d[1] / block, block}, perm = {0, 1};
+  split.append(spatial.begin(), spatial.end());
+  for (size_t i = 3; i <= rank; ++i)
+    perm.push_back(int64_t(i));
+  perm.push_back(2);
+  return b.transpose(b.reshape(v, split), perm);
+}
+
+/// [N, C/B, spatial..., B] as `t`, [N, C, spatial...].
+Value *Blocker::plain(Builder &b, Value *v, const Type &t) {
+  Dims perm = {0, 1, int64_t(t.ndim())};
+  for (int64_t i = 2; i < int64_t(t.ndim()); ++i)
+    perm.push_back(i);
+  return b.reshape(elementCount(llvm::ArrayRef(t.dims).drop_front(2)) == 1 ? v : b.transpose(v, perm), t.dims);
+}
+
+/// Fits a node that has or reads what now lies in blocks: its other operands, its attributes, its other results.
+void Blocker::adapt(Node &n, int64_t block, size_t rank) {
+  if (n.op->reduction) {
+    const Type old = n.result()->type;
+    n.result()->type = old.withDims(blocked({old.dims[0], old.dims[1]}, llvm::ArrayRef(old.dims).drop_front(2), block));
+    Builder b(f_, n.next(), n.loc);
+    Value *like = b.reshape(n.result(), old.dims);
+    n.result()->replaceAllUsesWith(like);
+    like->def->setOperand(0, n.result());
+    std::replace(f_.results.begin(), f_.results.end(), n.result(), like);
+  } else if (n.op->isElementwise()) {
+    Builder b(f_, &n, n.loc);
+    for (unsigned i = 0; i < n.numOperands(); ++i)
+      if (Value *v = n.operand(i); v && v->type.dims != n.result()->type.dims)
+        n.setOperand(i, inBlocks(b, v, rank, block));
+  }
+}
+
+/// Who reads a value, while no type has changed yet.
+Blocker::Readers Blocker::readersOf(Value &v) {
+  Readers r{&v, isDefinedInBlocks(v), isReadPlain(v), {}, {}};
+  for (const Value::Use &u : v.uses)
+    (takesBlocks(u) ? r.inBlocks : r.plain).push_back(u);
+  return r;
+}
+
+void Blocker::apply(const Family &c) {
+  std::vector<Readers> all;
+  for (Value *v : c.values)
+    all.push_back(readersOf(*v));
+  const Type like = c.values.front()->type;
+  const Dims dims = blocked({like.dims[0], like.dims[1]}, llvm::ArrayRef(like.dims).drop_front(2), c.block);
+  llvm::SetVector<Node *> adapted;
+  for (Readers &r : all) {
+    for (const Value::Use &u : r.inBlocks)
+      adapted.insert(u.node);
+    const Type old = r.value->type;
+    Node *def = r.value->def;
+    if (!r.isDefined) {
+      Builder b(f_, def ? def->next() : f_.first(), def ? def->loc : r.inBlocks.front().node->loc);
+      Value *moved = inBlocks(b, r.value, like.ndim(), c.block);
+      for (const Value::Use &u : r.inBlocks)
+        u.node->setOperand(u.index, moved);
+      continue;
+    }
+    adapted.insert(def);
+    if (def->is(ops::conv))
+      def->attrs.set("block", c.block);
+    r.value->type = old.withDims(dims);
+    if (!r.isPlain)
+      continue;
+    Builder b(f_, def->next(), def->loc);
+    Value *back = plain(b, r.value, old);
+    for (const Value::Use &u : r.plain)
+      u.node->setOperand(u.index, back);
+    std::replace(f_.results.begin(), f_.results.end(), r.value, back);
+  }
+  for (Node *n : adapted)
+    adapt(*n, c.block, like.ndim());
+}
+
+bool Blocker::run() {
+  findFamilies();
+  bool changed = false;
+  for (const Family &c : families_)
+    if (pays(c)) {
+      apply(c);
+      changed = true;
+    }
+  return changed;
+}
+
+llvm::Expected<bool> zcc::blockChannels(Module &m, PassContext &ctx) {
+  bool changed = false;
+  if (!ctx.target)
+    return changed;
+  for (auto &f : m.functions)
+    if (!f->isKernel)
+      changed |= Blocker(*f, *ctx.target).run();
+  return changed;
+}
