@@ -378,7 +378,8 @@ int64_t Planner::stripOf(int64_t last, int64_t others) const {
 void Planner::blocksOfRows() {
   constexpr int64_t kMany = 8 * kLarge;
   const int64_t last = p.dims.back(), rows = p.reducedElements(), units = llvm::divideCeil(rows, kColumnBlock);
-  const bool isWhole = p.passes.size() == 1 && p.keptElements() == last && p.stripWidth < last && last <= kWidestColumns && p.passes[0].draws.empty();
+  const bool isWhole = p.passes.size() == 1 && p.keptElements() == last && p.stripWidth < last && last <= kWidestColumns &&
+                       p.passes[0].draws.empty();
   if (p.rowBlock && isWhole && rows * last >= kMany && units >= kBlocksOfThread * p.threads)
     p.units = units;
 }

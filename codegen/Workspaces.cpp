@@ -63,5 +63,6 @@ std::optional<Target::Packing> Workspaces::packing(const Node &n) {
 }
 
 int64_t Workspaces::channelBlock(const Node &n) {
-  return std::max<int64_t>(1, lookUp(n, target_, mutex_, blocks_, [](const KernelCall &c) { return zccrt::cpu::convBlock(&c.call); }));
+  return std::max<int64_t>(
+      1, lookUp(n, target_, mutex_, blocks_, [](const KernelCall &c) { return zccrt::cpu::convBlock(&c.call); }));
 }

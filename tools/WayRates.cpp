@@ -70,6 +70,25 @@ static void addConvolutions(std::vector<Sample> &samples, int32_t elem, int thre
   }
 }
 
+/// Weights' gradients where channels are in blocks, of few pixels: few images of many, and many of few.
+static void addBlockedGradients(std::vector<Sample> &samples, int32_t elem, int threads) {
+  constexpr int64_t kBlock = 16;
+  struct {
+    int64_t images, from, to, side, window, stride;
+  } const forms[] = {{4, 512, 2048, 7, 1, 1},  {4, 2048, 512, 7, 1, 1},  {4, 512, 512, 7, 3, 1},    {4, 512, 512, 14, 3, 2},
+                     {4, 256, 256, 28, 3, 2},  {4, 512, 1024, 28, 1, 2}, {4, 1024, 2048, 14, 1, 2}, {4, 256, 256, 14, 3, 1},
+                     {4, 256, 1024, 14, 1, 1}, {32, 512, 512, 2, 3, 1},  {32, 256, 512, 4, 3, 2},   {32, 256, 256, 4, 3, 1},
+                     {32, 128, 256, 8, 3, 2},  {32, 64, 128, 16, 3, 2},  {32, 128, 128, 8, 3, 1}};
+  for (auto [images, from, to, side, window, stride] : forms) {
+    const int64_t out = (side - 1) / stride + 1;
+    KernelRun r("conv_grad_weight", elem);
+    r.add({images, from / kBlock, side, side, kBlock}).add({images, to / kBlock, out, out, kBlock}).results();
+    r.add({to, from, window, window}).ints("strides", {stride, stride});
+    r.ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
+    add(samples, r, threads);
+  }
+}
+
 /// The fastest way, where it is much faster than the kernel's own rule: near ties go by the rule. Of each, what it took when it
 /// was least disturbed.
 static std::string best(const Sample &s) {
@@ -87,8 +106,10 @@ Profile::Ways zcc::measureWays(int threads, double seconds) {
   std::vector<Sample> samples;
   addProducts(samples, threads);
   addConvolutions(samples, ZCCRT_F32, threads);
-  if (zccrt::cpu::computesNatively(ZCCRT_BF16)) // else it is widened and goes the way of f32
+  if (zccrt::cpu::computesNatively(ZCCRT_BF16)) { // else it is widened and goes the way of f32
     addConvolutions(samples, ZCCRT_BF16, threads);
+    addBlockedGradients(samples, ZCCRT_BF16, threads);
+  }
   size_t runs = 0;
   for (const Sample &s : samples)
     runs += s.runs.size();

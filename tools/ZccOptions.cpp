@@ -168,7 +168,10 @@ llvm::Expected<Options> zcc::readPassOptions(const Request &r) {
   auto o = passOptions();
   if (!o)
     return withOrigin(r, o.takeError());
-  if (r.tool.target == "cuda")
+  if (r.tool.target == "cuda") {
     o->separateHost = true;
+    if (o->channelBlock > 1)
+      return error("--channel-block=" + llvm::Twine(o->channelBlock) + ": convolutions on a GPU read channels in no blocks");
+  }
   return o;
 }

@@ -167,8 +167,8 @@ namespace {
 struct Conv {
   Window window;
   int64_t batch, channels, filters, group;
-  Dims in, out;             // spatial
-  int64_t xBlock, yBlock;   // channels side by side
+  Dims in, out;           // spatial
+  int64_t xBlock, yBlock; // channels side by side
   Dims result() const { return blocked({batch, filters}, out, yBlock); }
 };
 } // namespace
@@ -189,8 +189,9 @@ static llvm::Expected<Conv> convOf(ArrayRef<int64_t> given, ArrayRef<int64_t> w,
   if (c.group < 1 || c.group > c.filters || c.channels != w[1] * c.group || c.filters % c.group)
     return error("channels do not fit: the input has " + llvm::Twine(c.channels) + ", the weight is for " + llvm::Twine(w[1]) +
                  " per group and " + llvm::Twine(c.filters) + " filters in " + llvm::Twine(c.group) + " groups");
-  if (yBlock < 1 || c.filters % yBlock)
-    return error("blocks of " + llvm::Twine(yBlock) + " do not divide " + llvm::Twine(c.filters) + " filters");
+  for (auto [block, channels] : {std::pair(xBlock, c.channels), std::pair(yBlock, c.filters)})
+    if ((block != 1 && block != 8 && block != 16) || channels % block)
+      return error("blocks have 8 or 16 of all channels, not " + llvm::Twine(block) + " of " + llvm::Twine(channels));
   auto out = c.window.outputs(c.in);
   if (!out)
     return out.takeError();
@@ -282,7 +283,8 @@ static llvm::Error evalConvGradWeight(Node &n, ArrayRef<const Tensor *> in, Arra
   return llvm::Error::success();
 }
 
-/// Attributes of another of the three operators: of a gradient with the dims of `t`; of a convolution that gives what lies as `t`.
+/// Attributes of another of the three operators: of a gradient with the dims of `t`; of a convolution that gives what lies as
+/// `t`.
 static Attrs ofGradient(Attrs a, const Type &t) {
   a.erase("block");
   return withDims(std::move(a), t);

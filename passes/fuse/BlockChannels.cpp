@@ -7,8 +7,8 @@
 //   %z = conv %a, %v                       : bf16[4x64x56x56]      %z = conv %a, %v {block = 16}     : bf16[4x4x56x56x16]
 //
 // Values of the same dims that elementwise operators and norms read and write together lie alike. They have blocks where more
-// convolutions then need no reordering than others read or write them, which is where they are reordered: reshaped and transposed.
-// This goes before differentiation and before anything is computed again, so that all of it has the same bits.
+// convolutions then need no reordering than others read or write them, which is where they are reordered: reshaped and
+// transposed. This goes before differentiation and before anything is computed again, so that all of it has the same bits.
 #include "ir/Builder.h"
 #include "ir/ops/Window.h"
 #include "passes/Pass.h"
@@ -31,7 +31,7 @@ struct Family {
 
 class Blocker {
 public:
-  Blocker(Function &f, const Target &target) : f_(f), target_(target) {}
+  Blocker(Function &f, const PassContext &ctx) : f_(f), ctx_(ctx) {}
   bool run();
 
 private:
@@ -41,6 +41,7 @@ private:
     std::vector<Value::Use> inBlocks, plain;
   };
   int64_t wantedBy(const Node &conv);
+  bool hasBlocks(const Value &v, int64_t block) const;
   bool carries(const Node &n) const;
   bool isDefinedInBlocks(const Value &v);
   bool takesBlocks(const Value::Use &u);
@@ -54,19 +55,28 @@ private:
   void adapt(Node &n, int64_t block, size_t rank);
 
   Function &f_;
-  const Target &target_;
+  const PassContext &ctx_;
   llvm::DenseMap<const Node *, int64_t> wanted_;
   std::vector<Family> families_;
 };
 } // namespace
 
 int64_t Blocker::wantedBy(const Node &n) {
-  if (!n.is(ops::conv))
+  const int64_t given = ctx_.options.channelBlock;
+  if (!n.is(ops::conv) || n.attrs.i("group", 1) != 1 || n.result()->type.elem == Elem::F64 || n.attrs.has("block"))
     return 1;
+  if (given)
+    return given;
   auto [at, isNew] = wanted_.try_emplace(&n, 1);
-  if (isNew)
-    at->second = target_.channelBlock(n);
+  if (isNew && ctx_.target)
+    at->second = ctx_.target->channelBlock(n);
   return at->second;
+}
+
+/// Whether a tensor has whole blocks and, unless told to have blocks, one for each thread: a norm's sums are one's.
+bool Blocker::hasBlocks(const Value &v, int64_t block) const {
+  const int64_t channels = v.type.dims[1], threads = ctx_.target && !ctx_.options.channelBlock ? ctx_.target->threads() : 1;
+  return channels % block == 0 && channels / block >= threads;
 }
 
 /// Whether its first result lies as its operands of the same dims do.
@@ -125,7 +135,7 @@ void Blocker::findFamilies() {
   for (auto &n : f_.nodes) {
     const int64_t block = wantedBy(*n);
     for (Value *v : {n->numOperands() ? n->operand(0) : nullptr, n->results.empty() ? nullptr : n->result()})
-      if (block > 1 && v->type.dims[1] % block == 0) {
+      if (block > 1 && hasBlocks(*v, block)) {
         Family &c = add(v);
         c.block = !c.ends || c.block == block ? block : 1; // of two kinds: none
         ++c.ends;
@@ -254,10 +264,8 @@ bool Blocker::run() {
 
 llvm::Expected<bool> zcc::blockChannels(Module &m, PassContext &ctx) {
   bool changed = false;
-  if (!ctx.target)
-    return changed;
   for (auto &f : m.functions)
     if (!f->isKernel)
-      changed |= Blocker(*f, *ctx.target).run();
+      changed |= Blocker(*f, ctx).run();
   return changed;
 }

@@ -318,17 +318,18 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
 }
 
 /// The same for 16-bit floats, where all images together have few pixels: as the call says. Where it does not, as measured on
-/// Zen 4: for 512 filters of 3x3x512 over 32 images of 2x2 the blocked kernels take 7.0 ms, this 1.8; over 4 of 14x14 as long.
+/// Zen 4: for 512 filters of 3x3x512 over 32 images of 2x2 the blocked kernels take 7.0 ms, this 1.8; over 4 of 14x14 as long. The
+/// more where channels are in blocks, which the library's other kernels would reorder: for 256 filters of 3x3x256 over 32 images of
+/// 4x4 2.5 ms and 1.8.
 bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &t) {
-  constexpr int64_t kMostPixels = 1024, kFewPixels = 256, kMostReads = 1 << 18; // which the process keeps in a table
+  constexpr int64_t kMostReads = 1 << 18; // which the process keeps in a table
+  const int64_t most = hasBlocks(s) ? 2048 : 1024, few = hasBlocks(s) ? 512 : 256;
   const char *way = attrString(c, "way", "");
   const int64_t pixels = s.batch * volume(s.out, s.spatial), reads = pixels * extent(*t.w, 2, t.w->ndim);
-  if (s.group != 1 || !isHalf(t.x->elem) || pixels > kMostPixels || reads > kMostReads || count(*t.x) > INT32_MAX)
+  if (s.group != 1 || !isHalf(t.x->elem) || pixels > most || reads > kMostReads || count(*t.x) > INT32_MAX)
     return false;
   const bool steps = std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n > 1; });
-  if (hasBlocks(s)) // there is no other way without reordering; of windows with steps the blocked kernels are faster
-    return pixels <= kFewPixels || (steps && hasPoints(s));
-  return *way ? !strcmp(way, "columns") : pixels <= kFewPixels || steps;
+  return *way ? !strcmp(way, "columns") : pixels <= few || steps;
 }
 
 /// Whether a convolution in f32 goes by columns of all images' pixels: where these are few and the weights many, whatever way is
@@ -351,7 +352,7 @@ void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   if (goesByProduct(kind, c, s, t))
     return makeProductPlan(p, kind, s, t, purpose);
   if (kind == ConvKind::GradWeight && multipliesColumns(c, s, t)) {
-    p.columns = std::make_unique<ColumnProduct>(s, t.x->elem);
+    p.columns = std::make_unique<ColumnProduct>(s, t.x->elem, c->threads);
     p.bytes = p.columns->scratchBytes();
     if (purpose == For::Run)
       p.columns->prepare();

@@ -84,16 +84,23 @@ template <typename T> void takeGrad(const Blocks &b, const T *dy, int64_t begin,
   });
 }
 
-/// Where an image's channel begins, of channels in blocks, whose pixels lie `block` elements apart.
-int64_t channelAt(int64_t channel, int64_t plane, int64_t block) { return channel / block * plane * block + channel % block; }
+/// All images' pixels of a channel, `plane` an image, where `channels` lie in blocks.
+void takeChannel(const uint16_t *x, int64_t channel, int64_t images, int64_t channels, int64_t plane, int64_t block,
+                 uint16_t *to) {
+  x += channel / block * plane * block + channel % block;
+  for (int64_t image = 0; image < images; ++image, x += channels * plane)
+    for (int64_t i = 0; i < plane; ++i)
+      *to++ = x[i * block];
+}
 
-/// For each tap and each pixel of all images: which element it reads, from where the first image's channel begins; -1 in the padding.
-std::vector<int32_t> readBy(const ConvShape &s) {
+/// For each tap and each pixel of all images: which element it reads, from where the first image's channel begins; -1 in the
+/// padding. `apart`: elements from that channel in one image to the next.
+std::vector<int32_t> readBy(const ConvShape &s, int64_t apart) {
   const Blocks b(s);
   std::vector<int32_t> all(size_t(b.taps() * b.pixels()), -1);
   forTaps(s, [&](int64_t tap, int64_t in, int64_t out) {
     for (int64_t image = 0; image < b.batch; ++image)
-      all[tap * b.pixels() + image * b.outs() + out] = int32_t(image * b.channels * b.ins() + in * s.xBlock);
+      all[tap * b.pixels() + image * b.outs() + out] = int32_t(image * apart + in);
   });
   return all;
 }
@@ -212,7 +219,7 @@ void gradByColumns(const Blocks &b, const std::vector<int32_t> &reads, const flo
 
 } // namespace
 
-FewPixels::FewPixels(const ConvShape &s) : shape_(s), reads_(readBy(s)) {}
+FewPixels::FewPixels(const ConvShape &s) : shape_(s), reads_(readBy(s, s.channels * Blocks(s).ins())) {}
 
 int64_t FewPixels::scratchBytes(ConvKind kind, const ConvShape &s, int threads) {
   const Blocks b(s);
@@ -237,31 +244,32 @@ void FewPixels::run(ConvKind kind, char *arena, const zccrt_call *c, char *scrat
 
 // ---- 16 bits
 
-ColumnProduct::ColumnProduct(const ConvShape &s, int32_t elem)
-    : shape_(s), reads_(readBy(s)), desc_(makeColumnProduct(Blocks(s), elem)),
-      gradBytes_(aligned(int64_t(desc_.src_desc().get_size()))), columnBytes_(aligned(int64_t(desc_.weights_desc().get_size()))) {
-}
+ColumnProduct::ColumnProduct(const ConvShape &s, int32_t elem, int threads)
+    : shape_(s), reads_(readBy(s, (s.xBlock > 1 ? 1 : s.channels) * Blocks(s).ins())), desc_(makeColumnProduct(Blocks(s), elem)),
+      gradBytes_(aligned(int64_t(desc_.src_desc().get_size()))), columnBytes_(aligned(int64_t(desc_.weights_desc().get_size()))),
+      channelBytes_(s.xBlock > 1 ? aligned(s.batch * Blocks(s).ins() * int64_t(sizeof(uint16_t))) : 0), threads_(threads) {}
 
 void ColumnProduct::prepare() { product_ = productPrimitive(desc_); }
 
 int64_t ColumnProduct::scratchBytes() const {
-  return gradBytes_ + columnBytes_ + aligned(int64_t(desc_.scratchpad_desc().get_size()));
+  return gradBytes_ + columnBytes_ + threads_ * channelBytes_ + aligned(int64_t(desc_.scratchpad_desc().get_size()));
 }
 
 void ColumnProduct::run(char *arena, const zccrt_call *c, char *scratch) {
   const Blocks b(shape_);
   const int64_t pixels = b.pixels(), row = b.taps() * pixels;
   auto *grad = reinterpret_cast<uint16_t *>(scratch), *columns = reinterpret_cast<uint16_t *>(scratch + gradBytes_);
-  const int64_t block = shape_.yBlock;
+  char *ofThreads = scratch + gradBytes_ + columnBytes_;
   forEach(b.filters, c->threads, [&](int64_t filter) {
-    const uint16_t *dy = at<uint16_t>(arena, operand(c, 1)) + channelAt(filter, b.outs(), block);
-    uint16_t *to = grad + filter * pixels;
-    for (int64_t image = 0; image < b.batch; ++image, dy += b.filters * b.outs())
-      for (int64_t o = 0; o < b.outs(); ++o)
-        *to++ = dy[o * block];
+    takeChannel(at<uint16_t>(arena, operand(c, 1)), filter, b.batch, b.filters, b.outs(), shape_.yBlock, grad + filter * pixels);
   });
   forEach(b.channels, c->threads, [&](int64_t channel) {
-    const uint16_t *x = at<uint16_t>(arena, operand(c, 0)) + channelAt(channel, b.ins(), shape_.xBlock);
+    const uint16_t *x = at<uint16_t>(arena, operand(c, 0)) + channel * b.ins();
+    if (channelBytes_) {
+      auto *own = reinterpret_cast<uint16_t *>(ofThreads + omp_get_thread_num() * channelBytes_);
+      takeChannel(at<uint16_t>(arena, operand(c, 0)), channel, b.batch, b.channels, b.ins(), shape_.xBlock, own);
+      x = own;
+    }
     uint16_t *to = columns + channel * row;
     for (int64_t i = 0; i < row; ++i)
       to[i] = reads_[i] < 0 ? 0 : x[reads_[i]];
@@ -269,7 +277,7 @@ void ColumnProduct::run(char *arena, const zccrt_call *c, char *scratch) {
   product_.bind(0, grad);
   product_.bind(1, columns);
   product_.bind(2, arena + result(c, 0).offset);
-  product_.run(scratch + gradBytes_ + columnBytes_);
+  product_.run(ofThreads + threads_ * channelBytes_);
 }
 
 } // namespace zccrt::cpu

@@ -27,7 +27,7 @@ private:
 /// may be in blocks.
 class ColumnProduct {
 public:
-  ColumnProduct(const ConvShape &s, int32_t elem);
+  ColumnProduct(const ConvShape &s, int32_t elem, int threads);
   /// Makes the primitive.
   void prepare();
   int64_t scratchBytes() const;
@@ -39,6 +39,7 @@ private:
   dnnl::matmul::primitive_desc desc_;
   Primitive product_;
   int64_t gradBytes_, columnBytes_; ///< of what is laid out: [filters, pixels], [channels * taps, pixels]
+  int64_t channelBytes_, threads_;  ///< of one channel that is taken out of its block, which each thread does
 };
 
 } // namespace zccrt::cpu

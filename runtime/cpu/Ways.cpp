@@ -3,6 +3,8 @@
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cpu/ProductShape.h"
 #include "runtime/cpu/Wide.h"
+#include <algorithm>
+#include <cstring>
 
 namespace zccrt::cpu {
 
@@ -29,12 +31,19 @@ static std::optional<WayCase> productCase(const zccrt_call *c) {
 
 static std::optional<WayCase> convCase(const char *kernel, const zccrt_call *c, const ConvShape &s) {
   const int32_t elem = operand(c, 0).elem;
-  if (elem == ZCCRT_F64 || s.group != 1 || hasBlocks(s))
+  if (elem == ZCCRT_F64 || s.group != 1)
     return std::nullopt;
   int64_t pixels = 1, window = 1;
   for (int i = 0; i < s.spatial; ++i) {
     pixels *= s.out[i];
     window *= s.kernel[i];
+  }
+  if (hasBlocks(s)) {
+    const bool steps = std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n > 1; });
+    if (strcmp(kernel, "conv_grad_weight"))
+      return std::nullopt;
+    return WayCase{std::string(kernel) + " " + elemName(elem) + (steps ? " blocks steps" : " blocks"),
+                   {s.filters, s.channels, s.batch * pixels, window}};
   }
   WayCase w{std::string(kernel) + " " + elemName(elem) + (isProduct(s) ? " points" : " windows"),
             {s.filters, s.channels, pixels}};
@@ -65,6 +74,8 @@ std::vector<std::string> waysOf(const std::string &kind) {
   if (kind.starts_with("matmul"))
     return kind.ends_with(" aliased") ? std::vector<std::string>{"sgemm", "primitive", "padded"}
                                       : std::vector<std::string>{"sgemm", "primitive"};
+  if (kind.find(" blocks") != std::string::npos)
+    return {"blocked", "columns"};
   if (kind.starts_with("conv_grad_weight f32") || kind == "conv_grad_weight bf16 windows")
     return {"plain", "blocked", "columns"};
   if (kind.starts_with("conv") && kind.ends_with("bf16 points"))

@@ -17,7 +17,8 @@ struct WayCase {
 };
 
 /// `kernel`: its name; nullopt: there is one way. Of products: rows, columns, terms. Of convolutions: filters, channels, pixels
-/// of the result; where they are no products of matrices, pixels of the window, too.
+/// of the result; where they are no products of matrices, pixels of the window, too; where channels are in blocks, pixels of all
+/// images.
 std::optional<WayCase> wayCase(const char *kernel, const zccrt_call *c);
 
 /// The ways there are for cases of a kind.

@@ -360,6 +360,37 @@ TEST(FusedKernel, ChannelStatistics) {
   check(g, 0, 1e-5);
 }
 
+/// Strips of 16 columns, passed over three times; truth values are read and written beside floats.
+TEST(FusedKernel, StatisticsOfChannelsInBlocks) {
+  for (Dims dims : {Dims{4, 3, 5, 7, 16}, {2, 2, 3, 3, 16}, {4, 3, 5, 7, 8}, {4, 2, 33, 16}}) {
+    Graph g;
+    const int64_t channels = dims[1] * dims.back();
+    Value *x = g.in(dims), *w = g.in({channels}), *b = g.in({channels}), *z = g.in(dims);
+    Value *hidden = g.make(ops::le, {g.in(dims), z});
+    Node *n = g.b.node(ops::batch_norm, {x, w, b}, {{"eps", 1e-5}});
+    Value *y = g.make(ops::add, {n->result(0), g.make(ops::select, {hidden, z, n->result(0)})});
+    g.out(g.make(ops::relu, {y}));
+    g.out(g.make(ops::le, {y, z}));
+    for (unsigned i = 1; i < n->results.size(); ++i)
+      g.out(n->result(i));
+    check(g, 1, 1e-5);
+  }
+}
+
+/// As of a gradient: sums beside a mask that is given, and what follows from them.
+TEST(FusedKernel, SumsOfChannelsInBlocksWithAMask) {
+  Graph g;
+  const Dims dims = {3, 2, 9, 8, 16}, one = {1, 2, 1, 1, 16};
+  Value *mask = g.b.make(ops::le, {g.in(dims), g.in(dims)});
+  g.out(mask);
+  Value *dy = g.make(ops::select, {mask, g.in(dims), g.b.splat(0, Type(Elem::F32, {}))}), *x = g.in(dims), *scale = g.in(one);
+  Value *sum = g.reduce(ops::reduce_sum, dy, {0, 2, 3}), *along = g.reduce(ops::reduce_sum, g.make(ops::mul, {dy, x}), {0, 2, 3});
+  Value *less = g.make(ops::sub, {g.make(ops::sub, {dy, sum}), g.make(ops::mul, {x, along})});
+  g.out(g.make(ops::mul, {less, scale}));
+  g.out(g.b.reshape(sum, {32}));
+  check(g, 1, 1e-5);
+}
+
 TEST(FusedKernel, TotalSums) {
   for (int64_t n : {7, 30000, 100001}) {
     Graph g;

@@ -11,6 +11,7 @@ struct Case {
   bool bias = false;
   int threads = 2;
   const char *way = "";
+  int64_t xBlock = 1, yBlock = 1; ///< of channels
 };
 
 Dims outDims(const Case &k) {
@@ -24,6 +25,24 @@ Dims join(int64_t a, int64_t b, const Dims &rest) {
   Dims d{a, b};
   d.insert(d.end(), rest.begin(), rest.end());
   return d;
+}
+
+/// [N, C, axes...] with blocks of channels: [N, C/block, axes..., block].
+Dims inBlocks(Dims d, int64_t block) {
+  if (block > 1) {
+    d[1] /= block;
+    d.push_back(block);
+  }
+  return d;
+}
+
+/// An index of [N, C, axes...] there.
+Dims atInBlocks(Dims at, int64_t block) {
+  if (block > 1) {
+    at.push_back(at[1] % block);
+    at[1] /= block;
+  }
+  return at;
 }
 
 /// Calls f(x index, w index, y index) for every product of the convolution.
@@ -42,7 +61,7 @@ template <typename F> void forProducts(const Case &k, F f) {
       w.push_back(i[3 + sp + a]);
       y.push_back(i[2 + a]);
     }
-    f(x, w, y);
+    f(atInBlocks(x, k.xBlock), w, atInBlocks(y, k.yBlock));
   });
 }
 
@@ -56,7 +75,8 @@ int64_t flat(const Dims &at, const Dims &dims) {
 /// Returns the bytes of its workspace.
 template <typename T> int64_t run(const Case &k, const char *kernel) {
   SCOPED_TRACE(kernel);
-  Dims dims[3] = {join(k.n, k.c, k.in), join(k.m, k.c / k.group, k.kernel), join(k.n, k.m, outDims(k))};
+  Dims dims[3] = {inBlocks(join(k.n, k.c, k.in), k.xBlock), join(k.m, k.c / k.group, k.kernel),
+                  inBlocks(join(k.n, k.m, outDims(k)), k.yBlock)};
   int out = !strcmp(kernel, "conv") ? 2 : !strcmp(kernel, "conv_grad_input") ? 0 : 1;
   bool bias = k.bias && out == 2;
   // Operand order: conv x w, grad_input dy w, grad_weight x dy.
@@ -90,9 +110,10 @@ template <typename T> int64_t run(const Case &k, const char *kernel) {
   c.run();
   c.run();
   double worst = 0;
-  int64_t plane = product(outDims(k));
+  const int64_t plane = product(outDims(k)) * k.yBlock;
   for (size_t e = 0; e < want.size(); ++e) {
-    double w = want[e] + (bias ? double(c.data<T>(b)[e / plane % k.m]) : 0);
+    const int64_t filter = int64_t(e) / plane * k.yBlock % k.m + int64_t(e) % k.yBlock;
+    double w = want[e] + (bias ? double(c.data<T>(b)[filter]) : 0);
     worst = std::max(worst, std::fabs(w - double(data[out][e])));
   }
   EXPECT_LT(worst, kTolerance<T> * 50);
@@ -164,6 +185,24 @@ void checkNatively(const char *way, const std::vector<Case> &cases) {
       k.way = one;
       check<Bf16>(k);
     }
+}
+
+TEST(Conv, BlocksOfChannels) {
+  auto all = [](Case k) {
+    for (auto [x, y] : {std::pair<int64_t, int64_t>{16, 16}, {8, 8}, {1, 16}, {16, 1}}) {
+      k.xBlock = x, k.yBlock = y;
+      check(k);
+      check<Bf16>(k);
+      check<F16>(k);
+    }
+  };
+  all({2, 32, 16, 1, {6, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, true});
+  all({3, 16, 32, 1, {5, 4}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}});
+  all({2, 16, 16, 1, {7, 7}, {1, 1}, {2, 2}, {0, 0}, {0, 0}, {1, 1}, false, 3}); // by columns of each thread's
+  all({2, 16, 16, 1, {9}, {3}, {2}, {1}, {1}, {1}});
+  all({1, 16, 16, 1, {3, 4, 3}, {2, 2, 2}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, {1, 1, 1}});
+  for (const char *way : {"blocked", "columns"})
+    check<Bf16>({2, 32, 16, 1, {6, 5}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, false, 2, way, 16, 16});
 }
 
 TEST(Conv, ProductOfAnImage) {

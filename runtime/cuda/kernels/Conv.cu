@@ -24,7 +24,10 @@ struct Conv : cpu::ConvAxes {
       isPoints &= kernel[a] == 1 && stride[a] == 1 && !lo[a] && in[a] == out[a];
   }
   Conv(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y)
-      : Conv(cpu::ConvShape(c, x, w, y), x.elem) {}
+      : Conv(cpu::ConvShape(c, x, w, y), x.elem) {
+    if (x.ndim != w.ndim || y.ndim != w.ndim)
+      zccrt_fail(c->node, "a GPU's convolutions have no blocks of channels");
+  }
   int64_t perGroup() const { return channels / group; }
   int64_t filtersPerGroup() const { return filters / group; }
   int64_t imageBytes() const { return channels * ins() * cpu::elemBytes(elem); }
