@@ -354,13 +354,17 @@ void LoopEmitter::columnPasses(const std::string &width) {
   }
 }
 
-/// Sums of the last pass, and what follows from them, become arrays that the next pass reads.
+/// Sums of the last pass, and what passes over the elements read of what follows from them, become arrays.
 void LoopEmitter::nameColumns(const LoopPass *last, const LoopPass &next, const std::string &width) {
   const ArrayRef<const Node *> sums = last ? ArrayRef(last->sums) : ArrayRef<const Node *>();
-  if (sums.empty() && next.before.empty())
+  std::vector<const Node *> read;
+  llvm::copy_if(next.before, std::back_inserter(read), [&](const Node *n) {
+    return llvm::any_of(n->result()->uses, [&](auto &u) { return p.isFull(u.node) || u.node->op->reduction; });
+  });
+  if (sums.empty() && read.empty())
     return;
   Names named;
-  for (const Node *n : next.before) {
+  for (const Node *n : read) {
     named[n->result()] = fresh("q");
     out.line("alignas(64) " + computeType(n->result()->type.elem) + " " + named[n->result()] + "[" + num(p.stripWidth) + "];");
   }
@@ -372,7 +376,7 @@ void LoopEmitter::nameColumns(const LoopPass *last, const LoopPass &next, const 
     scopes.back()[x->result()] = at;
     ofColumns[x->result()] = accumulator[x];
   }
-  for (const Node *n : next.before)
+  for (const Node *n : read)
     out.line(named[n->result()] + "[" + l + "] = " + value(n->result(), *n, 0) + ";");
   out.close();
   popScope();

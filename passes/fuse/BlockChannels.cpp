@@ -61,14 +61,17 @@ private:
 };
 } // namespace
 
+/// Asked for while the node's types are plain: the answer is remembered.
 int64_t Blocker::wantedBy(const Node &n) {
-  const int64_t given = ctx_.options.channelBlock;
-  if (!n.is(ops::conv) || n.attrs.i("group", 1) != 1 || n.result()->type.elem == Elem::F64 || n.attrs.has("block"))
+  if (!n.is(ops::conv))
     return 1;
-  if (given)
-    return given;
   auto [at, isNew] = wanted_.try_emplace(&n, 1);
-  if (isNew && ctx_.target)
+  const bool mayBe = n.attrs.i("group", 1) == 1 && n.attrs.i("block", 1) == 1 && n.result()->type.elem != Elem::F64;
+  if (!isNew || !mayBe)
+    return at->second;
+  if (const int64_t given = ctx_.options.channelBlock)
+    at->second = given;
+  else if (ctx_.target)
     at->second = ctx_.target->channelBlock(n);
   return at->second;
 }
