@@ -18,8 +18,8 @@ private:
   const std::string pointers;
   std::map<unsigned, std::string> wide; ///< arrays of a strip's truth values, by access
   std::string strip;                    ///< the variable that counts its columns
-  Names ofColumns;  ///< arrays of what later passes over a strip know of its columns
-  std::string turn; ///< the variable that has the lane of the innermost axis' first element, if lanes turn
+  Names ofColumns;                      ///< arrays of what later passes over a strip know of its columns
+  std::string turn;                     ///< the variable that has the lane of the innermost axis' first element, if lanes turn
 
   bool isOfParts() const { return p.parts > 1; }
   void openParts();

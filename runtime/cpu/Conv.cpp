@@ -318,9 +318,9 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
 }
 
 /// The same for 16-bit floats, where all images together have few pixels: as the call says. Where it does not, as measured on
-/// Zen 4: for 512 filters of 3x3x512 over 32 images of 2x2 the blocked kernels take 7.0 ms, this 1.8; over 4 of 14x14 as long. The
-/// more where channels are in blocks, which the library's other kernels would reorder: for 256 filters of 3x3x256 over 32 images of
-/// 4x4 2.5 ms and 1.8.
+/// Zen 4: for 512 filters of 3x3x512 over 32 images of 2x2 the blocked kernels take 7.0 ms, this 1.8; over 4 of 14x14 as long.
+/// The more where channels are in blocks, which the library's other kernels would reorder: for 256 filters of 3x3x256 over 32
+/// images of 4x4 2.5 ms and 1.8.
 bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &t) {
   constexpr int64_t kMostReads = 1 << 18; // which the process keeps in a table
   const int64_t most = hasBlocks(s) ? 2048 : 1024, few = hasBlocks(s) ? 512 : 256;

@@ -101,21 +101,10 @@ static std::string scaled(llvm::StringRef operands, int64_t factor) {
   return out;
 }
 
-/// Without convolutions whose channels lie in blocks, which a GPU's kernels do not read: of other ranks than the weight.
-static std::vector<OpCase> computedOn(On on, llvm::ArrayRef<OpCase> cases) {
-  std::vector<OpCase> out;
-  for (const OpCase &c : cases) {
-    llvm::SmallVector<llvm::StringRef, 3> texts;
-    llvm::StringRef(c.operands).split(texts, ", ");
-    llvm::SmallVector<size_t, 3> ranks = {c.attrs.ints("dims").size()};
-    for (llvm::StringRef text : llvm::ArrayRef(texts).take_front(2))
-      ranks.push_back(text.count('x') + 1);
-    const bool isConv = llvm::StringRef(c.op).starts_with("conv");
-    const bool areBlocks = c.attrs.has("block") || (ranks[0] && ranks[0] != ranks[1]) || (isConv && ranks[1] != ranks[2]);
-    if (!isConv || !areBlocks || on == On::Cpu)
-      out.push_back(c);
-  }
-  return out;
+/// A GPU's convolutions read no blocks of channels.
+static std::vector<OpCase> computedOn(On on, std::vector<OpCase> cases) {
+  llvm::erase_if(cases, [&](const OpCase &c) { return on == On::EmulatedGpu && hasBlocks(c); });
+  return cases;
 }
 
 /// The cases, and each that no attribute ties to its shape once more with long axes: for vectors, blocks and threads.

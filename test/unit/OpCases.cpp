@@ -96,7 +96,9 @@ static const OpCase kCases[] = {
      "f32[1x4x5x4], f32[6x2x3x2]",
      {{"group", 2}, {"pads_lo", Ints{1, 0}}, {"pads_hi", Ints{0, 1}}, {"dilations", Ints{1, 2}}}},
     {"conv", "f32[1x2x3x4x3], f32[2x2x2x2x2]"},
-    {"conv", "f32[2x1x4x5x8], f32[16x8x3x2], f32[16]", {{"block", 16}, {"pads_lo", Ints{1, 0}}, {"strides", Ints{2, 1}}}}, // in blocks
+    {"conv",
+     "f32[2x1x4x5x8], f32[16x8x3x2], f32[16]",
+     {{"block", 16}, {"pads_lo", Ints{1, 0}}, {"strides", Ints{2, 1}}}}, // in blocks
     {"conv", "f32[1x8x3x3], f32[8x8x1x1]", {{"block", 8}}},
     {"conv", "f32[1x2x3x8], f32[4x16x1]", {{"block", 1}}},
     {"conv_grad_input",
@@ -293,6 +295,16 @@ static void addSpecial(std::vector<double> &v, std::mt19937 &random) {
   for (double &x : v)
     if (random() % 2)
       x = kSpecial[random() % std::size(kSpecial)];
+}
+
+bool test::hasBlocks(const OpCase &c) {
+  if (!StringRef(c.op).starts_with("conv"))
+    return false;
+  llvm::SmallVector<StringRef, 3> texts;
+  StringRef(c.operands).split(texts, ", ");
+  const size_t ranks[] = {texts[0].count('x'), texts[1].count('x')};
+  const std::vector<int64_t> dims = c.attrs.ints("dims");
+  return ranks[0] != ranks[1] || c.attrs.has("block") || (!dims.empty() && dims.size() != ranks[0] + 1);
 }
 
 std::vector<Operand> test::drawOperands(const OpCase &c, std::mt19937 &random) {

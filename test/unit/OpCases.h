@@ -19,6 +19,9 @@ struct OpCase {
   bool special = false;
 };
 
+/// Whether it is a convolution of what has its channels in blocks, and so an axis more than the weight.
+bool hasBlocks(const OpCase &c);
+
 /// One at least for every operator with a gradient. Where the environment has ZCC_OP, only the cases of the operator of that
 /// name, here and in otherCases().
 llvm::ArrayRef<OpCase> opCases();
