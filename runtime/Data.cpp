@@ -5,7 +5,9 @@
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
 #include <algorithm>
+#include <exception>
 #include <numeric>
+#include <omp.h>
 
 namespace zccrt {
 
@@ -273,12 +275,31 @@ void DataSet::copyRows(const Binding &b, int64_t sample, int64_t rows, char *to)
 }
 
 void DataSet::copyBatch(const Binding &b, int64_t index, char *to) {
-  int64_t rowBytes = b.rowElements * elemBytes(b.input->t.elem);
-  bool isPadded = restRows && index == batchCount;
-  if (!b.samples || (!shuffle && !isPadded))
-    return copyRows(b, b.samples ? index % b.batches * b.rows : 0, b.rows, to);
-  for (int64_t r = 0; r < b.rows; ++r)
-    copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
+  constexpr int64_t kLeastBytes = 32 << 10; // of a thread: below, starting it takes longer
+  const int64_t rowBytes = b.rowElements * elemBytes(b.input->t.elem);
+  const bool isPadded = restRows && index == batchCount, isWhole = !b.samples || (!shuffle && !isPadded);
+  auto copy = [&](int64_t first, int64_t end) {
+    if (isWhole)
+      return copyRows(b, (b.samples ? index % b.batches * b.rows : 0) + first, end - first, to + first * rowBytes);
+    for (int64_t r = first; r < end; ++r)
+      copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
+  };
+  const bool anyOrder = b.samples && b.array.elem == b.input->t.elem && b.array.source->onlyInOrder().empty();
+  const int64_t team = anyOrder ? std::min<int64_t>(omp_get_max_threads(), b.rows * rowBytes / kLeastBytes) : 1;
+  if (team < 2)
+    return copy(0, b.rows);
+  std::vector<std::exception_ptr> failures(team);
+#pragma omp parallel for num_threads(int(team)) schedule(static)
+  for (int64_t t = 0; t < team; ++t) {
+    try {
+      copy(b.rows * t / team, b.rows * (t + 1) / team);
+    } catch (...) {
+      failures[t] = std::current_exception();
+    }
+  }
+  for (const std::exception_ptr &e : failures)
+    if (e)
+      std::rethrow_exception(e);
 }
 
 void DataSet::load(Arena &arena, int64_t index, int64_t slot) {
