@@ -92,6 +92,27 @@ def convnet():
     return Classifier(net), dict(x=r.standard_normal((12, 3, 12, 12), dtype=np.float32), labels=r.integers(0, 5, 12))
 
 
+class Residual(nn.Module):
+    """Two 3x3 convolutions around which the input, or a 1x1 convolution of it, goes on."""
+
+    def __init__(self, start, end, stride):
+        super().__init__()
+        self.long = nn.Sequential(nn.Conv2d(start, end, 3, stride, padding=1, bias=False), nn.BatchNorm2d(end), nn.ReLU(),
+                                  nn.Conv2d(end, end, 3, padding=1, bias=False), nn.BatchNorm2d(end))
+        self.short = nn.Identity() if stride == 1 else nn.Sequential(nn.Conv2d(start, end, 1, stride, bias=False), nn.BatchNorm2d(end))
+
+    def forward(self, x):
+        return F.relu(self.long(x) + self.short(x))
+
+
+def residual():
+    """Channels in whole blocks of 16."""
+    r = np.random.default_rng(5)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+                        Residual(16, 16, 1), Residual(16, 32, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 5))
+    return Classifier(net), dict(x=r.standard_normal((12, 3, 14, 14), dtype=np.float32), labels=r.integers(0, 5, 12))
+
+
 class Parts(nn.Module):
     """Uses two parameters as they are, and slices and other forms of them elsewhere, which the default exporter's optimizer
     folds."""
@@ -114,7 +135,7 @@ def parts():
                          start=r.standard_normal((16, 3, 12), dtype=np.float32), labels=r.integers(0, 7, 16))
 
 
-MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet, parts=parts, half=half)
+MODELS = dict(mlp=mlp, gpt=gpt, convnet=convnet, residual=residual, parts=parts, half=half)
 ELEMENTS = dict(half=dict(dyn=torch.bfloat16, noopt=torch.float16))
 
 
