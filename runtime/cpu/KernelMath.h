@@ -78,15 +78,14 @@ ZCCKM uint8_t z_byte(bool b) { return b ? 1 : 0; }
 // In strips of 16 columns they are numbers: beside bytes compilers would take vectors of a few floats.
 constexpr int kZStrip = 16;
 ZCCKM bool z_bool(int32_t b) { return b != 0; }
-inline void z_widen(int32_t *to, const uint8_t *from) {
-  typedef uint8_t Bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
-  typedef int32_t Numbers __attribute__((vector_size(kZStrip * 4)));
-  *(Numbers *)to = __builtin_convertvector(*(const Bytes *)from, Numbers);
+typedef uint8_t z_bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
+typedef uint16_t z_halves __attribute__((vector_size(kZStrip * 2)));
+typedef int32_t z_numbers __attribute__((vector_size(kZStrip * 4)));
+inline void z_widen(int32_t *to, const uint8_t *from) { // by halves: compilers have an instruction for each step
+  *(z_numbers *)to = __builtin_convertvector(__builtin_convertvector(*(const z_bytes *)from, z_halves), z_numbers);
 }
 inline void z_narrow(uint8_t *to, const int32_t *from) {
-  typedef uint8_t Bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
-  typedef int32_t Numbers __attribute__((vector_size(kZStrip * 4)));
-  *(Bytes *)to = __builtin_convertvector(*(const Numbers *)from, Bytes);
+  *(z_bytes *)to = __builtin_convertvector(__builtin_convertvector(*(const z_numbers *)from, z_halves), z_bytes);
 }
 #endif
 
