@@ -5,12 +5,13 @@
 //   %p1 = mul %w, %decay                    // 1 - lr * weight_decay
 //   %m1 = %w.m + (%d.w - %w.m) * (1 - beta1)
 //   %v1 = %w.v * beta2 + (1 - beta2) * %d.w * %d.w
-//   %p2 = %p1 - %step_size * %m1 / (sqrt %v1 / %sqrt_bc2 + eps)
+//   %p2 = %p1 - %step_size * %m1 / (sqrt %v1 * %root_factor + eps)   // 1 / sqrt(1 - beta2^t)
 //   assign %w.m, %m1
 //   assign %w.v, %v1
 //   assign %w, %p2
 // behind both the gradient and the last node that reads %w. With K micro-batches @micro accumulates and @update does this; with
-// more than one rank each gradient is summed over them first. Formulas, their order and defaults are PyTorch's.
+// more than one rank each gradient is summed over them first. Formulas, their order and defaults are PyTorch's
+// (whose division by sqrt(1 - beta2^t) is a product here).
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/train/LossScale.h"

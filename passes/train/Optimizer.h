@@ -94,7 +94,7 @@ private:
   Value *numerator_ = nullptr, *divisor_ = nullptr; ///< f64[]; the rate is lr * numerator / divisor
   Value *beta1_ = nullptr,
         *rest1_ = nullptr;                                 ///< f32[]: beta1 and 1 - beta1, if the optimizer has it
-  Value *rootCorrection2_ = nullptr;                       ///< f32[], of Adam
+  Value *rootFactor_ = nullptr;                            ///< f32[], of Adam: 1 / sqrt(1 - beta2^t)
   std::vector<std::pair<GlobalValue *, Value *>> assigns_; ///< of moments, behind the step
   std::map<const GlobalValue *, std::map<GlobalValue *, Pending>> pending_; ///< by tensor and box
   std::map<double, Value *> numbers_;
