@@ -82,9 +82,10 @@ bool Blocker::hasBlocks(const Value &v, int64_t block) const {
   return channels % block == 0 && channels / block >= threads;
 }
 
-/// Whether its first result lies as its operands of the same dims do.
+/// Whether its first result lies as its operands of the same dims do. Random numbers are drawn by their element's number.
 bool Blocker::carries(const Node &n) const {
-  return !n.results.empty() && n.result()->type.ndim() > 2 && (n.op->isElementwise() || n.is(ops::batch_norm));
+  const bool isSo = (n.op->isElementwise() && !n.op->random) || n.is(ops::batch_norm);
+  return isSo && !n.results.empty() && n.result()->type.ndim() > 2;
 }
 
 bool Blocker::isDefinedInBlocks(const Value &v) {
@@ -211,11 +212,12 @@ void Blocker::adapt(Node &n, int64_t block, size_t rank) {
   }
 }
 
-/// Who reads a value, while no type has changed yet.
+/// Who reads a value, while no type has changed yet; a global may have readers in other functions.
 Blocker::Readers Blocker::readersOf(Value &v) {
   Readers r{&v, isDefinedInBlocks(v), isReadPlain(v), {}, {}};
   for (const Value::Use &u : v.uses)
-    (takesBlocks(u) ? r.inBlocks : r.plain).push_back(u);
+    if (u.node->parent() == &f_)
+      (takesBlocks(u) ? r.inBlocks : r.plain).push_back(u);
   return r;
 }
 
