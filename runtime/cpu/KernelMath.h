@@ -80,7 +80,7 @@ constexpr int kZStrip = 16;
 ZCCKM bool z_bool(int32_t b) { return b != 0; }
 typedef uint8_t z_bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
 typedef uint16_t z_halves __attribute__((vector_size(kZStrip * 2)));
-typedef int32_t z_numbers __attribute__((vector_size(kZStrip * 4)));
+typedef int32_t z_numbers __attribute__((vector_size(kZStrip * 4), may_alias));
 inline void z_widen(int32_t *to, const uint8_t *from) { // by halves: compilers have an instruction for each step
   *(z_numbers *)to = __builtin_convertvector(__builtin_convertvector(*(const z_bytes *)from, z_halves), z_numbers);
 }
