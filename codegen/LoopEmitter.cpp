@@ -388,7 +388,7 @@ void LoopEmitter::nameColumns(const LoopPass *last, const LoopPass &next, const 
 
 /// Whether each strip of columns is as wide as z_widen() wants.
 bool LoopEmitter::isNarrow() const {
-  return p.form == LoopPlan::Columns && !p.units && p.stripWidth == 16 && p.elementsOf(p.columnAxes()) % 16 == 0;
+  return p.form == LoopPlan::Columns && !p.units && p.stripWidth == kStrip && p.elementsOf(p.columnAxes()) % kStrip == 0;
 }
 
 std::string LoopEmitter::element(const LoopAccess &a) {

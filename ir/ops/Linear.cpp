@@ -169,7 +169,11 @@ struct Conv {
   int64_t batch, channels, filters, group;
   Dims in, out;           // spatial
   int64_t xBlock, yBlock; // channels side by side
-  Dims result() const { return blocked({batch, filters}, out, yBlock); }
+  Dims result() const {
+    Dims d = {batch, filters};
+    d.append(out.begin(), out.end());
+    return blocked(d, yBlock);
+  }
 };
 } // namespace
 

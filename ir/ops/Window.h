@@ -15,10 +15,10 @@ inline Dims unblocked(llvm::ArrayRef<int64_t> dims) {
   d[1] *= dims.back();
   return d;
 }
-/// [N, C] and spatial axes with blocks of channels; 1: without.
-inline Dims blocked(Dims d, llvm::ArrayRef<int64_t> spatial, int64_t block) {
-  d[1] /= block;
-  d.append(spatial.begin(), spatial.end());
+/// [N, C, spatial...] with blocks of channels; 1: without.
+inline Dims blocked(llvm::ArrayRef<int64_t> dims, int64_t block) {
+  Dims d = {dims[0], dims[1] / block};
+  d.append(dims.begin() + 2, dims.end());
   if (block > 1)
     d.push_back(block);
   return d;

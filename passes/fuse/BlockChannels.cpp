@@ -45,13 +45,11 @@ private:
   bool carries(const Node &n) const;
   bool isDefinedInBlocks(const Value &v);
   bool takesBlocks(const Value::Use &u);
-  bool isReadPlain(Value &v);
   void findFamilies();
-  bool pays(const Family &c);
   Value *inBlocks(Builder &b, Value *v, size_t rank, int64_t block);
   Value *plain(Builder &b, Value *v, const Type &t);
   Readers readersOf(Value &v);
-  void apply(const Family &c);
+  void apply(llvm::ArrayRef<Readers> all, int64_t block);
   void adapt(Node &n, int64_t block, size_t rank);
 
   Function &f_;
@@ -110,10 +108,6 @@ bool Blocker::takesBlocks(const Value::Use &u) {
   return carries(n) && n.result()->type.dims == n.operand(u.index)->type.dims;
 }
 
-bool Blocker::isReadPlain(Value &v) {
-  return llvm::is_contained(f_.results, &v) || !llvm::all_of(v.uses, [&](auto &u) { return takesBlocks(u); });
-}
-
 void Blocker::findFamilies() {
   llvm::EquivalenceClasses<Value *> alike;
   for (auto &n : f_.nodes) {
@@ -153,15 +147,6 @@ void Blocker::findFamilies() {
   }
 }
 
-bool Blocker::pays(const Family &c) {
-  if (c.block == 1)
-    return false;
-  int reorders = 0;
-  for (Value *v : c.values)
-    reorders += !isDefinedInBlocks(*v) || isReadPlain(*v);
-  return c.ends > reorders;
-}
-
 // ---- what is changed
 
 /// An operand, of `rank` axes or fewer, for what lies in blocks: what numpy broadcasts still does.
@@ -170,16 +155,14 @@ Value *Blocker::inBlocks(Builder &b, Value *v, size_t rank, int64_t block) {
     return v;
   Dims d(rank, 1);
   llvm::copy(v->type.dims, d.end() - v->type.ndim());
-  const Dims spatial(d.begin() + 2, d.end());
   if (d[1] == 1) {
     d.push_back(1);
     return b.reshape(v, d);
   }
-  const Dims result = blocked({d[0], d[1]}, spatial, block);
-  if (elementCount(spatial) == 1)
-    return b.reshape(v, result);
+  if (elementCount(d) == d[0] * d[1])
+    return b.reshape(v, blocked(d, block));
   Dims split = {d[0], d[1] / block, block}, perm = {0, 1};
-  split.append(spatial.begin(), spatial.end());
+  split.append(d.begin() + 2, d.end());
   for (size_t i = 3; i <= rank; ++i)
     perm.push_back(int64_t(i));
   perm.push_back(2);
@@ -198,7 +181,7 @@ Value *Blocker::plain(Builder &b, Value *v, const Type &t) {
 void Blocker::adapt(Node &n, int64_t block, size_t rank) {
   if (n.op->reduction) {
     const Type old = n.result()->type;
-    n.result()->type = old.withDims(blocked({old.dims[0], old.dims[1]}, llvm::ArrayRef(old.dims).drop_front(2), block));
+    n.result()->type = old.withDims(blocked(old.dims, block));
     Builder b(f_, n.next(), n.loc);
     Value *like = b.reshape(n.result(), old.dims);
     n.result()->replaceAllUsesWith(like);
@@ -214,36 +197,33 @@ void Blocker::adapt(Node &n, int64_t block, size_t rank) {
 
 /// Who reads a value, while no type has changed yet; a global may have readers in other functions.
 Blocker::Readers Blocker::readersOf(Value &v) {
-  Readers r{&v, isDefinedInBlocks(v), isReadPlain(v), {}, {}};
+  Readers r{&v, isDefinedInBlocks(v), llvm::is_contained(f_.results, &v), {}, {}};
   for (const Value::Use &u : v.uses)
     if (u.node->parent() == &f_)
       (takesBlocks(u) ? r.inBlocks : r.plain).push_back(u);
+  r.isPlain |= !r.plain.empty();
   return r;
 }
 
-void Blocker::apply(const Family &c) {
-  std::vector<Readers> all;
-  for (Value *v : c.values)
-    all.push_back(readersOf(*v));
-  const Type like = c.values.front()->type;
-  const Dims dims = blocked({like.dims[0], like.dims[1]}, llvm::ArrayRef(like.dims).drop_front(2), c.block);
+void Blocker::apply(llvm::ArrayRef<Readers> all, int64_t block) {
+  const size_t rank = all.front().value->type.ndim();
   llvm::SetVector<Node *> adapted;
-  for (Readers &r : all) {
+  for (const Readers &r : all) {
     for (const Value::Use &u : r.inBlocks)
       adapted.insert(u.node);
     const Type old = r.value->type;
     Node *def = r.value->def;
     if (!r.isDefined) {
       Builder b(f_, def ? def->next() : f_.first(), def ? def->loc : r.inBlocks.front().node->loc);
-      Value *moved = inBlocks(b, r.value, like.ndim(), c.block);
+      Value *moved = inBlocks(b, r.value, rank, block);
       for (const Value::Use &u : r.inBlocks)
         u.node->setOperand(u.index, moved);
       continue;
     }
     adapted.insert(def);
     if (def->is(ops::conv))
-      def->attrs.set("block", c.block);
-    r.value->type = old.withDims(dims);
+      def->attrs.set("block", block);
+    r.value->type = old.withDims(blocked(old.dims, block));
     if (!r.isPlain)
       continue;
     Builder b(f_, def->next(), def->loc);
@@ -253,17 +233,24 @@ void Blocker::apply(const Family &c) {
     std::replace(f_.results.begin(), f_.results.end(), r.value, back);
   }
   for (Node *n : adapted)
-    adapt(*n, c.block, like.ndim());
+    adapt(*n, block, rank);
 }
 
 bool Blocker::run() {
   findFamilies();
   bool changed = false;
-  for (const Family &c : families_)
-    if (pays(c)) {
-      apply(c);
-      changed = true;
-    }
+  for (const Family &c : families_) {
+    if (c.block == 1)
+      continue;
+    std::vector<Readers> all;
+    for (Value *v : c.values)
+      all.push_back(readersOf(*v));
+    const auto reorders = llvm::count_if(all, [](const Readers &r) { return !r.isDefined || r.isPlain; });
+    if (c.ends <= reorders)
+      continue;
+    apply(all, c.block);
+    changed = true;
+  }
   return changed;
 }
 

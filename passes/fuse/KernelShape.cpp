@@ -273,10 +273,8 @@ bool ShapeFinder::findForm() {
       llvm::any_of(nodes, [&](Node *n) { return s.extents.lookup(n) == Extent::Full && s.phases.lookup(n) > 0; });
   if (!fullAfterReduction || s.form == KernelShape::Row)
     return true;
-  if (s.form == KernelShape::Column) {
-    constexpr int64_t kStrip = 16;
+  if (s.form == KernelShape::Column)
     return s.dims.back() <= kStrip && s.keptCount() > s.dims.back();
-  }
   // One row: worth it only while one core keeps it in its cache.
   constexpr int64_t kOneRow = 1 << 14;
   if (s.form != KernelShape::Total || s.count() > kOneRow)

@@ -15,6 +15,8 @@ enum class Extent { Full, Reduced, Column };
 /// Columns are summed in blocks of this many rows, for accuracy. Threads may share the blocks where the sums of one, of as many
 /// columns, stay in a cache.
 constexpr int64_t kColumnBlock = 64, kWidestColumns = 4096;
+/// Columns of a narrow strip, over which kernels may pass more than once: kZStrip of runtime/cpu/KernelMath.h.
+constexpr int64_t kStrip = 16;
 
 struct KernelShape {
   /// Pointwise: no reduction. Row: the innermost axis is reduced. Column: it is kept. Total: everything is reduced. Of rows, and

@@ -328,8 +328,7 @@ bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &
   const int64_t pixels = s.batch * volume(s.out, s.spatial), reads = pixels * extent(*t.w, 2, t.w->ndim);
   if (s.group != 1 || !isHalf(t.x->elem) || pixels > most || reads > kMostReads || count(*t.x) > INT32_MAX)
     return false;
-  const bool steps = std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n > 1; });
-  return *way ? !strcmp(way, "columns") : pixels <= few || steps;
+  return *way ? !strcmp(way, "columns") : pixels <= few || hasSteps(s);
 }
 
 /// Whether a convolution in f32 goes by columns of all images' pixels: where these are few and the weights many, whatever way is
@@ -472,32 +471,23 @@ std::optional<Packing> convPacking(const char *kernel, const zccrt_call *c) {
   });
 }
 
-/// Whether a primitive has a tensor with so many channels in blocks, if they have a whole number of them.
-static bool hasIn(const memory::desc &wanted, const memory::desc &plain, int64_t channels, int64_t block) {
-#if DNNL_VERSION_MAJOR >= 3
-  const memory::desc inBlocks = blockedDesc(plain.get_dims(), plain.get_data_type(), block);
-#else
-  const memory::desc inBlocks = blockedDesc(plain.dims(), plain.data_type(), block);
-#endif
-  return channels % block || wanted == inBlocks;
-}
-
 int64_t convBlock(const zccrt_call *c) {
   const Operands t = operandsOf(ConvKind::Forward, c);
   const ConvShape s(c, *t.x, *t.w, *t.y);
   if (viaLoops(c) || isWide(c) || s.group != 1 || hasBlocks(s) || !isHalf(t.x->elem))
     return 1;
   return orFail(c, [&] {
-    const Descs plain = plainDescs(s, dnnlType(t.x->elem));
+    const auto type = dnnlType(t.x->elem);
+    std::vector<Choice> wanted;
+    for (const ConvKind kind : {ConvKind::Forward, ConvKind::GradInput, ConvKind::GradWeight})
+      wanted.push_back(choose(kind, s, plainDescs(s, type), t.bias, /*keep=*/false));
     for (const int64_t block : {16, 8}) {
-      bool isWanted = s.filters % block == 0;
-      for (const ConvKind kind : {ConvKind::Forward, ConvKind::GradInput, ConvKind::GradWeight}) {
-        if (!isWanted)
-          break;
-        const Choice choice = choose(kind, s, plain, t.bias, /*keep=*/false);
-        isWanted = hasIn(choice.y, plain.y, s.filters, block) && hasIn(choice.x, plain.x, s.channels, block);
-      }
-      if (isWanted)
+      ConvShape with = s;
+      with.xBlock = s.channels % block ? 1 : block;
+      with.yBlock = block;
+      const Descs d = plainDescs(with, type);
+      auto fits = [&](const Choice &c) { return c.y == d.y && (with.xBlock == 1 || c.x == d.x); };
+      if (s.filters % block == 0 && std::all_of(wanted.begin(), wanted.end(), fits))
         return block;
     }
     return int64_t(1);

@@ -76,7 +76,7 @@ void takeColumns(const Blocks &b, const float *x, int64_t channel, int64_t chann
 }
 
 /// Rows of pixels [begin, end) of the result's gradient, one a filter.
-template <typename T> void takeGrad(const Blocks &b, const T *dy, int64_t begin, int64_t end, T *grad, int threads) {
+void takeGrad(const Blocks &b, const float *dy, int64_t begin, int64_t end, float *grad, int threads) {
   forEach(b.filters, threads, [&](int64_t filter) {
     forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t length, int64_t at) {
       std::copy_n(dy + (image * b.filters + filter) * b.outs() + first, length, grad + filter * (end - begin) + at);

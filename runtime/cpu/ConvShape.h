@@ -43,10 +43,13 @@ inline bool hasPoints(const ConvShape &s) {
   return points;
 }
 
-/// Whether it is nothing but a product of matrices: of single points, and without steps.
-inline bool isProduct(const ConvShape &s) {
-  return hasPoints(s) && std::all_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n == 1; });
+/// Whether its windows are more than one pixel apart.
+inline bool hasSteps(const ConvShape &s) {
+  return std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n != 1; });
 }
+
+/// Whether it is nothing but a product of matrices: of single points, and without steps.
+inline bool isProduct(const ConvShape &s) { return hasPoints(s) && !hasSteps(s); }
 
 inline int64_t volume(const int64_t *dims, int n) {
   int64_t v = 1;

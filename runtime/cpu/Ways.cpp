@@ -3,7 +3,6 @@
 #include "runtime/cpu/ConvShape.h"
 #include "runtime/cpu/ProductShape.h"
 #include "runtime/cpu/Wide.h"
-#include <algorithm>
 #include <cstring>
 
 namespace zccrt::cpu {
@@ -39,10 +38,9 @@ static std::optional<WayCase> convCase(const char *kernel, const zccrt_call *c, 
     window *= s.kernel[i];
   }
   if (hasBlocks(s)) {
-    const bool steps = std::any_of(s.stride, s.stride + s.spatial, [](int64_t n) { return n > 1; });
     if (strcmp(kernel, "conv_grad_weight"))
       return std::nullopt;
-    return WayCase{std::string(kernel) + " " + elemName(elem) + (steps ? " blocks steps" : " blocks"),
+    return WayCase{std::string(kernel) + " " + elemName(elem) + (hasSteps(s) ? " blocks steps" : " blocks"),
                    {s.filters, s.channels, s.batch * pixels, window}};
   }
   WayCase w{std::string(kernel) + " " + elemName(elem) + (isProduct(s) ? " points" : " windows"),
