@@ -10,6 +10,9 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
+#include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <sched.h>
 #include <set>
 
@@ -41,6 +44,34 @@ static double diskRate(StringRef folders, double seconds) {
   return r.mixed;
 }
 
+/// Seconds that this process' threads were ready to run and another program had their processor (the second number of
+/// `/proc/PID/task/TID/schedstat`, Documentation/scheduler/sched-stats of Linux); 0 where the system does not tell.
+static double waitedSeconds() {
+  double seconds = 0;
+  std::error_code ec;
+  for (std::filesystem::directory_iterator thread("/proc/self/task", ec), end; !ec && thread != end; thread.increment(ec)) {
+    std::ifstream file(thread->path() / "schedstat");
+    double ran, waited; // ns
+    if (file >> ran >> waited)
+      seconds += waited * 1e-9;
+  }
+  return seconds;
+}
+
+/// Runs `body` with `threads`, and warns where other programs ran in its place: their profile is of a slower machine.
+template <class F> static void withOwnCores(int threads, F body) {
+  const double waited = waitedSeconds();
+  const auto start = std::chrono::steady_clock::now();
+  body();
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double lost = (waitedSeconds() - waited) / (took * threads);
+  constexpr double kNoise = 0.05;
+  if (lost > kNoise)
+    llvm::errs()
+        << "zcc: warning: other programs took " << llvm::format("%.0f", lost * 100)
+        << " % of the processors' time meanwhile: this profile is of a slower machine; calibrate again when they have ended\n";
+}
+
 static Profile measure(const ToolOptions &tool, int threads) {
   const double seconds = tool.calibrateSeconds;
   const bool hasDisk = !tool.calibrate->empty();
@@ -53,8 +84,10 @@ static Profile measure(const ToolOptions &tool, int threads) {
   for (int n : counts) {
     llvm::errs() << "zcc: measuring " << p.cpu << " with " << n << (n > 1 ? " threads\n" : " thread\n");
     const double share = seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size());
-    p.waysByThreads[n] = measureWays(n, share / 3);
-    p.byThreads[n] = measureRates(n, share * 2 / 3, p);
+    withOwnCores(n, [&] {
+      p.waysByThreads[n] = measureWays(n, share / 3);
+      p.byThreads[n] = measureRates(n, share * 2 / 3, p);
+    });
   }
   p.whole[Rate::HostCopy] = measureCopy(seconds / 40);
   return p;
