@@ -271,6 +271,48 @@ private:
   }
 };
 
+/// A block's queries, and the keys and values that they go through.
+template <typename T, int kWidth> struct QueryTiles {
+  using B = Tile<kWidth>;
+  static constexpr int kM = B::kMost, kStep = B::kStep, kRows = kWarps * kM * kPiece;
+  Room<T, kWidth> &room;
+  const Place w;
+  const int s, end, mineEnd; ///< queries of the head; behind the last key of the block's, and of the warp's
+  const Source<T, kWidth> k, v;
+  const Scores score;
+
+  __device__ QueryTiles(const Heads &n, Room<T, kWidth> &room)
+      : room(room), w(n.heads, n.s, kM * kPiece, n.causal), s(int(n.s)),
+        end(keysOf(n, (w.first + kRows < s ? w.first + kRows : s) - 1)),
+        mineEnd(w.mine < s ? keysOf(n, w.mine + kM * kPiece - 1) : 0), k(n.k, w.b, w.h / int(n.group), n.t, n.d),
+        v(n.v, w.b, w.h / int(n.group), n.t, n.dv), score(n, w.b, w.h) {}
+  /// The block's rows of one value of a query's.
+  __device__ void loadQueries(int stage, const Rows &of, int64_t width) const {
+    Source<T, kWidth>(of, w.b, w.h, s, width).template load<kRows>(room.stage(stage), w.first);
+  }
+  /// A step's keys and values.
+  __device__ void load(int stage, int t0) const {
+    k.template load<kStep>(room.stage(stage), t0);
+    v.template load<kStep>(room.stage(stage) + B::kElements, t0);
+    endGroup();
+  }
+  /// Calls f(keys, values, the first's number, how many the warp's queries attend) for each step; the first is in stage 0.
+  template <typename F> __device__ void forSteps(F f) const {
+    int stage = 0;
+    for (int t0 = 0; t0 < end; t0 += kStep, stage ^= 1) {
+      if (t0 + kStep < end)
+        load(stage ^ 1, t0 + kStep);
+      else
+        endGroup();
+      waitForCopies<1>();
+      __syncthreads();
+      const T *const keys = room.stage(stage);
+      f(keys, keys + B::kElements, t0, mineEnd - t0 < kStep ? mineEnd - t0 : kStep);
+      __syncthreads();
+    }
+  }
+};
+
 } // namespace
 
 // ---- forward
@@ -279,42 +321,25 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
     attendTilesKernel(const Heads n, const Rows y, float *lse) {
   using B = Tile<kWidth>;
-  constexpr int kM = B::kMost, kStep = B::kStep, kKeys = 32;
+  constexpr int kM = B::kMost, kKeys = 32;
   __shared__ Room<T, kWidth> room;
-  const Place w(n.heads, n.s, kM * kPiece, n.causal);
-  const int kvHead = w.h / int(n.group), s = int(n.s), last = w.first + kWarps * kM * kPiece - 1;
-  const int end = keysOf(n, last < s ? last : s - 1);
-  const int mineEnd = w.mine < s ? keysOf(n, w.mine + kM * kPiece - 1) : 0;
-  const Source<T, kWidth> k(n.k, w.b, kvHead, n.t, n.d), v(n.v, w.b, kvHead, n.t, n.dv);
-  const Scores score(n, w.b, w.h);
-  auto load = [&](int stage, int t0) {
-    k.template load<kStep>(room.stage(stage), t0);
-    v.template load<kStep>(room.stage(stage) + B::kElements, t0);
-    endGroup();
-  };
-  Source<T, kWidth>(n.q, w.b, w.h, n.s, n.d).template load<kWarps * kM * kPiece>(room.stage(1), w.first);
+  const QueryTiles<T, kWidth> tiles(n, room);
+  const Place &w = tiles.w;
+  tiles.loadQueries(1, n.q, n.d);
   endGroup();
-  load(0, 0);
+  tiles.load(0, 0);
   waitForCopies<1>();
   __syncthreads();
   Left<T> q[B::kPieces][kM];
   loadFactors<kWidth, kM>(q, room.stage(1));
   __syncthreads();
   Sums out[kM][2 * B::kPieces];
-  Softmax<kM> rows(score.scale);
-  int stage = 0;
-  for (int t0 = 0; t0 < end; t0 += kStep, stage ^= 1) {
-    if (t0 + kStep < end)
-      load(stage ^ 1, t0 + kStep);
-    else
-      endGroup();
-    waitForCopies<1>();
-    __syncthreads();
-    const T *const ks = room.stage(stage), *const vs = ks + B::kElements;
-    for (int i = 0; i < kStep && t0 + i < mineEnd; i += kKeys) {
+  Softmax<kM> rows(tiles.score.scale);
+  tiles.forSteps([&](const T *ks, const T *vs, int t0, int count) {
+    for (int i = 0; i < count; i += kKeys) {
       Sums x[kM][kKeys / kColumns];
       multiplyRows<kWidth>(x, q, ks + i * B::kLd);
-      score.template take<T, false>(x, w.mine, t0 + i);
+      tiles.score.template take<T, false>(x, w.mine, t0 + i);
       rows.take(x, out);
       Left<T> p[kM];
 #pragma unroll
@@ -323,8 +348,7 @@ __global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
         addProduct<false>(out, p, vs + (i + j * kPiece) * B::kLd, B::kLd);
       }
     }
-    __syncthreads();
-  }
+  });
 #pragma unroll
   for (int m = 0; m < kM; ++m)
 #pragma unroll
@@ -332,10 +356,10 @@ __global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
       float &total = rows.total[m][half];
       total = ofRow(total, [](float a, float b) { return a + b; });
       const int r = w.mine + rowOf(m, half * 2);
-      if (r < s && laneColumn() == 0)
-        lse[score.placeOf(r)] = total == 0 ? noScore() : rows.most[m][half] * float(n.scale) + vlog(total);
+      if (r < tiles.s && laneColumn() == 0)
+        lse[tiles.score.placeOf(r)] = total == 0 ? noScore() : rows.most[m][half] * float(n.scale) + vlog(total);
     }
-  storeRows<T>(out, y, w, s, int(n.dv), [&](int m, int half) {
+  storeRows<T>(out, y, w, tiles.s, int(n.dv), [&](int m, int half) {
     const float total = rows.total[m][half];
     return total == 0 ? 0 : 1 / total;
   });
@@ -348,31 +372,23 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
     queryGradTilesKernel(const Heads n, const Rows dy, const Rows y, const Rows dq, const float *lse, float *deltas) {
   using B = Tile<kWidth>;
-  constexpr int kM = B::kMost, kStep = B::kStep, kRows = kWarps * kM * kPiece;
+  constexpr int kM = B::kMost;
   __shared__ Room<T, kWidth> room;
-  const Place w(n.heads, n.s, kM * kPiece, n.causal);
-  const int kvHead = w.h / int(n.group), s = int(n.s), last = w.first + kRows - 1;
-  const int end = keysOf(n, last < s ? last : s - 1);
-  const int mineEnd = w.mine < s ? keysOf(n, w.mine + kM * kPiece - 1) : 0;
-  const Source<T, kWidth> k(n.k, w.b, kvHead, n.t, n.d), v(n.v, w.b, kvHead, n.t, n.dv);
-  const Scores score(n, w.b, w.h);
-  auto load = [&](int stage, int t0) {
-    k.template load<kStep>(room.stage(stage), t0);
-    v.template load<kStep>(room.stage(stage) + B::kElements, t0);
-    endGroup();
-  };
+  const QueryTiles<T, kWidth> tiles(n, room);
+  const Place &w = tiles.w;
+  const Scores &score = tiles.score;
   Left<T> q[B::kPieces][kM], g[B::kPieces][kM];
-  Source<T, kWidth>(n.q, w.b, w.h, n.s, n.d).template load<kRows>(room.stage(0), w.first);
-  Source<T, kWidth>(dy, w.b, w.h, n.s, n.dv).template load<kRows>(room.stage(1), w.first);
+  tiles.loadQueries(0, n.q, n.d);
+  tiles.loadQueries(1, dy, n.dv);
   endGroup();
   waitForCopies<0>();
   __syncthreads();
   loadFactors<kWidth, kM>(q, room.stage(0));
   loadFactors<kWidth, kM>(g, room.stage(1));
   __syncthreads();
-  Source<T, kWidth>(y, w.b, w.h, n.s, n.dv).template load<kRows>(room.stage(1), w.first);
+  tiles.loadQueries(1, y, n.dv);
   endGroup();
-  load(0, 0);
+  tiles.load(0, 0);
   waitForCopies<1>();
   __syncthreads();
   float delta[kM][2] = {}, log[kM][2];
@@ -389,36 +405,27 @@ __global__ void __launch_bounds__(kWarps *kWarp, Tile<kWidth>::kBlocks)
       delta[m][half] = ofRow(delta[m][half], [](float a, float b) { return a + b; });
       const int r = w.mine + rowOf(m, half * 2);
       log[m][half] = score.logOf(lse, r);
-      if (r < s && laneColumn() == 0)
+      if (r < tiles.s && laneColumn() == 0)
         deltas[score.placeOf(r)] = delta[m][half];
     }
   }
   __syncthreads();
   Sums out[kM][2 * B::kPieces];
-  int stage = 0;
-  for (int t0 = 0; t0 < end; t0 += kStep, stage ^= 1) {
-    if (t0 + kStep < end)
-      load(stage ^ 1, t0 + kStep);
-    else
-      endGroup();
-    waitForCopies<1>();
-    __syncthreads();
-    const T *const ks = room.stage(stage), *const vs = ks + B::kElements;
-    for (int i = 0; i < kStep / kPiece && t0 + i * kPiece < mineEnd; ++i) {
+  tiles.forSteps([&](const T *ks, const T *vs, int t0, int count) {
+    for (int i = 0; i < count; i += kPiece) {
       Sums p[kM][2], dp[kM][2];
-      multiplyRows<kWidth>(p, q, ks + i * kPiece * B::kLd);
-      multiplyRows<kWidth>(dp, g, vs + i * kPiece * B::kLd);
-      score.template take<T, false>(p, w.mine, t0 + i * kPiece);
+      multiplyRows<kWidth>(p, q, ks + i * B::kLd);
+      multiplyRows<kWidth>(dp, g, vs + i * B::kLd);
+      score.template take<T, false>(p, w.mine, t0 + i);
       forSums(p, [&](int m, int n, int i, float &x) {
         x = powerOf2(z_fma(x, score.scale, -log[m][i / 2])) * (dp[m][n].at[i] - delta[m][i / 2]);
       });
       Left<T> ds[kM];
       roundTo(ds, p, 0);
-      addProduct<false>(out, ds, ks + i * kPiece * B::kLd, B::kLd);
+      addProduct<false>(out, ds, ks + i * B::kLd, B::kLd);
     }
-    __syncthreads();
-  }
-  storeRows<T>(out, dq, w, s, int(n.d), [&](int, int) { return float(n.scale); });
+  });
+  storeRows<T>(out, dq, w, tiles.s, int(n.d), [&](int, int) { return float(n.scale); });
 }
 
 /// The keys' and values', behind the queries'. Of wide heads registers hold the keys alone; the values stay in shared memory, and
