@@ -135,9 +135,14 @@ bool CudaLoops::isVector(const LoopAccess &a) const {
 
 // ---- passes
 
-void CudaLoops::declareSums(ArrayRef<const Node *> sums) {
-  for (const Node *x : sums)
-    out.line(computeType(x->result()->type.elem) + " " + accumulator[x] + " = " + identityCode(*x) + ";");
+void CudaLoops::declareSums(ArrayRef<const Node *> sums, int64_t n) {
+  for (const Node *x : sums) {
+    std::string values = identityCode(*x);
+    for (int64_t i = 1; i < n; ++i)
+      values += ", " + identityCode(*x);
+    out.line(computeType(x->result()->type.elem) + " " + accumulator[x] + (n == 1 ? " = " + values : "[] = {" + values + "}") +
+             ";");
+  }
 }
 
 /// What the threads of a row, or of a column, have of a sum, added up.
@@ -147,10 +152,10 @@ static std::string reduced(const Node &sum, const std::string &function, const s
          "); })";
 }
 
-/// Every thread of the row gets its sums.
-void CudaLoops::reduceSums(ArrayRef<const Node *> sums, const std::string &function) {
+/// Every thread of the row gets its sums. `each`: "[j]" of those of a thread's columns.
+void CudaLoops::reduceSums(ArrayRef<const Node *> sums, const std::string &function, const std::string &each) {
   for (const Node *x : sums)
-    out.line(accumulator[x] + " = " + reduced(*x, function, accumulator[x]) + ";");
+    out.line(accumulator[x] + each + " = " + reduced(*x, function, accumulator[x] + each) + ";");
 }
 
 // ---- the forms
@@ -171,9 +176,10 @@ void CudaLoops::elementwise() {
   finishKernel("blocksFor(" + count + ")", num(kBlock));
 }
 
-/// The body for n elements from `first` of these axes on; `there`: how many of them there are, "": all.
+/// The body for n elements from `first` of these axes on; `there`: how many of them there are, "": all; `lane`: as bodyOf() has
+/// it.
 void CudaLoops::neighbours(const LoopPass &w, int64_t n, const std::string &first, ArrayRef<size_t> axes,
-                           const std::string &there) {
+                           const std::string &there, const std::string &lane) {
   const std::string length = num(n), last = axisName(axes.back());
   splitIndex(first, axes);
   const std::string base = isFlat ? first : fresh("first");
@@ -189,7 +195,7 @@ void CudaLoops::neighbours(const LoopPass &w, int64_t n, const std::string &firs
     splitIndex("(" + first + " + j)", axes);
   else
     out.line("const " + index + " " + last + " = " + base + " + j;");
-  bodyOf(w, "");
+  bodyOf(w, lane);
   out.close();
   together = 1;
   const std::string body = std::exchange(out.text, before), count = there.empty() ? "" : ", " + there;
@@ -381,12 +387,12 @@ std::string CudaLoops::part(const Node &sum) {
   return "((" + computeType(sum.result()->type.elem) + " *)(scratch + " + open.mark({"int64_t", num(p.scratchOf(&sum))}) + "))";
 }
 
-/// A unit of a row or column: a slice, or every so many of its elements, by one thread, then its part of each sum.
+/// A unit of a row or of columns: a slice, or every so many of its elements, by one thread, then its part of each sum.
 void CudaLoops::sumUnit(const LoopPass &w, const Team &t) {
   const std::string e = fresh("e"), chunk = num(p.chunk), count = product(p.reducedAxes);
   out.line("const " + index + " unit = blockIdx.x % " + units() + ", lo = unit * " + chunk + ", hi = lo + " + chunk + " < " +
            count + " ? lo + " + chunk + " : " + count + ";");
-  declareSums(w.sums);
+  declareSums(w.sums, t.columns);
   if (t.slice) {
     out.line("const " + index + " from = lo + " + t.first + " * " + num(t.slice) + ", to = from + " + num(t.slice) +
              " < hi ? from + " + num(t.slice) + " : hi;");
@@ -395,17 +401,29 @@ void CudaLoops::sumUnit(const LoopPass &w, const Team &t) {
     out.open("for (" + index + " " + e + " = lo + " + t.first + "; " + t.within + e + " < hi; " + e + " += " + t.threads + ")");
   }
   splitIndex(e, p.reducedAxes);
-  bodyOf(w, "");
+  if (t.columns == 1)
+    bodyOf(w, "");
+  else
+    neighbours(w, t.columns, "column", ArrayRef(p.keptAxes).take_back(), "", "j");
   out.close();
   for (unsigned r : w.results)
     stored[k.results[r]] = r;
   if (w.sums.empty())
     return;
-  reduceSums(w.sums, t.reduce);
+  const bool isOne = t.columns == 1;
+  const std::string each = isOne ? "" : "[j]";
+  if (!isOne) {
+    out.line("#pragma unroll");
+    out.open("for (int j = 0; j < " + num(t.columns) + "; ++j)");
+  }
+  reduceSums(w.sums, t.reduce, each);
   out.open("if (" + t.within + t.first + " == 0)");
   for (const Node *x : w.sums)
-    out.line(part(*x) + "[unit * " + product(p.keptAxes) + " + kept] = " + accumulator[x] + ";");
+    out.line(part(*x) + "[unit * " + product(p.keptAxes) + " + kept" + (isOne ? "" : " + j") + "] = " + accumulator[x] + each +
+             ";");
   out.close();
+  if (!isOne)
+    out.close();
 }
 
 /// Names sums: every so many of the units' parts by one thread.
@@ -422,13 +440,14 @@ void CudaLoops::addParts(ArrayRef<const Node *> sums, const Team &t) {
     nameSum(*x, accumulator[x]);
 }
 
-/// A kernel for each pass, and one for what rows or columns have one of. `place` names the indices of the row or column of a
-/// block.
-void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::function_ref<void(const std::string &block)> place) {
-  auto begin = [&](const std::string &block, size_t passes) {
+/// A kernel for each pass, and one for what rows or columns have one of. `place` names the indices of the row of a block, or of
+/// so many columns of a thread's.
+void CudaLoops::sharedSums(const Team &t, llvm::function_ref<std::string(int64_t columns)> blocks,
+                           llvm::function_ref<void(const std::string &block, int64_t columns)> place) {
+  auto begin = [&](const std::string &block, size_t passes, int64_t columns) {
     pushScope();
-    place(block);
-    for (size_t i = 0; i <= passes && i < p.passes.size(); ++i) {
+    place(block, columns);
+    for (size_t i = 0; columns == 1 && i <= passes && i < p.passes.size(); ++i) {
       for (const Node *n : p.passes[i].before)
         value(n->result(), *n, 0);
       if (i < passes)
@@ -438,51 +457,77 @@ void CudaLoops::sharedSums(const Team &t, const std::string &blocks, llvm::funct
   for (size_t i = 0; i < p.passes.size(); ++i) {
     if (p.passes[i].empty())
       continue;
-    begin("(blockIdx.x / " + units() + ")", i);
+    begin("(blockIdx.x / " + units() + ")", i, t.columns);
     sumUnit(p.passes[i], t);
     popScope();
-    finishKernel("unsigned(" + blocks + " * " + units() + ")", t.block);
+    finishKernel("unsigned(" + blocks(t.columns) + " * " + units() + ")", t.block);
   }
   if (llvm::none_of(k.results, [&](const Value *r) { return p.isReduced(r->def); }))
     return;
-  begin(index + "(blockIdx.x)", p.passes.size());
+  begin(index + "(blockIdx.x)", p.passes.size(), 1);
   out.line("__syncthreads();"); // as for rows
   out.open("if (" + t.within + t.first + " == 0)");
   storeWhere(Extent::Reduced);
   out.close();
   popScope();
-  finishKernel("unsigned(" + blocks + ")", t.block);
+  finishKernel("unsigned(" + blocks(1) + ")", t.block);
 }
 
 void CudaLoops::sharedRows() {
-  const Team all = {"threadIdx.x", num(kBlock), "blockReduce", "", num(kBlock), 0};
-  sharedSums(all, product(p.keptAxes), [&](const std::string &block) {
-    out.line("const " + index + " kept = " + block + ";");
-    if (!p.keptAxes.empty())
-      splitIndex("kept", p.keptAxes);
-  });
+  const Team all = {"threadIdx.x", num(kBlock), "blockReduce", "", num(kBlock)};
+  sharedSums(
+      all, [&](int64_t) { return product(p.keptAxes); },
+      [&](const std::string &block, int64_t) {
+        out.line("const " + index + " kept = " + block + ";");
+        if (!p.keptAxes.empty())
+          splitIndex("kept", p.keptAxes);
+      });
 }
 
-/// Of 32 columns by 8 threads.
+/// How many neighbouring columns a thread has of a unit: up to 16 bytes of the widest, where warps have as many columns and
+/// blocks remain many. A thread waits for one row at a time: of single 16-bit floats too little would be on its way from memory.
+int64_t CudaLoops::columnsOfThread() {
+  const int64_t last = p.dims[p.keptAxes.back()], others = p.keptElements() / last;
+  if (p.passes.size() > 1) // a later pass begins with the sums of one column
+    return 1;
+  auto variesByRow = [&](const LoopAccess &a) {
+    return llvm::any_of(p.reducedAxes, [&](size_t i) { return a.strides[i] != 0; });
+  };
+  for (together = 8; together > 1; together /= 2) {
+    int64_t widest = 0;
+    for (const LoopAccess &a : p.accesses)
+      widest = std::max(widest, isVector(a) && variesByRow(a) ? elemBytes(a.value->type.elem) : 0);
+    const int64_t ofWarp = kWarp * together, blocks = llvm::divideCeil(last, ofWarp) * others * p.units;
+    if (widest && widest * together <= 16 && last % together == 0 && last >= ofWarp && blocks >= kManyBlocks)
+      break;
+  }
+  return std::exchange(together, 1);
+}
+
+/// Of 32 columns, or 32 times as many as a thread has at once, by 8 threads.
 void CudaLoops::columns() {
   const LoopPass &w = p.passes[0];
   const size_t last = p.keptAxes.back();
-  const std::string strips = "((" + extent(last) + " + 31) / 32)", within = axisName(last) + " < " + extent(last);
   ArrayRef<size_t> others = ArrayRef(p.keptAxes).drop_back();
-  const std::string blocks = strips + " * " + product(others), block = "dim3(32, 8)";
-  auto place = [&](const std::string &number) {
-    out.line("const " + index + " strip = " + number + " % " + strips + ", other = " + number + " / " + strips + ";");
-    out.line("const " + index + " " + axisName(last) + " = strip * 32 + threadIdx.x;");
+  const std::string within = "column < " + extent(last), block = "dim3(32, 8)";
+  auto strips = [&](int64_t n) { return "((" + extent(last) + " + " + num(32 * n - 1) + ") / " + num(32 * n) + ")"; };
+  auto blocks = [&](int64_t n) { return strips(n) + " * " + product(others); };
+  auto place = [&](const std::string &number, int64_t n) {
+    out.line("const " + index + " strip = " + number + " % " + strips(n) + ", other = " + number + " / " + strips(n) + ";");
+    out.line("const " + index +
+             " column = " + (n == 1 ? "strip * 32 + threadIdx.x;" : "(strip * 32 + threadIdx.x) * " + num(n) + ";"));
+    if (n == 1)
+      out.line("const " + index + " " + axisName(last) + " = column;");
     if (!others.empty())
       splitIndex("other", others);
   };
   if (p.units)
-    return sharedSums({"threadIdx.y", "8", "columnReduce", within + " && ", block, kSlice}, blocks,
-                      [&](const std::string &number) {
-                        place(number);
-                        out.line("const " + index + " kept = other * " + extent(last) + " + " + axisName(last) + ";");
+    return sharedSums({"threadIdx.y", "8", "columnReduce", within + " && ", block, kSlice, columnsOfThread()}, blocks,
+                      [&](const std::string &number, int64_t n) {
+                        place(number, n);
+                        out.line("const " + index + " kept = other * " + extent(last) + " + column;");
                       });
-  place("blockIdx.x");
+  place("blockIdx.x", 1);
   declareSums(w.sums);
   out.open("if (" + within + ")");
   out.open("for (" + index + " r = threadIdx.y; r < " + product(p.reducedAxes) + "; r += 8)");
@@ -499,5 +544,5 @@ void CudaLoops::columns() {
   storeWhere(Extent::Reduced);
   popScope();
   out.close();
-  finishKernel("unsigned(" + blocks + ")", block);
+  finishKernel("unsigned(" + blocks(1) + ")", block);
 }

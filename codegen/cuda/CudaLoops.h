@@ -28,13 +28,14 @@ private:
 
   void finishKernel(const std::string &grid, const std::string &block, const std::string &bounds = "");
   void finishKernelOfParts(const std::string &grid, const std::string &block);
-  void declareSums(llvm::ArrayRef<const Node *> sums);
-  void reduceSums(llvm::ArrayRef<const Node *> sums, const std::string &function);
+  void declareSums(llvm::ArrayRef<const Node *> sums, int64_t n = 1);
+  void reduceSums(llvm::ArrayRef<const Node *> sums, const std::string &function, const std::string &each = "");
   std::string rowIndex() const override { return buffered; }
   std::string element(const LoopAccess &a) override;
   int64_t vectorLength();
   bool isVector(const LoopAccess &a) const;
-  void neighbours(const LoopPass &w, int64_t n, const std::string &first, llvm::ArrayRef<size_t> axes, const std::string &there);
+  void neighbours(const LoopPass &w, int64_t n, const std::string &first, llvm::ArrayRef<size_t> axes, const std::string &there,
+                  const std::string &lane = "");
 
   void elementwise() override;
   void tiles() override { elementwise(); }
@@ -55,13 +56,16 @@ private:
     std::string reduce;         ///< the function for their sums
     std::string within;         ///< "i1 < 768 && ", where blocks have threads for more rows or columns than there are
     std::string block;          ///< its shape
-    int64_t slice;              ///< elements of a unit that a thread has one behind the other; 0: every so many
+    int64_t slice = 0;          ///< elements of a unit that a thread has one behind the other; 0: every so many
+    int64_t columns = 1;        ///< side by side, that a thread has of a unit
   };
   std::string units() { return open.mark({index, num(p.units)}); }
   std::string part(const Node &sum);
   void sumUnit(const LoopPass &w, const Team &t);
   void addParts(llvm::ArrayRef<const Node *> sums, const Team &t);
-  void sharedSums(const Team &t, const std::string &blocks, llvm::function_ref<void(const std::string &block)> place);
+  void sharedSums(const Team &t, llvm::function_ref<std::string(int64_t columns)> blocks,
+                  llvm::function_ref<void(const std::string &block, int64_t columns)> place);
+  int64_t columnsOfThread();
   void columns() override;
   void total() override { sharedRows(); }
 };
