@@ -98,6 +98,9 @@ bool Log::write(const StepReport &r) {
              "\"reduce_scatter\": %lld}",
              static_cast<long long>(r.sent.allReduce), static_cast<long long>(r.sent.allGather),
              static_cast<long long>(r.sent.reduceScatter));
+  if (program.arena_bytes[2])
+    line.add(", \"nvme_bytes\": {\"read\": %llu, \"written\": %llu}", static_cast<unsigned long long>(r.disk.read),
+             static_cast<unsigned long long>(r.disk.written));
   if (r.evalLoss)
     addNumber("eval_loss", *r.evalLoss);
   addMetrics("eval_", r.evalMetrics);

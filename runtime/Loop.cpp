@@ -277,6 +277,7 @@ StepReport Session::trainStep(int64_t s) {
   int64_t taken = s - skippedBefore - integerAt(p.skipped);
   r.lr = schedule.at(taken);
   Traffic before = traffic();
+  const NvmeTraffic diskBefore = spaces->diskTraffic();
   setScalar(p.lr, static_cast<float>(*r.lr));
   if (schedule.cyclesMomentum())
     setScalar(p.beta1, static_cast<float>(schedule.beta1At(taken)));
@@ -317,6 +318,8 @@ StepReport Session::trainStep(int64_t s) {
   checkGradients(r);
   Traffic after = traffic();
   r.sent = {after.allReduce - before.allReduce, after.allGather - before.allGather, after.reduceScatter - before.reduceScatter};
+  const NvmeTraffic disk = spaces->diskTraffic();
+  r.disk = {disk.read - diskBefore.read, disk.written - diskBefore.written};
   r.samples = data->batchRows() * p.grad_accum * comm.ranks;
   r.seconds = now() - begin;
   return r;

@@ -4,7 +4,6 @@
 #include "runtime/Fail.h"
 #include "runtime/JobQueue.h"
 #include "runtime/Trace.h"
-#include "runtime/nvme/Nvme.h"
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

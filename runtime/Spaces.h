@@ -3,14 +3,13 @@
 #pragma once
 
 #include "runtime/DeviceTransfers.h"
+#include "runtime/nvme/Nvme.h"
 #include "runtime/zccrt.h"
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace zccrt {
-
-class Nvme;
 
 struct SpaceOptions {
   std::vector<std::string> nvmePaths; ///< folders for what lies on the disk
@@ -26,6 +25,8 @@ public:
   const Arenas &arenas() const { return all; }
   /// What the user should know.
   std::vector<std::string> notes() const;
+  /// Of the disk, since the start.
+  NvmeTraffic diskTraffic() const { return nvme ? nvme->traffic() : NvmeTraffic(); }
 
   /// zccrt_transfer_start and zccrt_transfer_wait.
   void start(int slot, const zccrt_move *moves, int n);

@@ -3,6 +3,7 @@
 
 #include "runtime/Metrics.h"
 #include "runtime/comm/Comm.h"
+#include "runtime/nvme/Nvme.h"
 #include <cstdint>
 #include <optional>
 
@@ -18,7 +19,8 @@ struct StepReport {
   int64_t samples = 0; ///< over all ranks
   std::optional<double> evalLoss;
   std::span<const MetricValue> metrics, evalMetrics;
-  Traffic sent; ///< bytes that rank 0 sent in this step
+  Traffic sent;     ///< bytes that rank 0 sent in this step
+  NvmeTraffic disk; ///< what rank 0 began to read from its swap file and to write there in this step
 };
 
 } // namespace zccrt

@@ -41,7 +41,7 @@ struct NvmeTicket {
   uint32_t slot = UINT32_MAX, turn = 0;
 };
 
-/// Bytes of transfers that are done.
+/// Bytes of transfers, counted as they are started: the same from run to run wherever a step ends.
 struct NvmeTraffic {
   uint64_t read = 0, written = 0;
 };

@@ -39,6 +39,7 @@ NvmeTicket Transfers::start(Direction d, uint64_t offset, char *memory, uint64_t
   slots[slot] = {d, turn, memory, offset, bytes, what, 0, 0, false, kNone, 0, 0, 0};
   queues[static_cast<int>(d)].push(slot);
   unfinishedWrites += d == Direction::Write;
+  (d == Direction::Read ? started.read : started.written) += bytes;
   arrived.notify_all();
   return {slot, turn};
 }
@@ -91,7 +92,7 @@ void Transfers::waitForWrites() {
 
 NvmeTraffic Transfers::traffic() {
   Lock lock(mutex);
-  return done;
+  return started;
 }
 
 // ---- the engine
@@ -199,8 +200,6 @@ void Transfers::finish(const Block &b, int fault, uint64_t offset, uint64_t byte
     t.cut = t.bytes;
     ++queues[static_cast<int>(t.direction)].first;
   }
-  if (fault == kNone)
-    (t.direction == Direction::Read ? done.read : done.written) += b.bytes;
   if (t.blocks || t.cut < t.bytes)
     return;
   t.isDone = true;

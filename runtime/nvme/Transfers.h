@@ -96,7 +96,7 @@ private:
   Queue queues[2];
   Direction turn = Direction::Read; ///< whose block comes next
   uint64_t unfinishedWrites = 0;
-  NvmeTraffic done;
+  NvmeTraffic started;
   bool isStopping = false;
 };
 
