@@ -1,12 +1,10 @@
 // Moves a file's bytes through the engine as a training step does: bulk transfers, the next started before the last is waited
 // for.
 #include "tools/DiskRates.h"
+#include "runtime/Arena.h"
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <deque>
-#include <memory>
-#include <new>
 
 using namespace zcc;
 using zccrt::Nvme;
@@ -17,23 +15,22 @@ using Clock = std::chrono::steady_clock;
 static double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 namespace {
-/// Memory that transfers use, filled with what no disk can compress.
+/// Memory that transfers use, filled with what no disk can compress. An arena as programs have it: in small pages a block is
+/// hundreds of pieces, and a disk may take five times as long for it.
 class Buffer {
 public:
-  explicit Buffer(uint64_t bytes) : size(bytes), memory(static_cast<char *>(aligned_alloc(zccrt::kNvmePage, bytes)), free) {
-    if (!memory)
-      throw std::bad_alloc();
+  explicit Buffer(uint64_t bytes) : size(bytes), memory(static_cast<int64_t>(bytes)) {
     uint64_t word = 0x9e3779b97f4a7c15u;
-    for (uint64_t *at = reinterpret_cast<uint64_t *>(memory.get()), *end = at + bytes / sizeof word; at != end; ++at) {
+    for (uint64_t *at = reinterpret_cast<uint64_t *>(memory.base()), *end = at + bytes / sizeof word; at != end; ++at) {
       word ^= word << 13, word ^= word >> 7, word ^= word << 17; // xorshift
       *at = word;
     }
   }
-  std::span<char> span() const { return {memory.get(), size}; }
+  std::span<char> span() const { return {memory.base(), size}; }
 
 private:
   uint64_t size;
-  std::unique_ptr<char, void (*)(void *)> memory;
+  zccrt::MappedArena memory;
 };
 
 enum class Kind { Read, Write };
