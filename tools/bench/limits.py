@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Models that need several times the memory they are given, each under a hard limit of address space, so that a plan that lies is a
-crash. Prints a table: what the model needs without (`--plan`), the limit, the plan, the resident peak, seconds a step; and of what is
-on the disk the bytes a step moves over the floor, and the step over max(the same program's in memory, without a limit, and floor / the
-disk's mixed rate, by zcc-nvme beside it): medians over --pairs rounds in turn. The floor: parameters read twice, moments read once,
-both written once, and with clipping gradients once each way. --no-compare leaves the rounds out.
+crash. Prints a table: what the model needs without (`--plan`), the limit, the plan, the resident peak, seconds a step and of compiling.
+Then one of what is on the disk: the bytes that the program says a step moves (the log's nvme_bytes) over the floor, and the step over
+max(the same program's in memory, without a limit, and floor / the disk's mixed rate, by zcc-nvme beside it on a file of the swap file's
+size, up to 2 GiB): medians over --pairs rounds in turn. The floor: parameters read twice, moments read once, both written once, and with
+clipping gradients once each way. --no-compare leaves the rounds out.
 
 limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch, transformers, onnx, onnxscript
 
 stack: a transformer whose activations are four times the limit, computed again. head: a language model whose logits are, in tiles of
 rows. layer: one linear layer whose weights alone are four times the limit, by tile from the disk. gpt2: GPT-2 124M in a quarter of what
-it needs, on the disk. update: eight linear layers, of whose step nearly all is the optimizer's, their moments on the disk. With --xl (24 GiB of disk) xl: GPT-2 XL, one sequence of 1024, AdamW, clipping, within 6 GiB; and xl-ranks: the same
-on two ranks at stage 3, a sequence each, within 4 GiB each."""
+it needs, on the disk. ten: a GPT-2 whose states (parameters and moments) are ten times the limit, all on the disk. update: eight linear
+layers, of whose step nearly all is the optimizer's, their moments on the disk. With --xl (24 GiB of disk) xl: GPT-2 XL, one sequence of
+1024, AdamW, clipping, within 6 GiB; and xl-ranks: the same on two ranks at stage 3, a sequence each, within 4 GiB each."""
 import argparse
 import json
 import os
@@ -19,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -90,6 +93,8 @@ CASES = {
               [*AWAY, "--tile=64"]),
     "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
              [*AWAY, "--checkpoint-activations=1", "--tile=16"]),
+    "ten": (lambda: gpt2(n_layer=24, n_embd=1024, n_head=16, vocab_size=8192, n_positions=256, bos_token_id=0, eos_token_id=0), scored,
+            {"input_ids": tokens(8192, 4, 256), "labels": tokens(8192, 4, 256)}, 340, [*AWAY, "--checkpoint-activations=1"]),
     "update": (lambda: nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))), squared, {"input": reals(16, 4096), "target": reals(16, 4096)},
                0.6, ["--offload-optimizer=nvme"]),
     "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
@@ -130,56 +135,67 @@ def floor(parameters, flags):
     return parameters * (states + weights + waiting)
 
 
-def step_time(program, a, folder):
-    """The median second of the steps behind the first."""
+def run_steps(program, a, folder):
+    """Of the steps behind the first: the median second, and the median of the bytes that the program says it read and wrote on the disk."""
     log = program + ".jsonl"
     if os.path.exists(log):
         os.remove(log)
     subprocess.run([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={log}",
                     f"--nvme-path={a.nvme_path or folder}"], check=True, capture_output=True)
     with open(log) as f:
-        return statistics.median([json.loads(line)["time_s"] for line in f][1:])
+        rows = [json.loads(line) for line in f][1:]
+    return statistics.median(r["time_s"] for r in rows), statistics.median(sum(r.get("nvme_bytes", {}).values()) for r in rows)
 
 
-def mixed_rate(a, folder):
-    """Bytes a second that the disk takes and gives at once, now."""
+def mixed_rate(a, folder, size):
+    """Bytes a second that the disk takes and gives at once, now, on a file of that size."""
     out = os.path.join(folder, "disk.json")
-    subprocess.run([os.path.join(os.path.dirname(a.zcc), "zcc-nvme"), "--block=1MiB", "--depth=16", f"--json={out}", a.nvme_path or folder],
-                   check=True, capture_output=True)
+    subprocess.run([os.path.join(os.path.dirname(a.zcc), "zcc-nvme"), "--block=1MiB", "--depth=16", f"--size={size // MIB}MiB", f"--json={out}",
+                    a.nvme_path or folder], check=True, capture_output=True)
     with open(out) as f:
         return json.load(f)["mixed_bytes_per_s"]
 
 
 def compared(a, path, flags, p, folder):
-    """What a step moves over the floor, and its time over what bounds it from below, with the two bounds' seconds; in words."""
+    """A row of the second table: what a step moves over the floor, and its time over what bounds it from below."""
     least = floor(p["parameters"], flags)
-    moved = sum(v for k, v in p["traffic_bytes_per_rank"].items() if "nvme" in k)
-    if not least or "--ranks=2" in flags:
-        return ""
+    if a.no_compare or not least or "--ranks=2" in flags:
+        return None
+    # The same program in one memory: as much is computed again, in the same tiles.
     here = [f for f in flags if not f.startswith(("--offload-", "--memory="))]
-    text = f"{moved / least:.2f} of the floor's bytes"
     if needs(plan(a.zcc, path, *here)) > 0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        return text + "; too large to be timed in memory"
-    program, plain = os.path.splitext(path)[0], os.path.splitext(path)[0] + ".here"
+        return None
+    away, plain = os.path.splitext(path)[0], os.path.splitext(path)[0] + ".here"
     subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *here, "-o", plain], check=True, capture_output=True)
-    rows = [(step_time(program, a, folder), step_time(plain, a, folder), least / mixed_rate(a, folder)) for _ in range(a.pairs)]
-    ratio = statistics.median(away / max(compute, disk) for away, compute, disk in rows)
-    away, compute, disk = (statistics.median(column) for column in zip(*rows))
-    return f"{text}; {ratio:.2f} of max(compute {compute:.2f} s, disk {disk:.2f} s): {away:.2f} s"
+    size = min(max(p["spaces"]["nvme"]["arena_bytes"], 256 * MIB), 2048 * MIB)
+    rows = []
+    for pair in range(a.pairs):
+        parts = {"away": lambda: run_steps(away, a, folder), "here": lambda: run_steps(plain, a, folder)[0],
+                 "rate": lambda: mixed_rate(a, folder, size)}
+        order = list(parts) if pair % 2 else list(parts)[::-1]
+        done = {k: parts[k]() for k in order}
+        (seconds, moved), compute, disk = done["away"], done["here"], least / done["rate"]
+        rows.append((seconds / max(compute, disk), seconds, compute, disk, moved / least))
+    ratio, seconds, compute, disk, moved = (statistics.median(column) for column in zip(*rows))
+    return f"| {moved:.2f} | {compute:.2f} | {disk:.2f} | {seconds:.2f} | {ratio:.2f} |"
 
 
 def measure(a, name, folder):
+    """Rows of both tables; of the second None where nothing lies on the disk, or nothing can be compared."""
     build, loss, inputs, limit, flags = CASES[name]
     path = os.path.join(folder, f"{name}.onnx")
     export(build, loss, inputs, path)
-    flags = [*flags, *(["--clip-grad-norm=1.0"] if name.startswith(("gpt2", "xl")) else [])]
+    flags = [*flags, *(["--clip-grad-norm=1.0"] if name.startswith(("gpt2", "ten", "xl")) else [])]
     need = needs(plan(a.zcc, path))
     limit = int(need * limit) if limit < 1 else limit * MIB
     flags.append(f"--memory={limit - CODE}")
+    row = f"| {name} | {need / MIB:.0f} | {limit / MIB:.0f} |"
     program = os.path.join(folder, name)
+    begin = time.perf_counter()
     done = subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
+    compiled = time.perf_counter() - begin
     if done.returncode:
-        return need, limit, None, next(line for line in done.stderr.splitlines() if "error:" in line), ""
+        return row + " " + next(line for line in done.stderr.splitlines() if "error:" in line) + " |", None
     np.savez(os.path.join(folder, "data.npz"), **{n: make(4) for n, make in inputs.items()})
     launch = ["mpirun", "-n", "2", "--oversubscribe"] if "--ranks=2" in flags else []
     run = subprocess.Popen([*launch, program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
@@ -187,29 +203,31 @@ def measure(a, name, folder):
     peak = peak_until_end(run)
     said = run.stderr.read().strip()
     if run.returncode:
-        return need, limit, None, said.splitlines()[-1] if said else f"status {run.returncode}", ""
+        return row + " " + (said.splitlines()[-1] if said else f"status {run.returncode}") + " |", None
     rows = [json.loads(line) for line in open(program + ".jsonl")]
     p = plan(a.zcc, path, *flags)
-    return need, limit, needs(p), (peak, min(r["time_s"] for r in rows), rows[0]["loss"]), "" if a.no_compare else compared(a, path, flags, p, folder)
+    row += f" {needs(p) / MIB:.0f} | {peak / MIB:.0f} | {min(r['time_s'] for r in rows):.2f} | {compiled:.1f} | {rows[0]['loss']:.6g} |"
+    return row, compared(a, path, flags, p, folder)
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--nvme-path"); p.add_argument("--steps", type=int, default=3)
+    p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--nvme-path"); p.add_argument("--steps", type=int, default=4)
     p.add_argument("--only", action="append"); p.add_argument("--xl", action="store_true")
     p.add_argument("--pairs", type=int, default=7); p.add_argument("--no-compare", action="store_true")
     a = p.parse_args()
     names = a.only or [n for n in CASES if not n.startswith("xl") or a.xl]
-    print(f"{'':9}{'needs':>10}{'limit':>10}{'plan':>10}{'resident':>10}  MiB {'s/step':>8}  loss of step 0  over the floors")
+    second = []
+    print("| | needs MiB | limit MiB | plan + library MiB | resident MiB | s/step | `zcc` itself, s | loss of step 0 |\n|---|---|---|---|---|---|---|---|")
     for name in names:
         with tempfile.TemporaryDirectory(dir=a.nvme_path) as folder:
-            need, limit, planned, result, ratios = measure(a, name, folder)
-        if planned is None:
-            print(f"{name:9}{need / MIB:10.0f}{limit / MIB:10.0f}  {result}", flush=True)
-        else:
-            peak, seconds, loss = result
-            print(f"{name:9}{need / MIB:10.0f}{limit / MIB:10.0f}{planned / MIB:10.0f}{peak / MIB:10.0f}      {seconds:8.2f}  {loss:<14.6g}  {ratios}",
-                  flush=True)
+            row, over = measure(a, name, folder)
+        print(row, flush=True)
+        if over:
+            second.append(f"| {name} {over}")
+    if second:
+        print("\n| | bytes over the floor's | in memory, s | floor at the disk's rate, s | s/step | over the larger |\n|---|---|---|---|---|---|")
+        print("\n".join(second))
 
 
 main()
