@@ -8,21 +8,27 @@ using llvm::ArrayRef;
 
 namespace {
 
-/// Flat row-major indices of a plane as column-major ones.
-Val columnMajor(Emitter &e, Val at, ArrayRef<int64_t> plane) {
-  Val r;
-  int64_t stride = elementCount(plane);
-  for (int64_t d : llvm::reverse(plane)) {
-    stride /= d;
-    Val digit = e.mul(e(ops::mod, at, e.like(double(d), at)), double(stride));
-    r = r ? e.add(r, digit) : digit;
-    at = e.div(at, e.like(double(d), at));
+/// Where in the plane of an input of dims `x` a pooling's taps lie, the fastest axis the last or the first; -1: in the padding.
+Val positionsOf(Emitter &e, const Windows &w, ArrayRef<int64_t> x, const Val &taps, bool isLastFastest) {
+  const size_t axes = w.kernel.size();
+  const double none = elemBytes(taps.elem()) == 1 ? 255 : -1; // of max_pool's record
+  Val tap = e.cast(taps, Elem::I64), at;
+  Val rest = tap;
+  for (size_t a = axes; a-- > 0;) {
+    Dims d(axes + 2, 1);
+    d[a + 2] = taps.dim(int64_t(a) + 2);
+    ArrayRef<int64_t> faster = isLastFastest ? x.drop_front(a + 3) : x.slice(2, a);
+    Val first = e.add(e.mul(e.iota(d, int64_t(a) + 2), double(w.strides[a])), double(-w.lo[a]));
+    Val within = e.mul(e(ops::mod, rest, e.like(double(w.kernel[a]), rest)), double(w.dilations[a]));
+    Val along = e.mul(e.add(first, within), double(elementCount(faster)));
+    at = at ? e.add(at, along) : along;
+    rest = e.div(rest, e.like(double(w.kernel[a]), rest));
   }
-  return r;
+  return e.select(e(ops::eq, tap, e.like(none, tap)), e.like(-1, tap), at);
 }
 
 void maxPool(NodeImport &n) {
-  n.i("storage_order");
+  const bool isLastFastest = n.i("storage_order") == 0;
   Emitter &e = n.e;
   Val x = n.in(0);
   Windows w = Windows::from(n, x, n.ints("kernel_shape"));
@@ -34,15 +40,12 @@ void maxPool(NodeImport &n) {
   n.out(0, e.cast(r[0], x.elem()));
   if (!n.wants(1))
     return;
-  // Ours counts within the spatial plane, ONNX's within the whole tensor.
+  // Ours counts within the window, ONNX's within the whole tensor.
   int64_t planes = x.dim(0) * x.dim(1);
   Dims d(x.rank(), 1);
   d[0] = x.dim(0);
   d[1] = x.dim(1);
-  Val plane = e.reshape(e.iota({planes}, 0), d);
-  Val at = e.cast(r[1], Elem::I64);
-  if (n.i("storage_order") != 0) // the first spatial axis is the fastest
-    at = columnMajor(e, at, x.dims().drop_front(2));
+  Val plane = e.reshape(e.iota({planes}, 0), d), at = positionsOf(e, w, x.dims(), r[1], isLastFastest);
   n.out(1, e.add(at, e.mul(plane, double(x.count() / std::max<int64_t>(1, planes)))));
 }
 

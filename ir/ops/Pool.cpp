@@ -50,6 +50,11 @@ static llvm::Expected<Type> inputOf(const Type &dy, const Attrs &a) {
 
 // ---- max_pool
 
+/// What holds the position in a window of a pooling, and of what lies in none of its taps. A byte does for windows of fewer than
+/// 256 taps: it is kept for the backward for nearly the whole step.
+static Elem tapElem(const Pool &p) { return elementCount(p.window.kernel) < 256 ? Elem::U8 : Elem::I32; }
+static int64_t noTap(Elem e) { return e == Elem::U8 ? 255 : -1; }
+
 static TypesOr inferMaxPool(Operands t, const Attrs &a) {
   if (auto e = sameFloats(t))
     return e;
@@ -57,25 +62,26 @@ static TypesOr inferMaxPool(Operands t, const Attrs &a) {
   if (!p)
     return p.takeError();
   Dims d = p->result(t[0]->dims);
-  return Types{Type(t[0]->elem, d), Type(Elem::I32, d)};
+  return Types{Type(t[0]->elem, d), Type(tapElem(*p), d)};
 }
 
-/// A window wholly in the padding gives -infinity and index -1, which no gradient reaches.
+/// A window wholly in the padding gives -infinity and no tap, so that no gradient passes.
 static llvm::Error evalMaxPool(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0];
-  Tensor &y = *out[0], &index = *out[1];
+  Tensor &y = *out[0], &tap = *out[1];
   Pool p = llvm::cantFail(poolOf(x.type.dims, n.attrs));
+  const int64_t none = noTap(tap.type.elem);
   std::fill(y.f.begin(), y.f.end(), -INFINITY);
-  std::fill(index.i.begin(), index.i.end(), -1);
+  std::fill(tap.i.begin(), tap.i.end(), none);
   int64_t inPlane = elementCount(p.in), outPlane = elementCount(p.out);
-  forTaps(p.window, p.out, p.in, [&](int64_t o, int64_t, int64_t i) {
+  forTaps(p.window, p.out, p.in, [&](int64_t o, int64_t k, int64_t i) {
     for (int64_t plane = 0; plane < p.planes; ++plane) {
       double v = x.f[plane * inPlane + i];
       int64_t to = plane * outPlane + o;
-      if (index.i[to] >= 0 && !(v > y.f[to]) && !std::isnan(v))
+      if (tap.i[to] != none && !(v > y.f[to]) && !std::isnan(v))
         continue;
       y.f[to] = v;
-      index.i[to] = i;
+      tap.i[to] = k;
     }
   });
   return llvm::Error::success();
@@ -84,34 +90,36 @@ static llvm::Error evalMaxPool(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Te
 static Values gradMaxPool(Builder &b, Node &n, ArrayRef<Value *> dy) {
   if (!dy[0])
     return {nullptr};
-  return {b.make(ops::max_pool_grad, {dy[0], n.result(1)}, withDims({}, n.operand(0)->type))};
+  return {b.make(ops::max_pool_grad, {dy[0], n.result(1)}, withDims(n.attrs, n.operand(0)->type))};
 }
 
 static TypesOr inferMaxPoolGrad(Operands t, const Attrs &a) {
-  std::vector<int64_t> dims = a.ints("dims");
-  if (!isFloat(t[0]->elem) || t[1]->elem != Elem::I32 || t[0]->dims != t[1]->dims)
-    return error("the gradient and its i32 index differ: " + both(*t[0], *t[1]));
-  if (dims.size() != t[0]->ndim() || dims.size() < 3 || dims[0] != t[0]->dims[0] || dims[1] != t[0]->dims[1] ||
-      *llvm::min_element(dims) < 0)
-    return error("attribute 'dims' does not fit to " + t[0]->str());
-  return Types{Type(t[0]->elem, dims)};
+  auto type = inputOf(*t[0], a);
+  if (!type)
+    return type.takeError();
+  const Elem taps = tapElem(llvm::cantFail(poolOf(type->dims, a)));
+  if (!isFloat(t[0]->elem) || t[1]->elem != taps || t[0]->dims != t[1]->dims)
+    return error("the gradient and its " + elemName(taps) + " taps differ: " + both(*t[0], *t[1]));
+  return Types{*type};
 }
 
 static llvm::Error evalMaxPoolGrad(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  const Tensor &dy = *in[0], &index = *in[1];
+  const Tensor &dy = *in[0], &tap = *in[1];
   Tensor &dx = *out[0];
+  Pool p = llvm::cantFail(poolOf(dx.type.dims, n.attrs));
   std::fill(dx.f.begin(), dx.f.end(), 0.0);
-  int64_t inPlane = elementCount(ArrayRef(dx.type.dims).drop_front(2));
-  int64_t outPlane = elementCount(ArrayRef(dy.type.dims).drop_front(2));
-  for (int64_t e = 0; e < dy.count(); ++e)
-    if (index.i[e] >= 0)
-      dx.f[e / outPlane * inPlane + index.i[e]] += dy.f[e];
+  int64_t inPlane = elementCount(p.in), outPlane = elementCount(p.out);
+  forTaps(p.window, p.out, p.in, [&](int64_t o, int64_t k, int64_t i) {
+    for (int64_t plane = 0; plane < p.planes; ++plane)
+      if (tap.i[plane * outPlane + o] == k)
+        dx.f[plane * inPlane + i] += dy.f[plane * outPlane + o];
+  });
   return llvm::Error::success();
 }
 
 constexpr OpDef zcc::ops::max_pool = defineOp({
     .name = "max_pool",
-    .summary = "maximum over windows; index: flat position in the input's spatial plane",
+    .summary = "maximum over windows; tap: its position in the window, row by row",
     .operands = {{{"x"}}},
     .attrs = {{{"kernel", AttrKind::Ints, nullptr},
                {"strides", AttrKind::Ints, "1"},
@@ -128,9 +136,14 @@ constexpr OpDef zcc::ops::max_pool = defineOp({
 
 constexpr OpDef zcc::ops::max_pool_grad = defineOp({
     .name = "max_pool_grad",
-    .summary = "each gradient added at the position that max_pool chose; dims: those of the input",
-    .operands = {{{"dy"}, {"index", OperandDef::AnyElem}}},
-    .attrs = {{{"dims", AttrKind::Ints, nullptr}}},
+    .summary = "each gradient added at the tap that max_pool chose; dims: those of the input",
+    .operands = {{{"dy"}, {"tap", OperandDef::AnyElem}}},
+    .attrs = {{{"dims", AttrKind::Ints, nullptr},
+               {"kernel", AttrKind::Ints, nullptr},
+               {"strides", AttrKind::Ints, "1"},
+               {"pads_lo", AttrKind::Ints, "0"},
+               {"pads_hi", AttrKind::Ints, "0"},
+               {"dilations", AttrKind::Ints, "1"}}},
     .infer = inferMaxPoolGrad,
     .kernel = "max_pool_grad",
     .noGrad = "second derivatives are not supported",

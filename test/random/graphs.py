@@ -264,7 +264,7 @@ class Module:
         if self.rng.random() < 0.5:
             self.node("avg_pool", [v], k, out, attrs)
         else:
-            self.nodes("max_pool", [v], [(k, out), ("i32", out)], attrs)
+            self.nodes("max_pool", [v], [(k, out), ("u8", out)], attrs)
 
     def conv(self):
         found = self.pick(test=lambda d: len(d) in (3, 4))

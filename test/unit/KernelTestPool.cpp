@@ -26,29 +26,36 @@ void attributes(Call &c, const Case &k) {
   c.ints("count_pad", {k.countPad});
 }
 
-/// Flat positions in the plane of x of the taps of output position `o` that lie inside, in
-/// row-major order.
-std::vector<int64_t> taps(const Case &k, const Dims &y) {
-  std::vector<int64_t> at;
+/// A tap of a window, and the flat position in the plane of x at which it lies.
+struct Tap {
+  int64_t number, at;
+};
+
+/// Those of output position `o` that lie inside, in row-major order.
+std::vector<Tap> taps(const Case &k, const Dims &y) {
+  std::vector<Tap> found;
+  int64_t number = -1;
   forIndex(k.kernel, [&](const Dims &tap) {
     int64_t flat = 0;
+    ++number;
     for (size_t i = 0; i < tap.size(); ++i) {
       int64_t p = y[i + 2] * k.strides[i] - k.lo[i] + tap[i] * k.dilations[i];
       if (p < 0 || p >= k.x[i + 2])
         return;
       flat = flat * k.x[i + 2] + p;
     }
-    at.push_back(flat);
+    found.push_back({number, flat});
   });
-  return at;
+  return found;
 }
 
-template <typename T> void checkMax(const Case &k, bool special) {
+/// `I`: what holds the position in a window.
+template <typename T, typename I> void checkMax(const Case &k, bool special) {
   Dims yDims = resultDims(k);
   Call c("max_pool");
   int x = c.add<T>(k.x);
   c.results();
-  int y = c.add<T>(yDims), index = c.add<int32_t>(yDims);
+  int y = c.add<T>(yDims), tap = c.add<I>(yDims);
   attributes(c, k);
   Rng r;
   int64_t n = product(k.x), plane = n / (k.x[0] * k.x[1]);
@@ -61,29 +68,31 @@ template <typename T> void checkMax(const Case &k, bool special) {
   }
   c.run();
   Call g("max_pool_grad");
-  int dy = g.add<T>(yDims), gIndex = g.add<int32_t>(yDims);
+  int dy = g.add<T>(yDims), gTap = g.add<I>(yDims);
   g.results();
   int dx = g.add<T>(k.x);
+  attributes(g, k);
   g.ints("dims", k.x);
   std::vector<double> want(n, 0.0);
   int64_t e = 0;
   forIndex(yDims, [&](const Dims &o) {
-    int64_t first = (o[0] * k.x[1] + o[1]) * plane, best = -1;
+    int64_t first = (o[0] * k.x[1] + o[1]) * plane;
+    Tap best{-1, -1};
     double max = -INFINITY;
-    for (int64_t p : taps(k, o)) {
-      double v = c.data<T>(x)[first + p];
-      if (best < 0 || v > max || std::isnan(v)) {
+    for (Tap t : taps(k, o)) {
+      double v = c.data<T>(x)[first + t.at];
+      if (best.number < 0 || v > max || std::isnan(v)) {
         max = v;
-        best = p;
+        best = t;
       }
     }
-    EXPECT_EQ(c.data<int32_t>(index)[e], best);
+    EXPECT_EQ(c.data<I>(tap)[e], I(best.number));
     double got = c.data<T>(y)[e];
     EXPECT_TRUE(got == max || (std::isnan(got) && std::isnan(max)));
     g.data<T>(dy)[e] = T(r.unit());
-    g.data<int32_t>(gIndex)[e] = int32_t(best);
-    if (best >= 0)
-      want[first + best] += double(g.data<T>(dy)[e]);
+    g.data<I>(gTap)[e] = I(best.number);
+    if (best.number >= 0)
+      want[first + best.at] += double(g.data<T>(dy)[e]);
     ++e;
   });
   g.run();
@@ -113,11 +122,11 @@ template <typename T> void checkAverage(const Case &k) {
   int64_t e = 0;
   forIndex(yDims, [&](const Dims &o) {
     int64_t first = (o[0] * k.x[1] + o[1]) * plane;
-    std::vector<int64_t> at = taps(k, o);
-    double sum = 0, divisor = k.countPad ? double(product(k.kernel)) : double(at.size());
-    for (int64_t p : at) {
-      sum += double(c.data<T>(x)[first + p]);
-      want[first + p] += double(g.data<T>(dy)[e]) / divisor;
+    std::vector<Tap> inside = taps(k, o);
+    double sum = 0, divisor = k.countPad ? double(product(k.kernel)) : double(inside.size());
+    for (Tap t : inside) {
+      sum += double(c.data<T>(x)[first + t.at]);
+      want[first + t.at] += double(g.data<T>(dy)[e]) / divisor;
     }
     EXPECT_NEAR(c.data<T>(y)[e++], sum / divisor, 1e-5);
   });
@@ -138,10 +147,20 @@ const Case kCases[] = {
 TEST(Pool, Max) {
   for (const Case &k : kCases)
     for (bool special : {false, true}) {
-      checkMax<float>(k, special);
-      checkMax<double>(k, special);
+      checkMax<float, uint8_t>(k, special);
+      checkMax<double, uint8_t>(k, special);
     }
-  checkMax<float>({{2, 3, 16, 16}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}}, false);
+  checkMax<float, uint8_t>({{2, 3, 16, 16}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}}, false);
+  checkMax<float, uint8_t>({{1, 2, 2}, {2}, {1}, {1}, {1}, {3}}, false); // the only window lies in the padding
+}
+
+// From 256 taps on a byte does not hold the position.
+TEST(Pool, MaxOfLargeWindows) {
+  for (bool special : {false, true}) {
+    checkMax<float, uint8_t>({{1, 2, 20, 20}, {15, 17}, {2, 1}, {2, 3}, {1, 2}, {1, 1}}, special);
+    checkMax<float, int32_t>({{1, 2, 20, 20}, {16, 16}, {2, 1}, {2, 3}, {1, 2}, {1, 1}}, special);
+    checkMax<double, int32_t>({{1, 2, 600}, {270}, {3}, {4}, {5}, {2}}, special);
+  }
 }
 
 TEST(Pool, Average) {

@@ -11,7 +11,7 @@ namespace {
 struct Pool : cpu::PoolShape {
   using PoolShape::PoolShape;
 
-  /// Calls f(position in the input plane) for each tap of output position o that reads inside the input.
+  /// Calls f(position in the input plane, tap) for each tap of output position o that reads inside the input.
   template <typename F> __device__ void forTaps(int64_t o, F f) const {
     int64_t at[3] = {o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]};
     for (int64_t a = 0; a < kernel[0]; ++a)
@@ -20,15 +20,17 @@ struct Pool : cpu::PoolShape {
           int64_t d = at[0] * stride[0] - lo[0] + a * dilation[0], h = at[1] * stride[1] - lo[1] + b * dilation[1],
                   w = at[2] * stride[2] - lo[2] + c * dilation[2];
           if (d >= 0 && d < in[0] && h >= 0 && h < in[1] && w >= 0 && w < in[2])
-            f((d * in[1] + h) * in[2] + w);
+            f((d * in[1] + h) * in[2] + w, tapOf(a, b, c));
         }
   }
+  /// Taps of a window are numbered row by row.
+  __device__ int64_t tapOf(int64_t a, int64_t b, int64_t c) const { return (a * kernel[1] + b) * kernel[2] + c; }
   /// The output position along an axis that reads input position i with a tap; -1: none.
   __device__ int64_t reader(int axis, int64_t i, int64_t tap) const {
     int64_t from = i + lo[axis] - tap * dilation[axis];
     return from >= 0 && from % stride[axis] == 0 && from / stride[axis] < out[axis] ? from / stride[axis] : -1;
   }
-  /// Calls f(output position) for each window, and tap of it, that input position i is in; positions ascend.
+  /// Calls f(output position, tap) for each window, and tap of it, that input position i is in; positions ascend.
   template <typename F> __device__ void forReaders(int64_t i, F f) const {
     int64_t at[3] = {i / (in[1] * in[2]), i / in[2] % in[1], i % in[2]};
     for (int64_t a = kernel[0]; a-- > 0;)
@@ -36,7 +38,7 @@ struct Pool : cpu::PoolShape {
         for (int64_t c = kernel[2]; c-- > 0;) {
           int64_t d = reader(0, at[0], a), h = reader(1, at[1], b), w = reader(2, at[2], c);
           if (d >= 0 && h >= 0 && w >= 0)
-            f((d * out[1] + h) * out[2] + w);
+            f((d * out[1] + h) * out[2] + w, tapOf(a, b, c));
         }
   }
   /// What the sum of an output position is divided by.
@@ -44,48 +46,56 @@ struct Pool : cpu::PoolShape {
     if (countPad)
       return double(kernel[0] * kernel[1] * kernel[2]);
     int64_t taps = 0;
-    forTaps(o, [&](int64_t) { ++taps; });
+    forTaps(o, [&](int64_t, int64_t) { ++taps; });
     return double(taps);
   }
 };
 
 } // namespace
 
-template <typename T> static void maxima(const Pool p, const T *x, T *y, int32_t *index) {
+/// Of a window wholly in the padding there is no tap: -1, 255 as a byte.
+template <typename T, typename I> static void maxima(const Pool p, const T *x, T *y, I *taps) {
   each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
     const T *in = x + e / p.outPlane() * p.inPlane();
     T best = T(-__builtin_inff());
-    int64_t where = -1;
-    p.forTaps(e % p.outPlane(), [&](int64_t at) {
+    int64_t taken = -1;
+    p.forTaps(e % p.outPlane(), [&](int64_t at, int64_t tap) {
       T v = in[at];
-      if (where < 0 || Sum<T>(v) > Sum<T>(best) || Sum<T>(v) != Sum<T>(v)) {
+      if (taken < 0 || Sum<T>(v) > Sum<T>(best) || Sum<T>(v) != Sum<T>(v)) {
         best = v;
-        where = at;
+        taken = tap;
       }
     });
     y[e] = best;
-    index[e] = int32_t(where);
+    taps[e] = I(taken);
   });
 }
 
-/// The operator says where the maxima were, not in which windows: a thread for each plane adds them up in order.
-template <typename T>
-static void maximaGrad(int64_t planes, int64_t ins, int64_t outs, const T *dy, const int32_t *index, T *dx) {
-  each(planes, [=] __device__(int64_t plane) {
-    T *to = dx + plane * ins;
-    for (int64_t i = 0; i < ins; ++i)
-      to[i] = T(0);
-    for (int64_t o = plane * outs; o < (plane + 1) * outs; ++o)
-      if (index[o] >= 0)
-        to[index[o]] = T(Sum<T>(to[index[o]]) + Sum<T>(dy[o]));
+template <typename T, typename I> static void maximaGrad(const Pool p, const T *dy, const I *taps, T *dx) {
+  each(p.planes * p.inPlane(), [=] __device__(int64_t e) {
+    const int64_t plane = e / p.inPlane() * p.outPlane();
+    T sum = T(0);
+    p.forReaders(e % p.inPlane(), [&](int64_t o, int64_t tap) {
+      if (taps[plane + o] == I(tap))
+        sum = T(Sum<T>(sum) + Sum<T>(dy[plane + o]));
+    });
+    dx[e] = sum;
   });
+}
+
+/// Calls f(the taps, as what they are).
+template <typename F> static void withTaps(const Pool &p, char *taps, F f) {
+  if (p.kernel[0] * p.kernel[1] * p.kernel[2] < 256)
+    f(reinterpret_cast<uint8_t *>(taps));
+  else
+    f(reinterpret_cast<int32_t *>(taps));
 }
 
 template <typename T> static void means(const Pool p, const T *x, T *y) {
   each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
     const T *in = x + e / p.outPlane() * p.inPlane();
     Sum<T> sum = 0;
-    p.forTaps(e % p.outPlane(), [&](int64_t at) { sum += in[at]; });
+    p.forTaps(e % p.outPlane(), [&](int64_t at, int64_t) { sum += in[at]; });
     y[e] = T(sum / Sum<T>(p.divisor(e % p.outPlane())));
   });
 }
@@ -94,7 +104,7 @@ template <typename T> static void meansGrad(const Pool p, const T *dy, T *dx) {
   each(p.planes * p.inPlane(), [=] __device__(int64_t e) {
     const T *from = dy + e / p.inPlane() * p.outPlane();
     Sum<T> sum = 0;
-    p.forReaders(e % p.inPlane(), [&](int64_t o) { sum += Sum<T>(from[o]) / Sum<T>(p.divisor(o)); });
+    p.forReaders(e % p.inPlane(), [&](int64_t o, int64_t) { sum += Sum<T>(from[o]) / Sum<T>(p.divisor(o)); });
     dx[e] = T(sum);
   });
 }
@@ -111,7 +121,8 @@ void maxPoolRun(char *arena, const zccrt_call *c) {
   const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
   withPooled(c, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    maxima<T>(Pool(c, x, y), at<T>(arena, x), at<T>(arena, y), at<int32_t>(arena, result(c, 1)));
+    Pool p(c, x, y);
+    withTaps(p, at<char>(arena, result(c, 1)), [&](auto *taps) { maxima(p, at<const T>(arena, x), at<T>(arena, y), taps); });
   });
 }
 
@@ -121,8 +132,9 @@ void maxPoolGradRun(char *arena, const zccrt_call *c) {
   const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
   withPooled(c, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    maximaGrad<T>(dx.dims[0] * dx.dims[1], extent(dx, 2, dx.ndim), extent(dy, 2, dy.ndim), at<T>(arena, dy),
-                  at<int32_t>(arena, operand(c, 1)), at<T>(arena, dx));
+    Pool p(c, dx, dy);
+    withTaps(p, at<char>(arena, operand(c, 1)),
+             [&](auto *taps) { maximaGrad(p, at<const T>(arena, dy), taps, at<T>(arena, dx)); });
   });
 }
 
