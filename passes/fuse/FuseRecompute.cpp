@@ -71,7 +71,8 @@ bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
   for (Value *l : c.leaves) {
     if (isGathered(l))
       return false; // it would have to be kept until then
-    if (l->def && l->def->op->reshapes && groupOf.lookup(behindReshapes(l)->def) == c.home)
+    if (Value *source = behindReshapes(l);
+        source != l && groupOf.lookup(source->def) == c.home && source->type.localCount() == c.home->shape->count())
       return false; // an inner reshape: its source would have to be stored in its place
   }
   // A chain that each kernel took over from the one before would make kernels as long as the chain.
