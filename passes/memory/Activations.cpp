@@ -18,6 +18,20 @@ bool zcc::widens(const Node &n) {
   return n.op->converts() && elemBytes(n.result()->type.elem) == 4 && elemBytes(n.operand(0)->type.elem) == 2;
 }
 
+const Value *zcc::originOf(Value *v) {
+  v = behindViews(v);
+  while (v && v->def && widens(*v->def))
+    v = behindViews(v->def->operand(0));
+  return v;
+}
+
+bool zcc::isReadBack(const Value &v) {
+  return llvm::any_of(v.uses, [](const Value::Use &u) {
+    bool passes = u.node->op->view || (u.node->phase == Phase::Forward && widens(*u.node));
+    return passes ? isReadBack(*u.node->result()) : u.node->phase != Phase::Forward;
+  });
+}
+
 llvm::DenseSet<const Node *> zcc::fixedNodes(const Function &f, const llvm::DenseSet<const Value *> &but) {
   llvm::DenseSet<const Node *> fixed;
   for (auto &n : f.nodes)

@@ -13,6 +13,11 @@ bool holdsActivation(const Node &n);
 /// A cast of 16 bits to 32: free in the loops that read it.
 bool widens(const Node &n);
 
+/// Behind views and widening casts, which nothing is kept for.
+const Value *originOf(Value *v);
+/// Whether the backward reads it, or what is behind those.
+bool isReadBack(const Value &v);
+
 /// Bytes of an activation below which moving it elsewhere is not worth a transfer's latency.
 constexpr int64_t kLeastMoved = 64 << 10;
 

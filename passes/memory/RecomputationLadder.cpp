@@ -4,12 +4,13 @@
 // producers, up to what is kept, saves the most bytes a nanosecond. Equal blocks have one list of moves, which is applied to them
 // from the first on, since its values are kept for longest. Behind the last move stand those of blocks that have been joined, as
 // long as what they keep is small: between them less is kept, within them more is there at once. Behind those stand whole
-// segments.
+// segments, and, of networks that are no chains of equal blocks, ways that go block by block.
 #include "passes/memory/RecomputationLadder.h"
 #include "ir/Op.h"
 #include "passes/CostModel.h"
 #include "passes/Target.h"
 #include "passes/memory/Activations.h"
+#include "passes/memory/BlockwiseRecomputation.h"
 #include "passes/memory/ForwardBlocks.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include <algorithm>
@@ -44,21 +45,6 @@ private:
   std::vector<std::vector<const Value *>> sources;
 };
 } // namespace
-
-/// Behind views and widening casts, which nothing is kept for.
-static const Value *originOf(Value *v) {
-  v = behindViews(v);
-  while (v && v->def && widens(*v->def))
-    v = behindViews(v->def->operand(0));
-  return v;
-}
-
-static bool isReadBack(const Value &v) {
-  return llvm::any_of(v.uses, [](const Value::Use &u) {
-    bool passes = u.node->op->view || (u.node->phase == Phase::Forward && widens(*u.node));
-    return passes ? isReadBack(*u.node->result()) : u.node->phase != Phase::Forward;
-  });
-}
 
 BlockMoves::BlockMoves(const ForwardBlocks &b, unsigned first, unsigned end, const Machine &machine, int ranks,
                        const Recomputable &allowed)
@@ -169,10 +155,16 @@ struct Group {
   std::vector<BlockMoves::Move> moves;
 };
 
+/// What of what is computed again has one number, and is so where the backward reads the first of it.
+enum class Numbers {
+  Together, ///< nodes that feed one another
+  ByBlock,  ///< of these those of one block, as late as the backward gets there: what it is computed from is for it alone
+};
+
 class Ladder {
 public:
   Ladder(const Function &f, const Machine &machine, int ranks);
-  std::vector<RecomputeNotes> rungs();
+  std::vector<RecomputeNotes> rungs(LadderEnd end);
   std::vector<RecomputeNotes> all(size_t most) const;
 
 private:
@@ -181,6 +173,9 @@ private:
   std::vector<BlockMoves::Move> movesOf(unsigned begin, unsigned end) const;
   int64_t keptIn(unsigned begin, unsigned end) const;
   void addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const;
+  bool isRegular() const;
+  void addBlockwise(std::vector<RecomputeNotes> &out) const;
+  void addSegmentRungs(Numbers how, std::vector<RecomputeNotes> &out) const;
   int64_t savedBytes() const;
   struct Step {
     const BlockMoves::Move *move;
@@ -188,7 +183,7 @@ private:
   };
   std::vector<Step> steps() const;
   void take(const Step &s, std::vector<bool> &again) const;
-  RecomputeNotes notesOf(const std::vector<bool> &again) const;
+  RecomputeNotes notesOf(const std::vector<bool> &again, Numbers how) const;
   bool addSegments(unsigned every, std::vector<bool> &again) const;
 
   ForwardBlocks blocks;
@@ -198,6 +193,7 @@ private:
   std::vector<Group> groups;
   llvm::DenseMap<const Node *, unsigned> place; ///< in the function
   llvm::DenseMap<const Node *, unsigned> index; ///< in blocks.nodes
+  std::vector<unsigned> blockOf;                ///< each of blocks.nodes; 0: in none
 };
 } // namespace
 
@@ -207,6 +203,11 @@ Ladder::Ladder(const Function &f, const Machine &m, int r) : blocks(findBlocks(f
     place[n.get()] = at++;
   for (unsigned i = 0; i < blocks.nodes.size(); ++i)
     index[blocks.nodes[i]] = i;
+  blockOf.assign(blocks.nodes.size(), 0);
+  unsigned number = 0;
+  for (const ForwardBlocks::Chain &c : blocks.chains)
+    for (size_t b = 0; b + 1 < c.cuts.size(); ++b)
+      std::fill(blockOf.begin() + c.cuts[b], blockOf.begin() + c.cuts[b + 1], ++number);
 }
 
 std::vector<BlockMoves::Move> Ladder::movesOf(unsigned begin, unsigned end) const {
@@ -286,9 +287,10 @@ std::vector<Ladder::Step> Ladder::steps() const {
   }
 }
 
-/// Nodes that feed one another have one number: they are computed again together.
-RecomputeNotes Ladder::notesOf(const std::vector<bool> &again) const {
+/// By block, nodes that read the same of another block have one number, too: it is computed for them once.
+RecomputeNotes Ladder::notesOf(const std::vector<bool> &again, Numbers how) const {
   llvm::EquivalenceClasses<unsigned> together;
+  std::map<std::pair<unsigned, unsigned>, unsigned> readers; // by block and what they read
   for (unsigned i = 0; i < again.size(); ++i) {
     if (!again[i])
       continue;
@@ -296,8 +298,10 @@ RecomputeNotes Ladder::notesOf(const std::vector<bool> &again) const {
     for (Value *v : blocks.nodes[i]->operands()) {
       const Value *o = v ? originOf(v) : nullptr;
       auto at = o && o->def ? index.find(o->def) : index.end();
-      if (at != index.end() && again[at->second])
-        together.unionSets(at->second, i);
+      if (at == index.end() || !again[at->second])
+        continue;
+      bool isWithin = how == Numbers::Together || blockOf[at->second] == blockOf[i];
+      together.unionSets(isWithin ? at->second : readers.try_emplace({blockOf[i], at->second}, i).first->second, i);
     }
   }
   RecomputeNotes notes;
@@ -350,12 +354,40 @@ void Ladder::addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &
     saved += all[i].move->bytes;
     if (saved < next && i + 1 < all.size())
       continue;
-    out.push_back(notesOf(again));
+    out.push_back(notesOf(again, Numbers::Together));
     next = std::max(next, (saved / apart + 1) * apart);
   }
 }
 
-std::vector<RecomputeNotes> Ladder::rungs() {
+/// Whether much of the network, a third, is equal blocks: these need the same each, so that segments of them do.
+bool Ladder::isRegular() const {
+  return llvm::any_of(blocks.chains, [&](const ForwardBlocks::Chain &c) {
+    return c.isRepeated && 3 * (c.cuts.back() - c.cuts.front()) > blocks.nodes.size();
+  });
+}
+
+/// Block by block: some of the sets, for several guesses at what a block takes, and segments.
+void Ladder::addBlockwise(std::vector<RecomputeNotes> &out) const {
+  constexpr size_t kBlockwiseRungs = 12, kMostNodes = 256; // each move looks at all others, and at all blocks
+  for (double share : {0.5, 0.75, 1.0}) {
+    if (blocks.nodes.size() > kMostNodes)
+      break;
+    const auto sets = blockwiseRecomputations(blocks, allowed, machine, ranks, share);
+    for (size_t i = 0, count = std::min(sets.size(), kBlockwiseRungs); i < count; ++i)
+      out.push_back(notesOf(sets[(i + 1) * sets.size() / count - 1], Numbers::ByBlock));
+  }
+  addSegmentRungs(Numbers::ByBlock, out);
+}
+
+void Ladder::addSegmentRungs(Numbers how, std::vector<RecomputeNotes> &out) const {
+  for (unsigned every : {1, 2, 3, 4, 6, 8}) {
+    std::vector<bool> again(blocks.nodes.size(), false);
+    if (addSegments(every, again) && (how == Numbers::Together || every > 1))
+      out.push_back(notesOf(again, how));
+  }
+}
+
+std::vector<RecomputeNotes> Ladder::rungs(LadderEnd end) {
   constexpr int64_t kRungs = 40, kJointRungs = 24; // each is a run of the pipeline
   std::vector<RecomputeNotes> out(1);
   findMoves();
@@ -366,12 +398,9 @@ std::vector<RecomputeNotes> Ladder::rungs() {
     findJointMoves(kept / part);
     addRungs(total / 2, std::max<int64_t>(total / kJointRungs, 1), out);
   }
-  std::vector<bool> again;
-  for (unsigned every : {1, 2, 3, 4, 6, 8}) {
-    again.assign(blocks.nodes.size(), false);
-    if (addSegments(every, again))
-      out.push_back(notesOf(again));
-  }
+  addSegmentRungs(Numbers::Together, out);
+  if (end == LadderEnd::Blocks && !isRegular())
+    addBlockwise(out);
   return out;
 }
 
@@ -387,7 +416,7 @@ std::vector<RecomputeNotes> Ladder::all(size_t most) const {
     std::vector<bool> again(blocks.nodes.size(), false);
     for (size_t k = 0; k < open.size(); ++k)
       again[open[k]] = set >> k & 1;
-    out.push_back(notesOf(again));
+    out.push_back(notesOf(again, Numbers::Together));
   }
   return out;
 }
@@ -404,6 +433,6 @@ std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t mos
   return Ladder(f, machine, f.module->ranks).all(most);
 }
 
-std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine) {
-  return Ladder(f, machine, f.module->ranks).rungs();
+std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine, LadderEnd end) {
+  return Ladder(f, machine, f.module->ranks).rungs(end);
 }

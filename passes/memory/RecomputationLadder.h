@@ -9,9 +9,14 @@ namespace zcc {
 using RecomputeNotes = std::map<unsigned, int64_t>;
 void note(Function &f, const RecomputeNotes &notes);
 
+/// Where a ladder ends.
+enum class LadderEnd {
+  Segments, ///< each way is meant to need less than the one before
+  Blocks,   ///< behind these stand others that go block by block, from few to many once more
+};
 /// Ways to recompute more and more, the cheapest first: by what the backward need not keep for the time that computing it again
 /// takes; the first is nothing. They depend on the function and the machine, not on a budget.
-std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine &machine);
+std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine &machine, LadderEnd end);
 
 /// Every set of what can be computed again; none where these are more than `most`.
 std::vector<RecomputeNotes> allRecomputations(const Function &f, size_t most);

@@ -11,6 +11,9 @@
 //                                                    %ht = transpose %h.1
 //                                                    %d.v = matmul %ht, %d.y
 //
+// A segment that reads what another one computes again computes that for itself, too: it need not wait until the backward comes
+// to the other.
+//
 // `after` says that the backward has come so far: without it the two gelus were equal and would stand in one kernel of the
 // forward. Parameters, what follows from them alone, and views are read as they are, so that a gather of the backward serves
 // both. A draw gets its numbers from its id, the step and the micro-batch: the same again.
@@ -29,17 +32,17 @@ public:
   llvm::Expected<bool> run();
 
 private:
-  /// The nodes of one number, and where they have been computed again.
+  /// The nodes of one number, and whether they have been computed again.
   struct Segment {
     std::vector<Node *> nodes;
-    Node *before = nullptr;
+    bool isDone = false;
   };
 
   llvm::Error collect();
   void measureLateness();
   Value *latest(Node &reader) const;
   void compute(int64_t number, Node &before);
-  void clone(Node &n, Node &before);
+  void clone(Node &n, int64_t number, Node &before);
   Value *operandFor(Value *v, int64_t number, Node &before);
   Value *kept(Value *v, Node &before);
   Value *viewFor(Value *v, Value *base, Node &before);
@@ -50,9 +53,13 @@ private:
   Recomputable allowed;
   std::map<int64_t, Segment> segments;
   llvm::DenseMap<const Node *, int64_t> numberOf;
-  llvm::DenseMap<const Node *, int> lateness;   ///< the last node of the forward that a node needs
-  llvm::DenseMap<const Node *, int> most;       ///< of a node of the backward: the greatest lateness in front of it
-  llvm::DenseMap<const Value *, Value *> again; ///< what has been computed again
+  llvm::DenseMap<const Node *, int> lateness; ///< the last node of the forward that a node needs
+  llvm::DenseMap<const Node *, int> most;     ///< of a node of the backward: the greatest lateness in front of it
+  /// What has been computed again, for the segment of a number.
+  llvm::DenseMap<std::pair<int64_t, const Value *>, Value *> again;
+  /// Values of other segments that a segment's own nodes read.
+  llvm::DenseSet<std::pair<int64_t, const Value *>> inputs;
+  int64_t newestSegment = -1;
   llvm::DenseMap<std::pair<const Value *, const Node *>, Value *> awaited;  ///< `after` of a kept value, in front of a node
   llvm::DenseMap<std::pair<const Value *, const Value *>, Value *> viewsOf; ///< a view or a widening cast of another value
   llvm::DenseMap<const Value *, Value *> newest;                            ///< of a kept value, the last `after`
@@ -139,13 +146,9 @@ Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   if (!base || base->isGlobal() || (def && (allowed.isFixed(def) || def->op->leaf == Leaf::Constant)))
     return v;
   if (def && numberOf.count(def)) {
-    int64_t of = numberOf.lookup(def);
-    if (of != number)
-      compute(of, before);
-    if (!again.count(base)) // segments that read one another
-      clone(*def, before);
-    Value *made = again.lookup(base);
-    return viewFor(v, segments[of].before == &before ? made : kept(made, before), before);
+    if (!again.count({number, base}))
+      clone(*def, number, before);
+    return viewFor(v, again.lookup({number, base}), before);
   }
   if (!def || !widens(*def))
     return viewFor(v, kept(base, before), before);
@@ -157,34 +160,39 @@ Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   return viewFor(v, wide, before);
 }
 
-void Recomputation::clone(Node &n, Node &before) {
+/// Computes a node again for segment `number`, which need not be its own.
+void Recomputation::clone(Node &n, int64_t number, Node &before) {
   auto made = std::make_unique<Node>(n.op, n.loc);
   made->attrs = n.attrs;
   made->phase = Phase::Backward;
-  for (Value *v : n.operands())
-    made->addOperand(v ? operandFor(v, numberOf.lookup(&n), before) : nullptr);
+  for (Value *v : n.operands()) {
+    made->addOperand(v ? operandFor(v, number, before) : nullptr);
+    if (Value *base = behindViews(v); base && numberOf.lookup(&n) == number)
+      inputs.insert({number, base});
+  }
   if (n.op->random)
     made->setOperand(0, kept(n.operand(0), before));
-  if (again.count(n.result()))
+  if (again.count({number, n.result()}))
     return; // on behalf of an operand
   Node *c = fn.insert(std::move(made), &before);
   for (auto &r : n.results) {
     c->results.push_back(std::make_unique<Value>(Value::Result, fn.unique(r->name), r->type));
     c->results.back()->def = c;
     c->results.back()->index = r->index;
-    again[r.get()] = c->results.back().get();
+    again[{number, r.get()}] = c->results.back().get();
   }
 }
 
 /// Computes a segment again in front of `before`, unless it has been.
 void Recomputation::compute(int64_t number, Node &before) {
   Segment &s = segments[number];
-  if (s.before)
+  if (s.isDone)
     return;
-  s.before = &before;
+  s.isDone = true;
+  newestSegment = number;
   for (Node *n : s.nodes)
-    if (!again.count(n->result()))
-      clone(*n, before);
+    if (!again.count({number, n->result()}))
+      clone(*n, number, before);
 }
 
 /// A node of the backward reads what is computed again; and of what is kept for that what segments wait for: a derivative that
@@ -197,11 +205,14 @@ bool Recomputation::replace(Node &reader, unsigned operand) {
       reader.setOperand(operand, viewFor(v, awaited, reader));
     return false;
   }
-  if (!segments[number->second].before) {
+  int64_t of = number->second;
+  if (!segments[of].isDone && inputs.contains({newestSegment, base}))
+    of = newestSegment; // the one behind: its own is not computed yet
+  if (!segments[of].isDone) {
     until = latest(reader);
-    compute(number->second, reader);
+    compute(of, reader);
   }
-  reader.setOperand(operand, viewFor(v, again.lookup(base), reader));
+  reader.setOperand(operand, viewFor(v, again.lookup({of, base}), reader));
   return true;
 }
 

@@ -105,8 +105,9 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   auto notes = std::make_shared<std::vector<RecomputeNotes>>();
   if (isSmall_)
     *notes = allRecomputations(micro_, kTriedAll);
+  // Beside other axes, steps down this one should all save something.
   if (notes->empty())
-    *notes = recomputationLadder(micro_, machineOf(ctx_.target));
+    *notes = recomputationLadder(micro_, machineOf(ctx_.target), spaces().empty() ? LadderEnd::Blocks : LadderEnd::Segments);
   Axis a;
   a.name = "recompute";
   a.mayBeForbidden = true;
