@@ -4,7 +4,8 @@ crash. Prints a table: what the model needs without (`--plan`), the limit, the p
 Then one of what is on the disk: the bytes that the program says a step moves (the log's nvme_bytes) over the floor, and the step over
 max(the same program's in memory, without a limit, and floor / the disk's mixed rate, by zcc-nvme beside it on a file of the swap file's
 size, up to 2 GiB): medians over --pairs rounds in turn. The floor: parameters read twice, moments read once, both written once, and with
-clipping gradients once each way. --no-compare leaves the rounds out.
+clipping gradients once each way. --no-compare leaves the rounds out. With --keep FOLDER what is exported, planned and compiled stays there
+for the next call, and --pairs 0 does that much alone.
 
 limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch, transformers, onnx, onnxscript
 
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 import warnings
+import zlib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tools", "python"))
@@ -93,8 +95,8 @@ CASES = {
               [*AWAY, "--tile=64"]),
     "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
              [*AWAY, "--checkpoint-activations=1", "--tile=16"]),
-    "ten": (lambda: gpt2(n_layer=24, n_embd=1024, n_head=16, vocab_size=8192, n_positions=256, bos_token_id=0, eos_token_id=0), scored,
-            {"input_ids": tokens(8192, 4, 256), "labels": tokens(8192, 4, 256)}, 340, [*AWAY, "--checkpoint-activations=1"]),
+    "ten": (lambda: gpt2(n_layer=28, n_embd=1024, n_head=16, vocab_size=8192, n_positions=256, bos_token_id=0, eos_token_id=0), scored,
+            {"input_ids": tokens(8192, 2, 256), "labels": tokens(8192, 2, 256)}, 400, [*AWAY, "--checkpoint-activations=1", "--offload-activations=none"]),
     "update": (lambda: nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))), squared, {"input": reals(16, 4096), "target": reals(16, 4096)},
                0.6, ["--offload-optimizer=nvme"]),
     "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
@@ -113,10 +115,32 @@ def export(build, loss, inputs, path):
 
 
 def plan(tool, path, *flags):
+    kept = f"{path}.{zlib.crc32(' '.join(flags).encode()):08x}.plan"
+    if os.path.exists(kept):
+        with open(kept) as f:
+            return json.load(f)
     done = subprocess.run([tool, path, "--init=pytorch", "--optimizer=adamw", *flags, "--plan=json"], capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr)
+    with open(kept, "w") as f:
+        f.write(done.stdout)
     return json.loads(done.stdout)
+
+
+def compiled(tool, path, flags, program):
+    """Seconds that it took, and why it was refused."""
+    kept = program + ".seconds"
+    if os.path.exists(kept):
+        with open(kept) as f:
+            return float(f.read()), None
+    begin = time.perf_counter()
+    done = subprocess.run([tool, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
+    seconds = time.perf_counter() - begin
+    if done.returncode:
+        return seconds, next(line for line in done.stderr.splitlines() if "error:" in line)
+    with open(kept, "w") as f:
+        f.write(str(seconds))
+    return seconds, None
 
 
 def needs(p):
@@ -166,7 +190,10 @@ def compared(a, path, flags, p, folder):
     if needs(plan(a.zcc, path, *here)) > 0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
         return None
     away, plain = os.path.splitext(path)[0], os.path.splitext(path)[0] + ".here"
-    subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *here, "-o", plain], check=True, capture_output=True)
+    if refused := compiled(a.zcc, path, here, plain)[1]:
+        sys.exit(refused)
+    if not a.pairs:
+        return None
     size = min(max(p["spaces"]["nvme"]["arena_bytes"], 256 * MIB), 2048 * MIB)
     rows = []
     for pair in range(a.pairs):
@@ -184,18 +211,17 @@ def measure(a, name, folder):
     """Rows of both tables; of the second None where nothing lies on the disk, or nothing can be compared."""
     build, loss, inputs, limit, flags = CASES[name]
     path = os.path.join(folder, f"{name}.onnx")
-    export(build, loss, inputs, path)
+    if not os.path.exists(path):
+        export(build, loss, inputs, path)
     flags = [*flags, *(["--clip-grad-norm=1.0"] if name.startswith(("gpt2", "ten", "xl")) else [])]
     need = needs(plan(a.zcc, path))
     limit = int(need * limit) if limit < 1 else limit * MIB
     flags.append(f"--memory={limit - CODE}")
     row = f"| {name} | {need / MIB:.0f} | {limit / MIB:.0f} |"
     program = os.path.join(folder, name)
-    begin = time.perf_counter()
-    done = subprocess.run([a.zcc, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
-    compiled = time.perf_counter() - begin
-    if done.returncode:
-        return row + " " + next(line for line in done.stderr.splitlines() if "error:" in line) + " |", None
+    took, refused = compiled(a.zcc, path, flags, program)
+    if refused:
+        return f"{row} {refused} |", None
     np.savez(os.path.join(folder, "data.npz"), **{n: make(4) for n, make in inputs.items()})
     launch = ["mpirun", "-n", "2", "--oversubscribe"] if "--ranks=2" in flags else []
     run = subprocess.Popen([*launch, program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
@@ -206,7 +232,7 @@ def measure(a, name, folder):
         return row + " " + (said.splitlines()[-1] if said else f"status {run.returncode}") + " |", None
     rows = [json.loads(line) for line in open(program + ".jsonl")]
     p = plan(a.zcc, path, *flags)
-    row += f" {needs(p) / MIB:.0f} | {peak / MIB:.0f} | {min(r['time_s'] for r in rows):.2f} | {compiled:.1f} | {rows[0]['loss']:.6g} |"
+    row += f" {needs(p) / MIB:.0f} | {peak / MIB:.0f} | {min(r['time_s'] for r in rows):.2f} | {took:.1f} | {rows[0]['loss']:.6g} |"
     return row, compared(a, path, flags, p, folder)
 
 
@@ -215,12 +241,16 @@ def main():
     p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--nvme-path"); p.add_argument("--steps", type=int, default=4)
     p.add_argument("--only", action="append"); p.add_argument("--xl", action="store_true")
     p.add_argument("--pairs", type=int, default=7); p.add_argument("--no-compare", action="store_true")
+    p.add_argument("--keep")
     a = p.parse_args()
     names = a.only or [n for n in CASES if not n.startswith("xl") or a.xl]
     second = []
     print("| | needs MiB | limit MiB | plan + library MiB | resident MiB | s/step | `zcc` itself, s | loss of step 0 |\n|---|---|---|---|---|---|---|---|")
     for name in names:
         with tempfile.TemporaryDirectory(dir=a.nvme_path) as folder:
+            if a.keep:
+                folder = os.path.join(a.keep, name)
+                os.makedirs(folder, exist_ok=True)
             row, over = measure(a, name, folder)
         print(row, flush=True)
         if over:
