@@ -292,7 +292,7 @@ template <typename T> void checkPacked(const Case &k, const char *kernel) {
   make(packed);
   auto packing = plain.packing();
   if (!packing && !isForward)
-    return; // without AVX-512 some inputs' gradients read the weight as it lies
+    return; // without AVX-512 some inputs' gradients want no layout that has a name
   ASSERT_TRUE(packing);
   pack.add<T>(w);
   pack.results();
