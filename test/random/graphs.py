@@ -15,7 +15,7 @@ import argparse, ast, concurrent.futures, json, math, os, random, shlex, struct,
 UNARY = "neg abs sign exp tanh sigmoid relu gelu gelu_tanh silu softplus sin cos atan erf expm1 floor ceil".split()
 BINARY = "add sub mul max min".split()
 COMPARE = "lt le gt ge eq ne".split()
-TYPES = {"f32": ("<f4", "f"), "f64": ("<f8", "d"), "i64": ("<i8", "q"), "i32": ("<i4", "i"), "bool": ("|b1", "?")}
+TYPES = {"f32": ("<f4", "f"), "f64": ("<f8", "d"), "i64": ("<i8", "q"), "i32": ("<i4", "i"), "u8": ("|u1", "B"), "bool": ("|b1", "?")}
 
 
 def count(dims):
