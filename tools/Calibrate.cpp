@@ -4,13 +4,13 @@
 #include "tools/LinkRates.h"
 #include "tools/MachineRates.h"
 #include "tools/ProfileFile.h"
+#include "tools/Timing.h"
 #include "tools/WayRates.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <sched.h>
@@ -63,8 +63,7 @@ template <class F> static void withOwnCores(int threads, F body) {
   const double waited = waitedSeconds();
   const auto start = std::chrono::steady_clock::now();
   body();
-  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const double lost = (waitedSeconds() - waited) / (took * threads);
+  const double lost = (waitedSeconds() - waited) / (secondsSince(start) * threads);
   constexpr double kNoise = 0.05;
   if (lost > kNoise)
     llvm::errs()

@@ -2,8 +2,8 @@
 // for.
 #include "tools/DiskRates.h"
 #include "runtime/Arena.h"
+#include "tools/Timing.h"
 #include <algorithm>
-#include <chrono>
 #include <deque>
 
 using namespace zcc;
@@ -12,14 +12,12 @@ using zccrt::NvmeTicket;
 
 using Clock = std::chrono::steady_clock;
 
-static double secondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
 namespace {
 /// Memory that transfers use, filled with what no disk can compress. An arena as programs have it: in small pages a block is
 /// hundreds of pieces, and a disk may take five times as long for it.
-class Buffer {
+class TransferMemory {
 public:
-  explicit Buffer(uint64_t bytes) : size(bytes), memory(static_cast<int64_t>(bytes)) {
+  explicit TransferMemory(uint64_t bytes) : size(bytes), memory(static_cast<int64_t>(bytes)) {
     uint64_t word = 0x9e3779b97f4a7c15u;
     for (uint64_t *at = reinterpret_cast<uint64_t *>(memory.base()), *end = at + bytes / sizeof word; at != end; ++at) {
       word ^= word << 13, word ^= word >> 7, word ^= word << 17; // xorshift
@@ -101,8 +99,8 @@ static double latency(Nvme &nvme, Kind kind, uint64_t bytes, char *page) {
 DiskRates zcc::measureDisk(zccrt::NvmeOptions o) {
   constexpr uint64_t kMost = uint64_t(64) << 20; // of memory for each direction
   const uint64_t pages = o.bytes / zccrt::kNvmePage;
-  Buffer in(std::min(kMost, std::max<uint64_t>(pages / 4, 1) * 2 * zccrt::kNvmePage));
-  Buffer out(in.span().size());
+  TransferMemory in(std::min(kMost, std::max<uint64_t>(pages / 4, 1) * 2 * zccrt::kNvmePage));
+  TransferMemory out(in.span().size());
   o.memory = {in.span(), out.span()};
   Nvme nvme(o);
   const uint64_t half = pages / 2 * zccrt::kNvmePage;

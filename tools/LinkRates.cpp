@@ -67,17 +67,16 @@ void LinkRank::run(int kind, float *at, int64_t count) {
 
 double LinkRank::secondsOf(int64_t count, double limit) {
   using Clock = std::chrono::steady_clock;
-  auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   constexpr int kKinds = 3;
   constexpr size_t kLeastRuns = 5;
   const int64_t places = std::max<int64_t>(arenaBytes() / int64_t(sizeof(float)) / count, 1);
   std::vector<double> times;
   const auto begin = Clock::now();
-  for (int64_t i = 0; isMore(times.size() < kLeastRuns || since(begin) < limit); ++i) {
+  for (int64_t i = 0; isMore(times.size() < kLeastRuns || secondsSince(begin) < limit); ++i) {
     const auto start = Clock::now();
     for (int kind = 0; kind < kKinds; ++kind)
       run(kind, reinterpret_cast<float *>(memory.data()) + i % places * count, count);
-    times.push_back(since(start));
+    times.push_back(secondsSince(start));
   }
   return median(std::move(times)) / kKinds;
 }

@@ -12,6 +12,10 @@
 
 namespace zcc {
 
+inline double secondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 inline double median(std::vector<double> v) {
   std::nth_element(v.begin(), v.begin() + long(v.size() / 2), v.end());
   return v[v.size() / 2];
@@ -20,14 +24,13 @@ inline double median(std::vector<double> v) {
 /// The median of at least three runs, and as many as `seconds` allow.
 template <class F> double typicalSeconds(double seconds, F run) {
   using Clock = std::chrono::steady_clock;
-  auto since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   constexpr size_t kLeastRuns = 3;
   std::vector<double> times;
   const auto begin = Clock::now();
-  while (times.size() < kLeastRuns || since(begin) < seconds) {
+  while (times.size() < kLeastRuns || secondsSince(begin) < seconds) {
     const auto start = Clock::now();
     run();
-    times.push_back(since(start));
+    times.push_back(secondsSince(start));
   }
   return std::max(median(std::move(times)), 1e-9);
 }

@@ -1,6 +1,7 @@
 // Pooling by maximum, average and norm, and unpooling.
 #include "frontend/onnx/SourceLoc.h"
 #include "frontend/ops/Windows.h"
+#include "ir/ops/Window.h"
 #include <cmath>
 
 using namespace zcc;
@@ -11,7 +12,7 @@ namespace {
 /// Where in the plane of an input of dims `x` a pooling's taps lie, the fastest axis the last or the first; -1: in the padding.
 Val positionsOf(Emitter &e, const Windows &w, ArrayRef<int64_t> x, const Val &taps, bool isLastFastest) {
   const size_t axes = w.kernel.size();
-  const double none = elemBytes(taps.elem()) == 1 ? 255 : -1; // of max_pool's record
+  const double none = double(rules::noTap(taps.elem()));
   Val tap = e.cast(taps, Elem::I64), at;
   Val rest = tap;
   for (size_t a = axes; a-- > 0;) {

@@ -50,10 +50,9 @@ static llvm::Expected<Type> inputOf(const Type &dy, const Attrs &a) {
 
 // ---- max_pool
 
-/// What holds the position in a window of a pooling, and of what lies in none of its taps. A byte does for windows of fewer than
+/// What holds the position in a window of a pooling. A byte does for windows of fewer than
 /// 256 taps: it is kept for the backward for nearly the whole step.
 static Elem tapElem(const Pool &p) { return elementCount(p.window.kernel) < 256 ? Elem::U8 : Elem::I32; }
-static int64_t noTap(Elem e) { return e == Elem::U8 ? 255 : -1; }
 
 static TypesOr inferMaxPool(Operands t, const Attrs &a) {
   if (auto e = sameFloats(t))

@@ -43,6 +43,9 @@ struct Window {
   int64_t at(unsigned axis, int64_t o, int64_t k) const { return o * strides[axis] - lo[axis] + k * dilations[axis]; }
 };
 
+/// What max_pool has in taps of such a type for a window wholly in the padding.
+inline int64_t noTap(Elem e) { return e == Elem::U8 ? 255 : -1; }
+
 /// Row-major counter: steps `i` through `dims`; false when it wrapped around.
 inline bool step(Dims &i, llvm::ArrayRef<int64_t> dims) {
   for (int a = int(dims.size()) - 1; a >= 0; --a) {

@@ -184,24 +184,17 @@ template <typename T, typename I> ZCC_INLINE inline void maxPoolColumns(const Po
   }
 }
 
-/// Calls f(the taps, as what they are).
-template <typename F> ZCC_INLINE inline void withTaps(const Pool &p, char *taps, F f) {
-  if (p.taps() < 256)
-    f(reinterpret_cast<uint8_t *>(taps));
-  else
-    f(reinterpret_cast<int32_t *>(taps));
+ZCC_CLONES void maxPoolOf(const Pool &p, const float *x, float *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
+  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
 }
-ZCC_CLONES void maxPoolOf(const Pool &p, const float *x, float *y, char *taps, int64_t plane) {
-  withTaps(p, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
+ZCC_CLONES void maxPoolOf(const Pool &p, const Bf16 *x, Bf16 *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
+  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
 }
-ZCC_CLONES void maxPoolOf(const Pool &p, const Bf16 *x, Bf16 *y, char *taps, int64_t plane) {
-  withTaps(p, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
+ZCC_CLONES void maxPoolOf(const Pool &p, const F16 *x, F16 *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
+  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
 }
-ZCC_CLONES void maxPoolOf(const Pool &p, const F16 *x, F16 *y, char *taps, int64_t plane) {
-  withTaps(p, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
-}
-void maxPoolOf(const Pool &p, const double *x, double *y, char *taps, int64_t plane) {
-  withTaps(p, taps, [&](auto *t) { maxPool(p, x, y, t, plane); });
+void maxPoolOf(const Pool &p, const double *x, double *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
+  withTaps(arena, taps, [&](auto *t) { maxPool(p, x, y, t, plane); });
 }
 
 template <typename T, typename I>
@@ -292,7 +285,7 @@ void maxPoolRun(char *arena, const zccrt_call *c) {
   Pool p(c, x, y);
   forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
-    maxPoolOf(p, at<T>(arena, x), at<T>(arena, y), at<char>(arena, result(c, 1)), plane);
+    maxPoolOf(p, at<T>(arena, x), at<T>(arena, y), arena, result(c, 1), plane);
   });
 }
 
@@ -303,8 +296,7 @@ void maxPoolGradRun(char *arena, const zccrt_call *c) {
   Pool p(c, dx, dy);
   forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
-    withTaps(p, at<char>(arena, operand(c, 1)),
-             [&](auto *taps) { maxPoolGrad(p, at<T>(arena, dy), taps, at<T>(arena, dx), plane); });
+    withTaps(arena, operand(c, 1), [&](auto *taps) { maxPoolGrad(p, at<T>(arena, dy), taps, at<T>(arena, dx), plane); });
   });
 }
 

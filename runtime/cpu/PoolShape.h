@@ -30,4 +30,12 @@ struct PoolShape {
   ZCC_ANYWHERE int64_t outPlane() const { return out[0] * out[1] * out[2]; }
 };
 
+/// Calls f(the taps that max_pool keeps, as what they are).
+template <typename F> ZCC_INLINE inline void withTaps(char *arena, const zccrt_tensor &taps, F f) {
+  if (taps.elem == ZCCRT_U8)
+    f(reinterpret_cast<uint8_t *>(arena + taps.offset));
+  else
+    f(reinterpret_cast<int32_t *>(arena + taps.offset));
+}
+
 } // namespace zccrt::cpu

@@ -291,7 +291,7 @@ template <typename T> void checkPacked(const Case &k, const char *kernel) {
   make(plain);
   make(packed);
   auto packing = plain.packing();
-  if (!packing && !isForward)
+  if (!packing && !isForward && !AsIfNative::possible())
     return; // without AVX-512 some inputs' gradients want no layout that has a name
   ASSERT_TRUE(packing);
   pack.add<T>(w);

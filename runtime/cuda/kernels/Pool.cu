@@ -83,14 +83,6 @@ template <typename T, typename I> static void maximaGrad(const Pool p, const T *
   });
 }
 
-/// Calls f(the taps, as what they are).
-template <typename F> static void withTaps(const Pool &p, char *taps, F f) {
-  if (p.kernel[0] * p.kernel[1] * p.kernel[2] < 256)
-    f(reinterpret_cast<uint8_t *>(taps));
-  else
-    f(reinterpret_cast<int32_t *>(taps));
-}
-
 template <typename T> static void means(const Pool p, const T *x, T *y) {
   each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
     const T *in = x + e / p.outPlane() * p.inPlane();
@@ -122,7 +114,7 @@ void maxPoolRun(char *arena, const zccrt_call *c) {
   withPooled(c, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
     Pool p(c, x, y);
-    withTaps(p, at<char>(arena, result(c, 1)), [&](auto *taps) { maxima(p, at<const T>(arena, x), at<T>(arena, y), taps); });
+    cpu::withTaps(arena, result(c, 1), [&](auto *taps) { maxima(p, at<const T>(arena, x), at<T>(arena, y), taps); });
   });
 }
 
@@ -133,8 +125,7 @@ void maxPoolGradRun(char *arena, const zccrt_call *c) {
   withPooled(c, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
     Pool p(c, dx, dy);
-    withTaps(p, at<char>(arena, operand(c, 1)),
-             [&](auto *taps) { maximaGrad(p, at<const T>(arena, dy), taps, at<T>(arena, dx)); });
+    cpu::withTaps(arena, operand(c, 1), [&](auto *taps) { maximaGrad(p, at<const T>(arena, dy), taps, at<T>(arena, dx)); });
   });
 }
 
