@@ -9,8 +9,9 @@
 //
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
 // its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
-// window where most is live of what compute makes, and elsewhere into what is free beside it, too. Gradients that are transferred
-// away to wait have a window of their own.
+// window where most is live of what compute makes, and elsewhere into what is free beside it, too. The first groups may start in
+// front of any node before them: states are read beside the forward. Gradients that are transferred away to wait have a window of
+// their own.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
@@ -34,6 +35,9 @@ struct Group {
   Node *head; ///< the first node that reads it; once it is started, the first that waits for it
   int64_t bytes = 0;
   llvm::SmallVector<Node *, 2> out; ///< what takes it back
+
+  /// Whether it is no more than a place where later ones may start.
+  bool isPlace() const { return !in && out.empty(); }
 };
 
 /// The transfers of one function.
@@ -120,7 +124,8 @@ bool Scheduler::writesFor(const Group &g, const Node &transfer) const {
   });
 }
 
-/// Groups in the order of their first readers. What is transferred back belongs to the last group that was read before it.
+/// Places, and groups in the order of their first readers. What is transferred back belongs to the last group that was read
+/// before it.
 void Scheduler::collect() {
   std::vector<Node *> back;
   for (auto &n : f_.nodes) {
@@ -142,6 +147,13 @@ void Scheduler::collect() {
     else
       std::prev(behind)->out.push_back(n);
   }
+  if (groups_.empty())
+    return;
+  std::vector<Group> places;
+  for (Node *n = f_.first(); n != groups_.front().head; n = n->next())
+    if (!isTransfer(*n) && !n->op->view) // these move themselves
+      places.push_back({nullptr, n, 0, {}});
+  groups_.insert(groups_.begin(), places.begin(), places.end());
 }
 
 /// What takes a group back is waited for, and assigned, before `before` (nullptr: at the end).
@@ -174,7 +186,7 @@ std::vector<int64_t> Scheduler::windows() const {
     auto begin = live_.begin() + at_.lookup(groups_[k].head);
     auto end = k + 1 < count ? live_.begin() + at_.lookup(groups_[k + 1].head) : live_.end();
     live[k] = *std::max_element(begin, std::max(end, begin + 1));
-    most = std::max(most, live[k] + windowFor(near));
+    most = std::max(most, live[k] + (groups_[k].isPlace() ? 0 : windowFor(near)));
   }
   for (int64_t &n : live)
     n = most - n;
