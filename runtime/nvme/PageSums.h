@@ -16,7 +16,7 @@ public:
   /// Of a file that is all zeros.
   explicit PageSums(uint64_t bytes) : sums(bytes / kNvmePage, sumOf(std::vector<char>(kNvmePage).data())) {}
 
-  /// Notes what is about to be written.
+  /// Notes what was written.
   void note(uint64_t offset, const char *memory, uint64_t bytes) {
     for (uint64_t at = 0; at < bytes; at += kNvmePage)
       sums[(offset + at) / kNvmePage] = sumOf(memory + at);

@@ -130,27 +130,15 @@ std::optional<Block> Transfers::cutNext() {
   return std::nullopt;
 }
 
-void Transfers::noteSums(const Block &b) {
-  if (sums && b.direction == Direction::Write)
-    sums->note(b.offset, b.memory, b.bytes);
-}
-
 std::optional<Block> Transfers::take() {
   Lock lock(mutex);
-  std::optional<Block> b = cutNext();
-  lock.unlock();
-  if (b)
-    noteSums(*b);
-  return b;
+  return cutNext();
 }
 
 std::optional<Block> Transfers::takeOrWait() {
   std::optional<Block> b;
   Lock lock(mutex);
   arrived.wait(lock, [&] { return isStopping || (b = cutNext()); });
-  lock.unlock();
-  if (b)
-    noteSums(*b);
   return b;
 }
 
@@ -172,12 +160,17 @@ Transfers::Next Transfers::settle(Block &b, int64_t result) {
     b.moved = moved;
     if (b.moved < b.bytes && b.tries < kMostTries)
       return Next::Again;
-    const uint64_t end = b.offset + b.bytes;
-    const uint64_t bad = sums && b.direction == Direction::Read ? sums->firstBad(b.offset, b.memory, b.bytes) : end;
-    if (b.moved < b.bytes)
+    if (b.moved < b.bytes) {
       finish(b, EIO, at, rest);
-    else
-      finish(b, bad == end ? kNone : kBadSum, bad, kNvmePage);
+      return Next::Done;
+    }
+    const uint64_t end = b.offset + b.bytes;
+    uint64_t bad = end;
+    if (sums && b.direction == Direction::Read)
+      bad = sums->firstBad(b.offset, b.memory, b.bytes);
+    else if (sums)
+      sums->note(b.offset, b.memory, b.bytes); // nobody has been told that it may change
+    finish(b, bad == end ? kNone : kBadSum, bad, kNvmePage);
     return Next::Done;
   }
   if ((result == -EINTR || result == -EAGAIN) && ++b.tries < kMostTries)

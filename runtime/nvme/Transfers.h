@@ -40,12 +40,13 @@ public:
   NvmeTraffic traffic();
 
   // ---- of the engine
-  /// The next block, reads and writes in turn; its checksums are noted if it is to be written.
+  /// The next block, reads and writes in turn.
   std::optional<Block> take();
   /// The same; waits until there is one. Nothing once `stop` was called.
   std::optional<Block> takeOrWait();
   /// What follows from a system call that moved `result` bytes of the rest of a block or failed with
-  /// the error -result. Whether the rest must be moved by another call.
+  /// the error -result. Whether the rest must be moved by another call. Notes the checksums of what was
+  /// written, and compares those of what was read: an engine gives the disk its next blocks before.
   enum class Next { Again, Done };
   Next settle(Block &b, int64_t result);
   /// How much of a block's rest the system is asked for.
@@ -82,7 +83,6 @@ private:
 
   std::optional<Block> cutNext();
   Block cut(Queue &q);
-  void noteSums(const Block &b);
   void finish(const Block &b, int fault, uint64_t offset, uint64_t bytes);
   Transfer &find(NvmeTicket t);
   [[noreturn]] void report(const Transfer &t) const;

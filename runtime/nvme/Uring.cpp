@@ -144,8 +144,6 @@ void Ring::fill() {
     if (!b)
       return;
     prepare(*b);
-    if (b->direction == Direction::Write)
-      submit(/*waitFor=*/0); // the disk begins while the next block's checksums are made
   }
 }
 
@@ -188,7 +186,7 @@ void Ring::loop() {
       return;
     submit(/*waitFor=*/1);
     collect();
-    // The disk gets its next blocks before the last ones' checksums are looked at.
+    // The disk gets its next blocks before the last ones are summed up.
     fill();
     submit(/*waitFor=*/0);
     for (Completed &c : completed)
