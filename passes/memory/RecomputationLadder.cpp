@@ -166,6 +166,7 @@ public:
   Ladder(const Function &f, const Machine &machine, int ranks);
   std::vector<RecomputeNotes> rungs(LadderEnd end);
   std::vector<RecomputeNotes> all(size_t most) const;
+  std::vector<RecomputeNotes> keepingOneMore(const RecomputeNotes &some) const;
 
 private:
   void findMoves();
@@ -173,7 +174,7 @@ private:
   std::vector<BlockMoves::Move> movesOf(unsigned begin, unsigned end) const;
   int64_t keptIn(unsigned begin, unsigned end) const;
   void addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const;
-  bool isRegular() const;
+  bool goesBlockwise() const;
   void addBlockwise(std::vector<RecomputeNotes> &out) const;
   void addSegmentRungs(Numbers how, std::vector<RecomputeNotes> &out) const;
   int64_t savedBytes() const;
@@ -359,19 +360,18 @@ void Ladder::addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &
   }
 }
 
-/// Whether much of the network, a third, is equal blocks: these need the same each, so that segments of them do.
-bool Ladder::isRegular() const {
-  return llvm::any_of(blocks.chains, [&](const ForwardBlocks::Chain &c) {
-    return c.isRepeated && 3 * (c.cuts.back() - c.cuts.front()) > blocks.nodes.size();
-  });
+/// Not where much of the network, a third, is equal blocks: these need the same each, so that segments of them do.
+bool Ladder::goesBlockwise() const {
+  constexpr size_t kMostNodes = 256; // each move looks at all others, and at all blocks
+  return blocks.nodes.size() <= kMostNodes && llvm::none_of(blocks.chains, [&](const ForwardBlocks::Chain &c) {
+           return c.isRepeated && 3 * (c.cuts.back() - c.cuts.front()) > blocks.nodes.size();
+         });
 }
 
 /// Block by block: some of the sets, for several guesses at what a block takes, and segments.
 void Ladder::addBlockwise(std::vector<RecomputeNotes> &out) const {
-  constexpr size_t kBlockwiseRungs = 12, kMostNodes = 256; // each move looks at all others, and at all blocks
+  constexpr size_t kBlockwiseRungs = 12;
   for (double share : {0.5, 0.75, 1.0}) {
-    if (blocks.nodes.size() > kMostNodes)
-      break;
     const auto sets = blockwiseRecomputations(blocks, allowed, machine, ranks, share);
     for (size_t i = 0, count = std::min(sets.size(), kBlockwiseRungs); i < count; ++i)
       out.push_back(notesOf(sets[(i + 1) * sets.size() / count - 1], Numbers::ByBlock));
@@ -399,8 +399,35 @@ std::vector<RecomputeNotes> Ladder::rungs(LadderEnd end) {
     addRungs(total / 2, std::max<int64_t>(total / kJointRungs, 1), out);
   }
   addSegmentRungs(Numbers::Together, out);
-  if (end == LadderEnd::Blocks && !isRegular())
+  if (end == LadderEnd::Blocks && goesBlockwise())
     addBlockwise(out);
+  return out;
+}
+
+std::vector<RecomputeNotes> Ladder::keepingOneMore(const RecomputeNotes &some) const {
+  constexpr size_t kMostWays = 8; // each is a run of the pipeline
+  if (!goesBlockwise())
+    return {};
+  struct Way {
+    unsigned place;
+    double rate;
+  };
+  std::vector<Way> ways;
+  for (Node *n : blocks.nodes) {
+    const unsigned at = place.lookup(n);
+    int64_t bytes = 1;
+    for (auto &r : n->results)
+      bytes += widens(*n) ? 0 : r->type.localBytes();
+    if (some.count(at))
+      ways.push_back({at, costOf(*n, ranks).seconds(machine) / double(bytes)});
+  }
+  llvm::stable_sort(ways, [](const Way &a, const Way &b) { return a.rate > b.rate; });
+  ways.resize(std::min(ways.size(), kMostWays));
+  std::vector<RecomputeNotes> out;
+  for (const Way &w : ways) {
+    out.push_back(some);
+    out.back().erase(w.place);
+  }
   return out;
 }
 
@@ -431,6 +458,10 @@ void zcc::note(Function &f, const RecomputeNotes &notes) {
 std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t most) {
   const Machine machine = machineOf(nullptr);
   return Ladder(f, machine, f.module->ranks).all(most);
+}
+
+std::vector<RecomputeNotes> zcc::keepingOneMore(const Function &f, const RecomputeNotes &some, const Machine &machine) {
+  return Ladder(f, machine, f.module->ranks).keepingOneMore(some);
 }
 
 std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine, LadderEnd end) {

@@ -18,6 +18,10 @@ enum class LadderEnd {
 /// takes; the first is nothing. They depend on the function and the machine, not on a budget.
 std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine &machine, LadderEnd end);
 
+/// Where the ladder goes block by block: ways that keep what one node makes besides, of which keeping it saves most time for its
+/// bytes.
+std::vector<RecomputeNotes> keepingOneMore(const Function &f, const RecomputeNotes &some, const Machine &machine);
+
 /// Every set of what can be computed again; none where these are more than `most`.
 std::vector<RecomputeNotes> allRecomputations(const Function &f, size_t most);
 

@@ -106,14 +106,26 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   if (isSmall_)
     *notes = allRecomputations(micro_, kTriedAll);
   // Beside other axes, steps down this one should all save something.
+  const LadderEnd end = spaces().empty() ? LadderEnd::Blocks : LadderEnd::Segments;
+  const Machine machine = machineOf(ctx_.target);
   if (notes->empty())
-    *notes = recomputationLadder(micro_, machineOf(ctx_.target), spaces().empty() ? LadderEnd::Blocks : LadderEnd::Segments);
+    *notes = recomputationLadder(micro_, machine, end);
   Axis a;
   a.name = "recompute";
   a.mayBeForbidden = true;
   a.levels = unsigned(notes->size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
   a.text = [=, f = &micro_](unsigned level) { return nodesOf(*f, (*notes)[level]); };
+  if (end == LadderEnd::Blocks)
+    a.near = [=, known = std::make_shared<std::map<unsigned, std::vector<unsigned>>>(), f = &micro_](unsigned level) {
+      auto [at, isNew] = known->try_emplace(level);
+      if (isNew)
+        for (RecomputeNotes &less : keepingOneMore(*f, (*notes)[level], machine)) {
+          at->second.push_back(unsigned(notes->size()));
+          notes->push_back(std::move(less));
+        }
+      return at->second;
+    };
   out.push_back(std::move(a));
 }
 

@@ -22,6 +22,8 @@ struct Axis {
   bool mayBeForbidden = false; ///< a flag may say that it is at level 0
   bool mayBeWhole = false;     ///< a flag may say that it is at its last level, or at what is nearly that
   bool shifts = false;         ///< its levels do not take less of a rank's memory, but more of one space and less of another
+  /// Further levels, behind the others, that are near this one: each is meant to take a little more memory for less time.
+  std::function<std::vector<unsigned>(unsigned level)> near;
 };
 
 /// Of a module before recompute-activations. With few decisions the levels are all that there is to decide, and not an order of

@@ -23,6 +23,12 @@ int64_t zcc::excess(const Trial &t, const Options &o) {
   return t.isPossible ? n.memory + n.host + n.disk : INT64_MAX;
 }
 
+int64_t zcc::gainOf(const Trial &from, const Trial &to) {
+  if (!to.isPossible || to.ns >= from.ns)
+    return 0;
+  return std::max<int64_t>((from.ns - to.ns) * 1024 / std::max<int64_t>(to.needs.memory - from.needs.memory, 1024), 1);
+}
+
 bool PlanChain::isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }
 
 /// The least time of what fits, were this the budget of memory.
@@ -247,9 +253,7 @@ llvm::Expected<std::optional<Point>> PlanChain::bestStepBack(const Point &from, 
       const Trial &t = trials_.at(points[i]);
       if (!t.isPossible || t.needs.memory >= most)
         continue;
-      int64_t bytes = std::max<int64_t>(t.needs.memory - start.needs.memory, 1024);
-      int64_t value = t.ns < start.ns ? std::max<int64_t>((start.ns - t.ns) * 1024 / bytes, 1) : 0;
-      if (value > bestValue)
+      if (int64_t value = gainOf(start, t); value > bestValue)
         best = points[i], bestValue = value;
       if (ways[i].jump < from[ways[i].axis])
         longer.push_back({ways[i].axis, ways[i].jump * 2});

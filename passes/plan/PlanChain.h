@@ -61,6 +61,8 @@ private:
 
 /// What exceeds the budgets, bytes; INT64_MAX: a pass refuses it.
 int64_t excess(const Trial &t, const Options &o);
+/// Time that the second saves for its bytes, above 0; 0: none.
+int64_t gainOf(const Trial &from, const Trial &to);
 /// Steps down an axis are at least so long; a last look goes closer.
 unsigned strideOf(const Axis &a);
 

@@ -6,6 +6,8 @@ using namespace zcc;
 
 /// All plans are tried where these have so many nodes in all.
 constexpr size_t kTriedNodes = size_t(1) << 17;
+/// So many steps lead up from what needs least.
+constexpr unsigned kClimb = 16;
 
 static size_t countNodes(const Module &m) {
   size_t nodes = 1;
@@ -157,6 +159,69 @@ llvm::Error PlanSearch::walk() {
   }
   for (const PlanChain &c : chains_)
     open_.insert(c.open().begin(), c.open().end());
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (axes_[a].near)
+      if (llvm::Error e = climb(a))
+        return e;
+  return llvm::Error::success();
+}
+
+// ---- up
+
+/// Of some of an axis' levels, which needs least by itself.
+llvm::Expected<Point> PlanSearch::lowest(size_t axis) {
+  const int64_t last = axes_[axis].levels - 1;
+  int64_t least = last;
+  for (int64_t apart = strideOf(axes_[axis]), begin = last / 2, end = last; apart > 0;
+       begin = std::max<int64_t>(least - apart, 0), end = std::min(least + apart, last), apart /= 4) {
+    std::vector<Point> points;
+    for (int64_t level = end; level >= begin; level -= apart) {
+      points.push_back(plain_);
+      points.back()[axis] = unsigned(level);
+    }
+    if (llvm::Error e = trials_.carryOut(points))
+      return e;
+    Point best = plain_;
+    best[axis] = unsigned(least);
+    for (const Point &p : points)
+      if (needsLess(p, best))
+        best = p;
+    least = best[axis];
+  }
+  Point p = plain_;
+  p[axis] = unsigned(least);
+  return p;
+}
+
+/// Goes on to the best of the levels that are near, as long as it fits and may become the fastest. Which that is the budget does
+/// not say: a larger one goes the same way, and further.
+llvm::Error PlanSearch::climb(size_t axis) {
+  auto from = lowest(axis);
+  if (!from)
+    return from.takeError();
+  Point at = *from;
+  int64_t mostSaved = 0; // by a step
+  for (unsigned left = kClimb; left > 0 && isFit(at); --left) {
+    std::vector<Point> points;
+    for (unsigned level : axes_[axis].near(at[axis])) {
+      points.push_back(at);
+      points.back()[axis] = level;
+    }
+    if (llvm::Error e = trials_.carryOut(points))
+      return e;
+    const Trial &now = trials_.at(at);
+    const Point *best = nullptr;
+    for (const Point &p : points) {
+      const Trial &t = trials_.at(p);
+      open_.insert(p);
+      mostSaved = std::max(mostSaved, t.isPossible ? now.ns - t.ns : 0);
+      if (int64_t gain = gainOf(now, t); gain && (!best || gain > gainOf(now, trials_.at(*best))))
+        best = &p;
+    }
+    if (!best || now.ns - mostSaved * left >= best_)
+      break;
+    at = Point(*best);
+  }
   return llvm::Error::success();
 }
 
