@@ -37,7 +37,7 @@ def programs(a, tmp):
     whole = activations(plain)
     fixed = plain["spaces"]["device"]["arena_bytes"] - whole + plain["library_bytes"] + plain["save_bytes"]
     for part in map(float, a.parts.split(",")):
-        for more in range(BUDGETS, -1, -1):
+        for more in range(BUDGETS, -BUDGETS - 1, -1):
             flags = [*tiles, f"--memory={int(fixed + part * whole + more * APART)}"]
             made = plan(a, *flags)
             if made is None or activations(made) <= part * whole:
