@@ -230,7 +230,7 @@ void Scheduler::startGroups() {
     unread += g.bytes;
     taken += g.bytes;
     auto mustWait = [&] {
-      return unread > window(place, k) / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] < madeAt(*g.in));
+      return unread > window(place, k) / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] <= madeAt(*g.in));
     };
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
