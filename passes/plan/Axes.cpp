@@ -108,7 +108,8 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   // Beside other axes, steps down this one should all save something.
   const LadderEnd end = spaces().empty() ? LadderEnd::Blocks : LadderEnd::Segments;
   const Machine machine = machineOf(ctx_.target);
-  if (notes->empty())
+  const bool areAll = !notes->empty();
+  if (!areAll)
     *notes = recomputationLadder(micro_, machine, end);
   Axis a;
   a.name = "recompute";
@@ -116,7 +117,7 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   a.levels = unsigned(notes->size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
   a.text = [=, f = &micro_](unsigned level) { return nodesOf(*f, (*notes)[level]); };
-  if (end == LadderEnd::Blocks)
+  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, notes->back(), machine).empty())
     a.near = [=, known = std::make_shared<std::map<unsigned, std::vector<unsigned>>>(), f = &micro_](unsigned level) {
       auto [at, isNew] = known->try_emplace(level);
       if (isNew)

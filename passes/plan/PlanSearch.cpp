@@ -159,10 +159,6 @@ llvm::Error PlanSearch::walk() {
   }
   for (const PlanChain &c : chains_)
     open_.insert(c.open().begin(), c.open().end());
-  for (size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].near)
-      if (llvm::Error e = climb(a))
-        return e;
   return llvm::Error::success();
 }
 
@@ -260,6 +256,7 @@ llvm::Error PlanSearch::tryAll() {
   for (const Point &p : points)
     if (trials_.at(p).isPossible) {
       open_.insert(trials_.key(p));
+      best_ = isFit(p) ? std::min(best_, trials_.at(p).ns) : best_;
       taken_ = isBetter(p, taken_) ? p : taken_;
     }
   return llvm::Error::success();
@@ -275,6 +272,10 @@ llvm::Error PlanSearch::run() {
   if (!mayTryAll() && hasFit())
     if (llvm::Error e = walk())
       return e;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (axes_[a].near && hasFit())
+      if (llvm::Error e = climb(a))
+        return e;
   choose();
   return llvm::Error::success();
 }

@@ -205,6 +205,44 @@ static std::pair<int64_t, int64_t> searched(const Module &m, const Options &o) {
   return {s.hasFit() ? t.ns : INT64_MAX, t.needs.memory};
 }
 
+/// Layers none of which is as wide as another.
+static std::string unlike(int layers) {
+  std::string params, body, from = "%x";
+  auto width = [](int i) { return std::to_string(64 + i * 40 % 104); };
+  for (int i = 0; i < layers; ++i) {
+    const std::string n = std::to_string(i), in = width(i), out = width(i + 1);
+    params += "  param %w" + n + " : f32[" + in + "x" + out + "] = zero {trained}\n";
+    body += "    %a" + n + " = matmul " + from + ", %w" + n + " : f32[512x" + out + "]\n";
+    body += "    %h" + n + " = gelu %a" + n + " : f32[512x" + out + "]\n";
+    from = "%h" + n;
+  }
+  return "module @m {\n" + params + "  func @micro(%x : f32[512x" + width(0) + "]) -> (f32[]) {\n" + body +
+         "    %s = reduce_sum " + from +
+         " {axes = [0, 1]} : f32[1x1]\n    %loss = reshape %s {dims = []} : f32[]\n    return %loss\n  }\n}\n";
+}
+
+TEST(PlanSearch, ClimbsFromWhatNeedsLeast) {
+  std::unique_ptr<Module> m = differentiated(unlike(12));
+  Options o;
+  o.memoryBudget = 1;
+  const int64_t least = searched(*m, o).second;
+  int64_t before = INT64_MAX;
+  bool hasClimbed = false;
+  for (int64_t percent = 100; percent <= 200; percent += 5) {
+    o.memoryBudget = least / 100 * percent + 100;
+    PassContext ctx{o, nullptr};
+    std::vector<Axis> axes = openAxes(*m, ctx);
+    PlanSearch s(*m, ctx, axes);
+    ASSERT_FALSE(bool(s.run()));
+    ASSERT_TRUE(s.hasFit()) << percent;
+    EXPECT_LE(s.trials().at(s.taken()).ns, before) << percent << " % of the least: more memory is slower";
+    before = s.trials().at(s.taken()).ns;
+    for (size_t a = 0; a < axes.size(); ++a)
+      hasClimbed |= axes[a].near && s.taken()[a] >= axes[a].levels;
+  }
+  EXPECT_TRUE(hasClimbed) << "no plan between those of the ladder is taken";
+}
+
 TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
   using Fix = void (*)(Options &);
   const std::pair<const char *, Fix> fixes[] = {
