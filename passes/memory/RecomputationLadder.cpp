@@ -415,11 +415,12 @@ std::vector<RecomputeNotes> Ladder::keepingOneMore(const RecomputeNotes &some) c
   std::vector<Way> ways;
   for (Node *n : blocks.nodes) {
     const unsigned at = place.lookup(n);
+    if (!some.count(at))
+      continue;
     int64_t bytes = 1;
     for (auto &r : n->results)
       bytes += widens(*n) ? 0 : r->type.localBytes();
-    if (some.count(at))
-      ways.push_back({at, costOf(*n, ranks).seconds(machine) / double(bytes)});
+    ways.push_back({at, costOf(*n, ranks).seconds(machine) / double(bytes)});
   }
   llvm::stable_sort(ways, [](const Way &a, const Way &b) { return a.rate > b.rate; });
   ways.resize(std::min(ways.size(), kMostWays));

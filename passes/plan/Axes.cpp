@@ -118,14 +118,13 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
   a.text = [=, f = &micro_](unsigned level) { return nodesOf(*f, (*notes)[level]); };
   if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, notes->back(), machine).empty())
-    a.near = [=, known = std::make_shared<std::map<unsigned, std::vector<unsigned>>>(), f = &micro_](unsigned level) {
-      auto [at, isNew] = known->try_emplace(level);
-      if (isNew)
-        for (RecomputeNotes &less : keepingOneMore(*f, (*notes)[level], machine)) {
-          at->second.push_back(unsigned(notes->size()));
-          notes->push_back(std::move(less));
-        }
-      return at->second;
+    a.near = [=, f = &micro_](unsigned level) {
+      std::vector<unsigned> levels;
+      for (RecomputeNotes &less : keepingOneMore(*f, (*notes)[level], machine)) {
+        levels.push_back(unsigned(notes->size()));
+        notes->push_back(std::move(less));
+      }
+      return levels;
     };
   out.push_back(std::move(a));
 }
