@@ -4,10 +4,13 @@
 //   %d.w = conv_grad_weight %x, %d.y   // 9 MiB               %d.x = conv_grad_input %d.y, %w
 //   %d.x = conv_grad_input %d.y, %w    // workspace 9 MiB  -> %d.w = conv_grad_weight %x, %d.y
 //
-// Nothing else of the order changes: outside of the two the same values live.
+// Updates, transfers and views may lie between the two: what the second one needs of these goes with it, before the first. So
+// what was fetched for a gradient is gone where a large gradient of a parameter is there, which is then taken away. Nothing else
+// of the order changes.
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"
+#include "passes/memory/Activations.h"
 #include "passes/memory/Liveness.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
@@ -26,6 +29,7 @@ private:
     int64_t during = 0, behind = 0;
   };
   Demand demandOf(const Node &n, const Node &other) const;
+  bool areReadBefore(const Value &v, int end, const Node *except) const;
 
   const Liveness &live;
   const Extents &extents;
@@ -33,24 +37,29 @@ private:
 };
 } // namespace
 
+/// Whether nodes before `end` are all that read it, and `except` is none of them.
+bool Neighbours::areReadBefore(const Value &v, int end, const Node *except) const {
+  auto reads = live.reads.find(&v);
+  return reads != live.reads.end() &&
+         llvm::all_of(reads->second, [&](auto &read) { return read.first && read.first != except && read.second < end; });
+}
+
 /// Of two that could be either way round, with the other one not there yet.
 Neighbours::Demand Neighbours::demandOf(const Node &n, const Node &other) const {
   Demand d;
-  for (auto &r : n.results)
-    d.behind += extents.bytes(*r);
-  d.during = d.behind + target.of(computeSpace(n)).workspaceBytes(n);
+  const int at = live.number.lookup(&n), there = live.number.lookup(&other);
+  for (auto &r : n.results) {
+    d.during += extents.bytes(*r);
+    d.behind += areReadBefore(*r, there, nullptr) ? 0 : extents.bytes(*r);
+  }
+  d.during += target.of(computeSpace(n)).workspaceBytes(n);
   llvm::SmallVector<const Value *, 4> seen;
   for (Value *v : n.operands()) {
     auto s = v ? storageOf(v) : std::nullopt;
     if (!s || !s->base->def || llvm::is_contained(seen, s->base))
       continue;
     seen.push_back(s->base);
-    auto reads = live.reads.find(s->base);
-    int last = std::max(live.number.lookup(&n), live.number.lookup(&other));
-    bool isGone = reads != live.reads.end() && llvm::all_of(reads->second, [&](auto &read) {
-                    return read.first && read.first != &other && read.second <= last;
-                  });
-    d.behind -= isGone ? extents.bytes(*s->base) : 0;
+    d.behind -= areReadBefore(*s->base, std::max(at, there) + 1, &other) ? extents.bytes(*s->base) : 0;
   }
   return d;
 }
@@ -65,11 +74,29 @@ static bool isPlain(const Node &n) {
   return n.op->library != Library::None && !n.results.empty() && ownsMemory(n) && !n.op->random;
 }
 
-static bool reads(const Node &n, const Node &other) {
-  return llvm::any_of(n.operands(), [&](Value *v) {
-    auto s = v ? storageOf(v) : std::nullopt;
-    return s && s->base->def == &other;
-  });
+/// Whether a node that lies between two neighbours may go behind both of them.
+static bool mayLieBetween(const Node &n) {
+  return (n.phase == Phase::Update || n.op->view || isTransfer(n)) && n.op->collective == Collective::None && !n.op->random;
+}
+
+/// What has to go before `first` with `n`, itself included, in their order; none: that cannot be.
+static llvm::SmallVector<Node *, 4> goingWith(Node &n, const Node &first) {
+  llvm::SmallVector<Node *, 4> going = {&n};
+  auto reads = [&](const Node &by, auto &&is) { return llvm::any_of(by.operands(), [&](Value *v) { return v && is(*v); }); };
+  for (Node *at = n.prev(); at != &first; at = at->prev()) {
+    bool isNeeded = llvm::any_of(going, [&](Node *g) { return reads(*g, [&](Value &v) { return v.def == at; }); });
+    bool isWritten = assigns(*at) && llvm::any_of(going, [&](Node *g) {
+                       return reads(*g, [&](Value &v) { return behindViews(&v) == behindViews(at->operand(0)); });
+                     });
+    if (isWritten || (isNeeded && !at->op->view && !isTransfer(*at)))
+      return {};
+    if (isNeeded)
+      going.push_back(at);
+  }
+  for (Node *g : going)
+    if (reads(*g, [&](Value &v) { return v.def == &first; }))
+      return {};
+  return llvm::SmallVector<Node *, 4>(llvm::reverse(going));
 }
 
 llvm::Expected<bool> zcc::orderNeighbours(Module &m, PassContext &ctx) {
@@ -84,18 +111,24 @@ llvm::Expected<bool> zcc::orderNeighbours(Module &m, PassContext &ctx) {
     if (!live)
       return live.takeError();
     Neighbours neighbours(*live, extents, *ctx.target);
-    std::vector<std::pair<Node *, Node *>> swaps;
-    const Node *taken = nullptr;
+    std::vector<std::pair<Node *, llvm::SmallVector<Node *, 4>>> swaps;
+    Node *first = nullptr; // of what may be neighbours, if there is one
     for (auto &n : f->nodes) {
-      Node *before = n->prev();
-      if (!before || before == taken || !isPlain(*before) || !isPlain(*n) || reads(*n, *before) || before->phase != n->phase ||
-          !neighbours.areBetterSwapped(*before, *n))
+      if (!isPlain(*n)) {
+        first = mayLieBetween(*n) ? first : nullptr;
         continue;
-      swaps.push_back({before, n.get()});
-      taken = n.get();
+      }
+      Node *before = std::exchange(first, n.get());
+      if (!before || before->phase != n->phase || !neighbours.areBetterSwapped(*before, *n))
+        continue;
+      if (auto going = goingWith(*n, *before); !going.empty()) {
+        swaps.push_back({before, std::move(going)});
+        first = nullptr;
+      }
     }
-    for (auto [first, second] : swaps)
-      second->moveBefore(first);
+    for (auto &[before, going] : swaps)
+      for (Node *n : going)
+        n->moveBefore(before);
     changed |= !swaps.empty();
   }
   return changed;

@@ -14,9 +14,11 @@
 // their own.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
+#include "passes/Target.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/PlanMemory.h"
+#include "passes/offload/SpreadUpdates.h"
 #include "passes/zero/Zero.h"
 #include <algorithm>
 #include <deque>
@@ -293,8 +295,8 @@ bool Scheduler::run() {
   return !groups_.empty() || !spills_.empty();
 }
 
-/// Bytes on the device at each node of a function as it stands, but for what transfers bring, and for what is written over that.
-static llvm::Expected<std::vector<int64_t>> liveBeside(const Function &f) {
+/// Of a function as it stands. What transfers bring, and what is written over that, is not its own.
+static llvm::Expected<DeviceBytes> deviceBytes(const Function &f) {
   auto l = computeLiveness(f);
   if (!l)
     return l.takeError();
@@ -306,7 +308,7 @@ static llvm::Expected<std::vector<int64_t>> liveBeside(const Function &f) {
         if (auto source = storageOf(n->operand(i)); source && isAssigned(*n->result(i)))
           moved.insert(source->base);
       }
-  return liveBytes(f, *l, Space::Device, moved);
+  return DeviceBytes{liveBytes(f, *l), liveBytes(f, *l, Space::Device, moved)};
 }
 
 llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
@@ -319,10 +321,13 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
   bool changed = false;
   for (auto &f : m.functions)
     if (moves(f)) {
-      auto live = liveBeside(*planned->function(f->name));
-      if (!live)
-        return live.takeError();
-      changed |= Scheduler(*f, std::move(*live)).run();
+      auto bytes = deviceBytes(*planned->function(f->name));
+      if (!bytes)
+        return bytes.takeError();
+      if (!getenv("NOSPREAD"))
+        if (m.attrs.i("transfer_window", 1) != 0) // else as little memory as can be
+        spreadUpdates(*f, *bytes, machineOf(ctx.target), m.ranks);
+      changed |= Scheduler(*f, std::move(bytes->own)).run();
     }
   return changed;
 }

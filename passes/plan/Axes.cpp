@@ -384,7 +384,7 @@ void Axes::addWindow(std::vector<Axis> &out) const {
     if (g->role == GlobalValue::Param)
       total += g->type.localBytes();
   int64_t most = std::min(kMostWindow, total / 2);
-  std::vector<int64_t> values = {most, most / 4, most / 16, 0};
+  std::vector<int64_t> values = {most, most / 2, most / 4, most / 8, most / 16, 0};
   if (isSmall_)
     values = {0};
   out.push_back(numbers("window", "transfer_window", values, "under way between spaces at once: {0} bytes"));
@@ -416,8 +416,14 @@ void Axes::addReuse(std::vector<Axis> &out) const {
   bool fetches = (o_.seeks(o_.offloadParam) && mayMoveParams() && !spaces().empty()) || movesParams();
   if (o_.maxReuse >= 0 || !(gathers || fetches))
     return;
-  out.push_back(
-      numbers("reuse", "max_reuse", {0}, "elements between two uses of a parameter that is fetched once for both: {0}"));
+  constexpr const char *kOnce = "a parameter is fetched once for two uses where no other is used between";
+  std::vector<int64_t> values = {0, -1};
+  if (isSmall_)
+    values = {0};
+  Axis &a = out.emplace_back(numbers("reuse", "max_reuse", values, ""));
+  a.text = [=](unsigned level) {
+    return level ? std::string(kOnce) + (values[level - 1] < 0 ? ", and again for its update" : "") : "";
+  };
   if (!movesParams() && !gathers)
     out.back().beside = {"parameters"};
 }
