@@ -21,6 +21,10 @@ bool isReadBack(const Value &v);
 /// Bytes of an activation below which moving it elsewhere is not worth a transfer's latency.
 constexpr int64_t kLeastMoved = 64 << 10;
 
+/// Bytes that may be under way between spaces at least: below it small transfers would wait for the disk's latency, one by one,
+/// and what is computed for a smaller update would not hide a copy's.
+constexpr int64_t kLeastWindow = 16 << 20;
+
 /// Nodes of the function that depend on constants and on globals but for some, and on no random draw.
 llvm::DenseSet<const Node *> fixedNodes(const Function &f, const llvm::DenseSet<const Value *> &but = {});
 

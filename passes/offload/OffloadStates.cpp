@@ -21,6 +21,7 @@
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/Target.h"
+#include "passes/memory/Activations.h"
 #include "passes/offload/HostUpdate.h"
 #include "passes/offload/LateNodes.h"
 #include "passes/offload/Updates.h"
@@ -215,6 +216,15 @@ void Offloader::fetch(Function &f, GlobalValue &param) {
   std::replace(f.results.begin(), f.results.end(), static_cast<Value *>(&param), there);
 }
 
+/// Whether it holds a large part of all that parameters hold, and more than is under way as a rule.
+static bool isLargePart(const Module &m, const GlobalValue &param) {
+  constexpr int64_t kPart = 4;
+  int64_t total = 0;
+  for (auto &g : m.globals)
+    total += g->role == GlobalValue::Param ? g->type.count() : 0;
+  return param.type.localBytes() > kLeastWindow && param.type.count() > total / kPart;
+}
+
 /// Elements of parameters that are fetched before each node.
 static std::vector<int64_t> elementsFetched(const Function &f) {
   std::vector<int64_t> sums = {0};
@@ -223,8 +233,11 @@ static std::vector<int64_t> elementsFetched(const Function &f) {
   return sums;
 }
 
-/// An update reads what was fetched for compute, if that is used shortly before.
+/// An update reads what was fetched for compute, if that is used shortly before. A parameter that is a large part of all is not
+/// kept beside its gradient.
 void Offloader::reuse(Function &f, GlobalValue &param) {
+  if (isLargePart(m_, param))
+    return;
   const Positions &at = at_.at(&f);
   const std::vector<int64_t> &fetched = fetched_.at(&f);
   std::vector<std::pair<int, Value *>> there; // by the last reader of each fetch

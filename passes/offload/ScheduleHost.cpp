@@ -23,9 +23,6 @@
 
 using namespace zcc;
 
-/// Bytes that may be under way at least: what is computed for a smaller update would not hide a copy's latency.
-constexpr int64_t kLeastWindow = 16 << 20;
-
 namespace {
 /// One piece of work, and what moves with it.
 struct Job {

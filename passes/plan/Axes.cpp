@@ -17,7 +17,7 @@ using llvm::formatv;
 /// Levels of an axis of parameters: a search tries some of them, and looks closer in the end.
 constexpr int64_t kPlaceLevels = 64;
 /// Likewise of updates that run on into the next step.
-constexpr int64_t kLateParts = 2;
+constexpr int64_t kLateParts = 1;
 /// Where so few nodes are in the forward, all sets of them are levels.
 constexpr size_t kFewNodes = 12, kFewParams = 3;
 
@@ -384,10 +384,11 @@ void Axes::addWindow(std::vector<Axis> &out) const {
     if (g->role == GlobalValue::Param)
       total += g->type.localBytes();
   int64_t most = std::min(kMostWindow, total / 2);
-  std::vector<int64_t> values = {most, most / 2, most / 4, most / 8, most / 16, 0};
+  std::vector<int64_t> values = {most, most / 4, most / 16, 0};
   if (isSmall_)
     values = {0};
   out.push_back(numbers("window", "transfer_window", values, "under way between spaces at once: {0} bytes"));
+  out.back().tightens = true;
   if (!movesStates() && o_.away(o_.offloadActivations) == Space::Device)
     out.back().beside = {"states", "parameters", "activations"};
 }
@@ -416,14 +417,8 @@ void Axes::addReuse(std::vector<Axis> &out) const {
   bool fetches = (o_.seeks(o_.offloadParam) && mayMoveParams() && !spaces().empty()) || movesParams();
   if (o_.maxReuse >= 0 || !(gathers || fetches))
     return;
-  constexpr const char *kOnce = "a parameter is fetched once for two uses where no other is used between";
-  std::vector<int64_t> values = {0, -1};
-  if (isSmall_)
-    values = {0};
-  Axis &a = out.emplace_back(numbers("reuse", "max_reuse", values, ""));
-  a.text = [=](unsigned level) {
-    return level ? std::string(kOnce) + (values[level - 1] < 0 ? ", and again for its update" : "") : "";
-  };
+  out.push_back(
+      numbers("reuse", "max_reuse", {0}, "elements between two uses of a parameter that is fetched once for both: {0}"));
   if (!movesParams() && !gathers)
     out.back().beside = {"parameters"};
 }

@@ -21,6 +21,7 @@ struct Axis {
   std::vector<std::string> beside;
   bool mayBeForbidden = false; ///< a flag may say that it is at level 0
   bool mayBeWhole = false;     ///< a flag may say that it is at its last level, or at what is nearly that
+  bool tightens = false;       ///< a level takes less memory for little more time, whatever the others are at
   bool shifts = false;         ///< its levels do not take less of a rank's memory, but more of one space and less of another
   /// Adds levels behind the others that are near this one: each is meant to take a little more memory for less time.
   std::function<std::vector<unsigned>(unsigned level)> near;

@@ -6,6 +6,9 @@ using namespace zcc;
 
 /// All plans are tried where these have so many nodes in all.
 constexpr size_t kTriedNodes = size_t(1) << 17;
+/// What does not fit by less than such a part of the budget is looked at closer, in trials of so many nodes in all.
+constexpr int64_t kNear = 8;
+constexpr size_t kTightened = size_t(1) << 16;
 /// So many steps lead up from what needs least.
 constexpr unsigned kClimb = 16;
 
@@ -221,6 +224,41 @@ llvm::Error PlanSearch::climb(size_t axis) {
   return llvm::Error::success();
 }
 
+// ---- closer
+
+/// What is faster than all that fits, and needs little more memory, may fit with a further level of an axis.
+llvm::Error PlanSearch::tighten(size_t axis) {
+  std::vector<std::pair<int64_t, Point>> near;
+  for (auto &[p, t] : trials_.all()) {
+    const Needs over = excessOf(t.needs, options_);
+    if (t.isPossible && t.ns < best_ && over.memory && over.memory <= options_.memoryBudget / kNear && !over.host && !over.disk)
+      near.push_back({t.ns, p});
+  }
+  llvm::sort(near);
+  const size_t most = trials_.all().size() + kTightened / countNodes(module_);
+  std::set<Point> seen; // at level 0 of the axis
+  for (auto &[ns, p] : near) {
+    Point key = p;
+    key[axis] = 0;
+    if (ns >= best_ || trials_.all().size() >= most)
+      break;
+    if (!seen.insert(key).second)
+      continue;
+    for (unsigned level = p[axis] + 1; level < axes_[axis].levels; ++level) {
+      Point q = p;
+      q[axis] = level;
+      if (llvm::Error e = trials_.carryOut(q))
+        return e;
+      open_.insert(trials_.key(q));
+      if (!isFit(q))
+        continue;
+      best_ = std::min(best_, trials_.at(q).ns);
+      break;
+    }
+  }
+  return llvm::Error::success();
+}
+
 /// Of what fits, the fastest; of what does not, what exceeds the budgets least.
 bool PlanSearch::isBetter(const Point &a, const Point &b) const {
   auto rank = [&](const Point &p) {
@@ -275,6 +313,10 @@ llvm::Error PlanSearch::run() {
   for (size_t a = 0; a < axes_.size(); ++a)
     if (axes_[a].near && hasFit())
       if (llvm::Error e = climb(a))
+        return e;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (axes_[a].tightens && !mayTryAll() && hasFit())
+      if (llvm::Error e = tighten(a))
         return e;
   choose();
   return llvm::Error::success();

@@ -37,6 +37,7 @@ private:
   llvm::Error advance(size_t chain);
   llvm::Error climb(size_t axis);
   llvm::Expected<Point> lowest(size_t axis);
+  llvm::Error tighten(size_t axis);
   void choose();
   bool isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }
   bool needsLess(const Point &a, const Point &b) const;

@@ -155,7 +155,7 @@ llvm::Expected<bool> Inserter::run() {
   collect();
   if (gathers_.empty())
     return false;
-  int64_t maxReuse = std::max<int64_t>(limits_.maxReuse, 0);
+  int64_t maxReuse = limits_.maxReuse;
   for (;; maxReuse /= 2) {
     for (Gather &g : gathers_)
       cut(g, maxReuse);

@@ -12,7 +12,7 @@ namespace zcc {
 struct ZeroLimits {
   int64_t persistence;  ///< stage 3: parameters up to this size stay whole on every rank
   int64_t maxLive;      ///< stage 3: gathered parameters alive at once
-  int64_t maxReuse;     ///< two uses further apart than this are gathered or fetched for separately; -1: 0, and an update always
+  int64_t maxReuse;     ///< stage 3: two uses further apart than this are gathered for separately
   int64_t reduceBucket; ///< gradients reduced by one collective
   int64_t gatherBucket; ///< parameters gathered by one collective
 };
