@@ -11,7 +11,7 @@
 // its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
 // window where most is live of what compute makes, and elsewhere into what is free beside it, too. The first groups may start in
 // front of any node before them: states are read beside the forward. Gradients that are transferred away to wait have a window of
-// their own.
+// their own. Updates in the backward first go to where there is time for what they read and write (SpreadUpdates.h).
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"

@@ -16,8 +16,6 @@ using llvm::formatv;
 
 /// Levels of an axis of parameters: a search tries some of them, and looks closer in the end.
 constexpr int64_t kPlaceLevels = 64;
-/// Likewise of updates that run on into the next step.
-constexpr int64_t kLateParts = 1;
 /// Where so few nodes are in the forward, all sets of them are levels.
 constexpr size_t kFewNodes = 12, kFewParams = 3;
 
@@ -259,12 +257,11 @@ void Axes::addPlaces(std::vector<Axis> &out) const {
   }
 }
 
-/// How many of the updates of states that live elsewhere run on into the next step: those lie evenly between the others, so that
-/// the disk works all through a step. Of parameters that the forward reads first, none, where @update is not far behind.
+/// Whether updates of states that live elsewhere run on into the next step. Of parameters that the forward reads first they do
+/// not, where @update is not far behind.
 void Axes::addLate(std::vector<Axis> &out) const {
   if (!movesAnything())
     return;
-  const int64_t parts = isSmall_ ? 1 : kLateParts;
   const bool areAway = o_.away(o_.offloadOptimizer) != Space::Device;
   const bool areCalls = o_.gradAccum > 1 && !o_.ordersBlocks();
   Axis a;
@@ -272,21 +269,16 @@ void Axes::addLate(std::vector<Axis> &out) const {
   a.varies = true;
   if (!movesStates())
     a.beside = {"states", "parameters"};
-  a.levels = unsigned(parts) + 1;
+  a.levels = 2;
   a.note = [=](Module &m, unsigned level) {
-    EvenPart evenly(level, parts);
+    if (!level)
+      return;
     const llvm::DenseSet<const GlobalValue *> first = areCalls ? llvm::DenseSet<const GlobalValue *>() : readFirst(m);
     for (auto &g : m.globals)
-      if (g->role == GlobalValue::Param && g->trained && (areAway || g->attrs.has("states_place")) && !first.contains(g.get()) &&
-          evenly.takes(g->type.localBytes()))
+      if (g->role == GlobalValue::Param && g->trained && (areAway || g->attrs.has("states_place")) && !first.contains(g.get()))
         g->attrs.set("late", int64_t(1));
   };
-  a.text = [=](unsigned level) {
-    return level ? formatv("{0} of {1} parts of the updates of what lives elsewhere run on into the next step's forward", level,
-                           parts)
-                       .str()
-                 : "";
-  };
+  a.text = [](unsigned level) { return level ? "updates of what lives elsewhere run on into the next step's forward" : ""; };
   out.push_back(std::move(a));
 }
 
