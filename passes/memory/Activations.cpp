@@ -14,6 +14,13 @@ bool zcc::holdsActivation(const Node &n) {
   return !n.op->view && !n.op->forwards && n.op->leaf == Leaf::None && !n.results.empty();
 }
 
+int64_t zcc::resultBytes(const Node &n) {
+  int64_t bytes = 0;
+  for (auto &r : n.results)
+    bytes += r->type.localBytes();
+  return bytes;
+}
+
 bool zcc::widens(const Node &n) {
   return n.op->converts() && elemBytes(n.result()->type.elem) == 4 && elemBytes(n.operand(0)->type.elem) == 2;
 }

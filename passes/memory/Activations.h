@@ -10,6 +10,8 @@ namespace zcc {
 Value *behindViews(Value *v);
 /// Whether a node makes values of its own: no view, constant or write.
 bool holdsActivation(const Node &n);
+/// What the results of a node hold on a rank, bytes.
+int64_t resultBytes(const Node &n);
 /// A cast of 16 bits to 32: free in the loops that read it.
 bool widens(const Node &n);
 

@@ -83,20 +83,18 @@ static bool mayLieBetween(const Node &n) {
 static llvm::SmallVector<Node *, 4> goingWith(Node &n, const Node &first) {
   llvm::SmallVector<Node *, 4> going = {&n};
   auto reads = [&](const Node &by, auto &&is) { return llvm::any_of(by.operands(), [&](Value *v) { return v && is(*v); }); };
-  for (Node *at = n.prev(); at != &first; at = at->prev()) {
+  for (Node *at = n.prev();; at = at->prev()) {
     bool isNeeded = llvm::any_of(going, [&](Node *g) { return reads(*g, [&](Value &v) { return v.def == at; }); });
     bool isWritten = assigns(*at) && llvm::any_of(going, [&](Node *g) {
                        return reads(*g, [&](Value &v) { return behindViews(&v) == behindViews(at->operand(0)); });
                      });
     if (isWritten || (isNeeded && !at->op->view && !isTransfer(*at)))
       return {};
+    if (at == &first)
+      return llvm::SmallVector<Node *, 4>(llvm::reverse(going));
     if (isNeeded)
       going.push_back(at);
   }
-  for (Node *g : going)
-    if (reads(*g, [&](Value &v) { return v.def == &first; }))
-      return {};
-  return llvm::SmallVector<Node *, 4>(llvm::reverse(going));
 }
 
 llvm::Expected<bool> zcc::orderNeighbours(Module &m, PassContext &ctx) {

@@ -51,7 +51,7 @@ using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
 
 class Offloader {
 public:
-  Offloader(Module &m, PassContext &ctx) : m_(m), ctx_(ctx), limits_(zeroLimits(m, ctx.options)) {}
+  Offloader(Module &m, PassContext &ctx);
   llvm::Expected<bool> run();
 
 private:
@@ -71,11 +71,13 @@ private:
   void takeBack(Function &f, Group &g);
   bool isHostSooner(const GlobalValue &param) const;
   bool updatesOnHost(const GlobalValue &param) const;
+  bool isLargePart(const GlobalValue &param) const;
   int64_t lengthOf(const Update &u) const;
 
   Module &m_;
   PassContext &ctx_;
   ZeroLimits limits_;
+  int64_t elements_ = 0; ///< of all parameters
   PlacesOfParams places_;
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
@@ -91,6 +93,11 @@ private:
   llvm::SmallPtrSet<const Value *, 8> staying_; ///< of them
 };
 } // namespace
+
+Offloader::Offloader(Module &m, PassContext &ctx) : m_(m), ctx_(ctx), limits_(zeroLimits(m, ctx.options)) {
+  for (auto &g : m.globals)
+    elements_ += g->role == GlobalValue::Param ? g->type.count() : 0;
+}
 
 // ---- gradients that wait
 
@@ -217,12 +224,9 @@ void Offloader::fetch(Function &f, GlobalValue &param) {
 }
 
 /// Whether it holds a large part of all that parameters hold, and more than is under way as a rule.
-static bool isLargePart(const Module &m, const GlobalValue &param) {
+bool Offloader::isLargePart(const GlobalValue &param) const {
   constexpr int64_t kPart = 4;
-  int64_t total = 0;
-  for (auto &g : m.globals)
-    total += g->role == GlobalValue::Param ? g->type.count() : 0;
-  return param.type.localBytes() > kLeastWindow && param.type.count() > total / kPart;
+  return param.type.localBytes() > kLeastWindow && param.type.count() > elements_ / kPart;
 }
 
 /// Elements of parameters that are fetched before each node.
@@ -236,7 +240,7 @@ static std::vector<int64_t> elementsFetched(const Function &f) {
 /// An update reads what was fetched for compute, if that is used shortly before. A parameter that is a large part of all is not
 /// kept beside its gradient.
 void Offloader::reuse(Function &f, GlobalValue &param) {
-  if (isLargePart(m_, param))
+  if (isLargePart(param))
     return;
   const Positions &at = at_.at(&f);
   const std::vector<int64_t> &fetched = fetched_.at(&f);

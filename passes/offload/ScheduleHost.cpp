@@ -214,10 +214,8 @@ void HostScheduler::collect() {
       follow(j, *r);
     look(j);
     for (Node *n : j.in)
-      for (auto &r : n->results)
-        j.bytes += r->type.localBytes();
-    for (auto &r : j.node->results)
-      j.bytes += r->type.localBytes();
+      j.bytes += resultBytes(*n);
+    j.bytes += resultBytes(*j.node);
   }
 }
 

@@ -64,13 +64,6 @@ private:
 };
 } // namespace
 
-static int64_t bytesOf(const Node &transfer) {
-  int64_t bytes = 0;
-  for (auto &r : transfer.results)
-    bytes += r->type.localBytes();
-  return bytes;
-}
-
 /// The first node that reads any result.
 static Node *firstReader(const Node &n, const Positions &at) {
   Node *first = nullptr;
@@ -133,9 +126,9 @@ void Scheduler::collect() {
       continue;
     Node *first = firstReader(*n, at_);
     if (n->result()->type.space == Space::Device && first)
-      groups_.push_back({n.get(), first, bytesOf(*n), {}});
+      groups_.push_back({n.get(), first, resultBytes(*n), {}});
     else if (n->result()->type.space != Space::Device && keepsForNextStep(*n))
-      groups_.push_back({nullptr, n.get(), bytesOf(*n), {n.get()}}); // nothing was read for it
+      groups_.push_back({nullptr, n.get(), resultBytes(*n), {n.get()}}); // nothing was read for it
     else if (n->result()->type.space != Space::Device)
       (isAssigned(*n->result()) ? back : spills_).push_back(n.get());
   }
@@ -265,12 +258,12 @@ void Scheduler::startGroups() {
 void Scheduler::startSpills() {
   int64_t largest = 0, taken = 0;
   for (const Node *n : spills_)
-    largest = std::max(largest, bytesOf(*n));
+    largest = std::max(largest, resultBytes(*n));
   int64_t window = windowFor(largest);
   Positions at = positions(f_);
   std::vector<std::pair<Node *, int64_t>> begun;
   for (Node *n : spills_) {
-    int64_t bytes = bytesOf(*n);
+    int64_t bytes = resultBytes(*n);
     begun.push_back({startAt(f_, *n, n, [&](Value &v) { return firstUser(v, at); }), bytes});
   }
   at = positions(f_);

@@ -43,7 +43,7 @@ class Spreader {
 public:
   Spreader(Function &f, std::vector<int64_t> &own, int64_t most, const Machine &machine, int ranks)
       : f_(f), own_(own), most_(most), machine_(machine), ranks_(ranks), at_(positions(f)) {}
-  bool run();
+  void run();
 
 private:
   void findReads();
@@ -60,7 +60,7 @@ private:
   bool isFree(const Unit &u, size_t position) const;
   int64_t behind(size_t position) const { return (position + 1 < own_.size() ? own_[position + 1] : 0) + heldBytes_; }
   int64_t nsOf(const NodeCost &c) const { return int64_t(c.seconds(machine_) * 1e9); }
-  int64_t nsOf(const Node &n) const { return nsOf(costOf(n, ranks_)); }
+  int64_t nsOf(const Node &n) const { return ns_[at_.lookup(&n)]; }
   void hold(const Unit &u, int by);
   void keep(size_t position);
   void move();
@@ -81,6 +81,7 @@ private:
   };
   llvm::DenseMap<const Value *, Reads> reads_; ///< by global
   std::vector<Node *> order_;
+  std::vector<int64_t> ns_; ///< what each takes
   std::vector<Unit> units_;
   llvm::DenseMap<const Node *, size_t> unitOf_;                            ///< by any of its nodes
   llvm::DenseMap<size_t, llvm::SmallVector<const Value *, 2>> lastReadAt_; ///< what units hold, by position
@@ -195,8 +196,7 @@ bool Spreader::findUnit(Node &n, Unit &u) const {
 }
 
 void Spreader::findUnits() {
-  for (auto &n : f_.nodes) {
-    order_.push_back(n.get());
+  for (Node *n : order_) {
     Unit u;
     if (findUnit(*n, u) && llvm::none_of(u.nodes, [&](Node *m) { return unitOf_.count(m); })) {
       for (Node *member : u.nodes)
@@ -225,9 +225,7 @@ void Spreader::findNear() {
     const Node &n = *order_[i];
     if (isTransfer(n) && n.result()->type.space == Space::Device && !unitOf_.count(&n)) {
       std::rotate(next.begin(), next.end() - 1, next.end());
-      next[0] = 0;
-      for (auto &r : n.results)
-        next[0] += r->type.localBytes();
+      next[0] = resultBytes(n);
     }
     near_[i] = std::accumulate(next.begin(), next.end(), int64_t(0));
   }
@@ -261,7 +259,10 @@ void Spreader::hold(const Unit &u, int by) {
 
 /// What is held from behind a node on.
 void Spreader::keep(size_t position) {
-  for (const Value *v : lastReadAt_.lookup(position))
+  auto read = lastReadAt_.find(position);
+  if (read == lastReadAt_.end())
+    return;
+  for (const Value *v : read->second)
     if (holders_.lookup(v) > 0 && held_.insert(v).second)
       heldBytes_ += v->type.localBytes();
 }
@@ -337,11 +338,15 @@ void Spreader::move() {
     own_[i++] = own.lookup(n.get());
 }
 
-bool Spreader::run() {
+void Spreader::run() {
+  for (auto &n : f_.nodes) {
+    order_.push_back(n.get());
+    ns_.push_back(nsOf(costOf(*n, ranks_)));
+  }
   findReads();
   findUnits();
   if (units_.empty())
-    return false;
+    return;
   NodeCost some;
   some[Rate::Disk] = double(kAhead);
   ahead_ = nsOf(some);
@@ -349,9 +354,8 @@ bool Spreader::run() {
   findRoom();
   walk();
   move();
-  return !moves_.empty();
 }
 
-bool zcc::spreadUpdates(Function &f, std::vector<int64_t> &own, int64_t most, const Machine &machine, int ranks) {
-  return Spreader(f, own, most, machine, ranks).run();
+void zcc::spreadUpdates(Function &f, std::vector<int64_t> &own, int64_t most, const Machine &machine, int ranks) {
+  Spreader(f, own, most, machine, ranks).run();
 }

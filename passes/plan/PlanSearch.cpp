@@ -305,9 +305,10 @@ bool PlanSearch::mayTryAll() const { return countOf(axes_) <= std::min(kTriedAll
 
 llvm::Error PlanSearch::run() {
   plain_.assign(axes_.size(), 0);
-  if (llvm::Error e = mayTryAll() ? tryAll() : findLeast())
+  const bool triesAll = mayTryAll();
+  if (llvm::Error e = triesAll ? tryAll() : findLeast())
     return e;
-  if (!mayTryAll() && hasFit())
+  if (!triesAll && hasFit())
     if (llvm::Error e = walk())
       return e;
   for (size_t a = 0; a < axes_.size(); ++a)
@@ -315,7 +316,7 @@ llvm::Error PlanSearch::run() {
       if (llvm::Error e = climb(a))
         return e;
   for (size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].tightens && !mayTryAll() && hasFit())
+    if (axes_[a].tightens && !triesAll && hasFit())
       if (llvm::Error e = tighten(a))
         return e;
   choose();
