@@ -84,13 +84,10 @@ const zccrt_kernel_def *CpuTarget::findKernel(llvm::StringRef name) const {
 std::string CpuTarget::wayOf(const Node &n) const {
   if (!profile_ || profile_->waysByThreads.empty() || !performed(n)->kernel || runsKernel(n))
     return "";
-  auto call = KernelCall::make(*n.parent(), n, *this);
-  if (!call) {
-    llvm::consumeError(call.takeError()); // the emitter reports it
-    return "";
-  }
-  auto c = zccrt::cpu::wayCase((*call)->kernel->name, &(*call)->call);
-  return c ? profile_->wayOf(*c, threads_) : "";
+  return workspaces_.way(n, [&](const KernelCall &call) {
+    auto c = zccrt::cpu::wayCase(call.kernel->name, &call.call);
+    return c ? profile_->wayOf(*c, threads_) : "";
+  });
 }
 
 // ---- memory

@@ -158,10 +158,14 @@ llvm::Expected<std::string> KernelEmitter::call(const Node &fused, llvm::functio
 
 int64_t KernelEmitter::scratchBytes(const Node &fused, int threads) {
   auto called = calledBy(fused);
-  if (called)
-    return called->parts * planLoops(*called->kernel, called->strides, threads, called->parts).scratchBytes();
-  llvm::consumeError(called.takeError()); // call() says so
-  return 0;
+  if (!called) {
+    llvm::consumeError(called.takeError()); // call() says so
+    return 0;
+  }
+  const Function &k = *called->kernel;
+  if (llvm::none_of(k.nodes, [](auto &n) { return n->op->reduction != Reduction::None; })) // only sums wait in scratch memory
+    return 0;
+  return called->parts * planLoops(k, called->strides, threads, called->parts).scratchBytes();
 }
 
 /// Of open numbers: ", int64_t n0".

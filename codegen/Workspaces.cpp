@@ -66,3 +66,7 @@ int64_t Workspaces::channelBlock(const Node &n) {
   return std::max<int64_t>(
       1, lookUp(n, target_, mutex_, blocks_, [](const KernelCall &c) { return zccrt::cpu::convBlock(&c.call); }));
 }
+
+std::string Workspaces::way(const Node &n, llvm::function_ref<std::string(const KernelCall &)> ask) {
+  return lookUp(n, target_, mutex_, ways_, ask);
+}

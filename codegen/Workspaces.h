@@ -1,11 +1,14 @@
-// Workspaces of kernels, and how they want weights, asked for once per shape.
+// Workspaces of kernels, how they want weights and which way they go, asked for once per shape.
 #pragma once
 
 #include "passes/Target.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include <shared_mutex>
 
 namespace zcc {
+
+class KernelCall;
 
 /// Answers how many bytes of workspace a target's library kernels need. A library may build a whole primitive to tell: each shape
 /// is asked for once. Several threads may ask at the same time.
@@ -18,6 +21,8 @@ public:
   std::optional<Target::Packing> packing(const Node &n);
   /// Of a convolution (Target::channelBlock).
   int64_t channelBlock(const Node &n);
+  /// What `ask` says of a node's call; "": it has none.
+  std::string way(const Node &n, llvm::function_ref<std::string(const KernelCall &)> ask);
   /// How many questions kernels have answered.
   size_t asked() const { return known_.size(); }
 
@@ -27,6 +32,7 @@ private:
   llvm::StringMap<int64_t> known_; ///< by kernel, tensors and attributes
   llvm::StringMap<std::optional<Target::Packing>> packings_;
   llvm::StringMap<int64_t> blocks_;
+  llvm::StringMap<std::string> ways_;
 };
 
 } // namespace zcc

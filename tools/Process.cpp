@@ -75,10 +75,10 @@ static pthread_t startThread(size_t stack, void *(*body)(void *), void *argument
   return thread;
 }
 
-/// One heap for all threads, which grows in large steps: the others' heaps grow by pages, each with a system call.
+/// The heap grows in large steps, with few system calls. Threads have heaps of their own: plans that are tried side by side would
+/// wait for one another at a common one.
 static void chooseHeap() {
 #ifdef __GLIBC__
-  mallopt(M_ARENA_MAX, 1);
   mallopt(M_TOP_PAD, 16 << 20);
 #endif
 }

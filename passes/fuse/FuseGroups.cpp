@@ -172,6 +172,7 @@ bool FuseGroups::hasForward(const FuseGroup &g) const {
 
 /// `b` has become part of `a`.
 void FuseGroups::settleJoined(FuseGroup *a, FuseGroup *b) {
+  isSettled = false;
   a->contact.merge(b->contact);
   a->readsKept |= b->readsKept;
   for (Node *n : b->nodes)

@@ -171,6 +171,8 @@ bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
 
 /// Orders the groups anew: each stands at its place, or as soon behind that as what it depends on.
 void FuseGroups::settle() {
+  if (std::exchange(isSettled, true))
+    return;
   std::vector<FuseGroup *> all = sequence.all();
   auto labelOf = [](FuseGroup *g) { return std::max(g->label, g->place ? g->place->label : 0); };
   auto isLater = [&](FuseGroup *x, FuseGroup *y) { return labelOf(x) > labelOf(y); };

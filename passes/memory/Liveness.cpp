@@ -28,6 +28,14 @@ std::optional<View> zcc::storageOf(Value *v) {
   return view;
 }
 
+/// storageOf's base, or nullptr. Most values are no views.
+static Value *baseOf(Value *v) {
+  if (!v->def || (!v->def->op->view && !v->def->op->forwards))
+    return v;
+  std::optional<View> s = storageOf(v);
+  return s ? s->base : nullptr;
+}
+
 std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
   std::vector<std::pair<unsigned, unsigned>> pairs;
   std::vector<int64_t> flat = n.attrs.ints("inplace");
@@ -50,8 +58,8 @@ Extents::Extents(const Module &m) {
         if (n->operand(i)->type.space != Space::Nvme && n->result(i)->type.space != Space::Nvme)
           continue;
         transferred_.insert(n->result(i));
-        if (auto s = storageOf(n->operand(i)))
-          transferred_.insert(s->base);
+        if (Value *base = baseOf(n->operand(i)))
+          transferred_.insert(base);
       }
     }
 }
@@ -169,15 +177,15 @@ llvm::Expected<Liveness> zcc::computeLiveness(const Function &f) {
   auto read = [&](Value *v, const Node *n, int when) -> llvm::Error {
     if (isConstant(v))
       return llvm::Error::success();
-    std::optional<View> s = storageOf(v);
-    if (!s) {
+    Value *base = baseOf(v);
+    if (!base) {
       std::string what = "'%" + v->name + "' is a view without constant strides";
       return n ? errorAt(n->loc, what) : error("@" + f.name + ": " + what);
     }
-    auto i = l.values.find(s->base);
+    auto i = l.values.find(base);
     if (i != l.values.end())
       i->second.last = std::max(i->second.last, when);
-    l.reads[s->base].push_back({n, when});
+    l.reads[base].push_back({n, when});
     return llvm::Error::success();
   };
 

@@ -1,6 +1,7 @@
 // A tree over time: each segment knows the bytes that are taken at some time in it, and those taken all through it.
 #include "passes/memory/OccupiedMemory.h"
 #include "ir/Steps.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -15,16 +16,17 @@ static unsigned treeSize(int times) {
 OccupiedMemory::OccupiedMemory(int times) : times_(std::max(times, 1)), segments_(treeSize(times)) {}
 
 void OccupiedMemory::insert(Intervals &set, int64_t begin, int64_t end) {
-  auto next = set.upper_bound(begin);
-  if (next != set.begin() && std::prev(next)->second >= begin) {
-    --next;
-    begin = next->first;
-  }
-  while (next != set.end() && next->first <= end) {
+  auto first = llvm::partition_point(set, [&](auto &i) { return i.second < begin; }), next = first;
+  for (; next != set.end() && next->first <= end; ++next) {
+    begin = std::min(begin, next->first);
     end = std::max(end, next->second);
-    next = set.erase(next);
   }
-  set.emplace_hint(next, begin, end);
+  if (first == next) {
+    set.insert(first, {begin, end});
+    return;
+  }
+  *first = {begin, end};
+  set.erase(first + 1, next);
 }
 
 void OccupiedMemory::add(unsigned segment, int from, int to, int first, int last, int64_t begin, int64_t end) {
@@ -109,16 +111,12 @@ int64_t OccupiedMemory::lowestFree(int first, int last, int64_t bytes) {
   for (bool moved = true; moved;) {
     moved = false;
     for (const Intervals *set : sets)
-      for (auto i = set->upper_bound(at);;) {
+      for (auto i = llvm::partition_point(*set, [&](auto &t) { return t.second <= at; });; ++i) {
         ++steps;
-        // The interval that `at` lies in, or the next one.
-        if (i != set->begin() && std::prev(i)->second > at)
-          --i;
         if (i == set->end() || i->first >= at + bytes)
           break;
         at = i->second;
         moved = true;
-        ++i;
       }
   }
   return at;

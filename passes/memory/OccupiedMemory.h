@@ -1,8 +1,9 @@
 // Which bytes are taken at which time: intervals of offsets, each for an interval of nodes.
 #pragma once
 
+#include "llvm/ADT/SmallVector.h"
 #include <cstdint>
-#include <map>
+#include <utility>
 #include <vector>
 
 namespace zcc {
@@ -20,8 +21,8 @@ public:
   int64_t lowestFree(int first, int last, int64_t bytes);
 
 private:
-  /// Disjoint intervals that do not touch: begin -> end.
-  using Intervals = std::map<int64_t, int64_t>;
+  /// Disjoint intervals that do not touch, in order, begin and end: few, since what lies side by side is one.
+  using Intervals = llvm::SmallVector<std::pair<int64_t, int64_t>, 0>;
   struct Segment {
     Intervals always; ///< taken at all times of the segment
     Intervals ever;   ///< taken at some of them

@@ -44,8 +44,8 @@ int64_t PlanChain::bestWithin(int64_t memory) const {
 }
 
 /// What is tried may be taken, unless it is faster than what a larger budget has found.
-llvm::Error PlanChain::carryOut(llvm::ArrayRef<Point> points) {
-  if (llvm::Error e = trials_.carryOut(points))
+llvm::Error PlanChain::carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next) {
+  if (llvm::Error e = trials_.carryOut(points, next))
     return e;
   for (const Point &p : points) {
     const Trial &t = trials_.at(p);
@@ -96,16 +96,28 @@ std::vector<PlanChain::Step> PlanChain::stepsFrom(const Point &from) const {
   return out;
 }
 
+static Point at(const Point &from, size_t axis, unsigned level) {
+  Point p = from;
+  p[axis] = level;
+  return p;
+}
+
+/// What bestStep begins with.
+std::vector<Point> PlanChain::firstLook(const Point &from) const {
+  std::vector<Step> steps = stepsFrom(from);
+  llvm::stable_sort(steps, [](const Step &a, const Step &b) { return a.value > b.value; });
+  std::vector<Point> out;
+  for (const Step &s : llvm::ArrayRef(steps).take_front(kAtOnce))
+    out.push_back(at(from, s.axis, s.level));
+  return out;
+}
+
 /// The best step, looking again only at those that may be it.
 llvm::Expected<std::optional<Point>> PlanChain::bestStep() {
   const Point from = points_.back();
   steps_ = stepsFrom(from);
   std::vector<bool> isFresh(steps_.size());
-  auto target = [&](const Step &s) {
-    Point p = from;
-    p[s.axis] = s.level;
-    return p;
-  };
+  auto target = [&](size_t i) { return at(from, steps_[i].axis, steps_[i].level); };
   while (true) {
     int best = -1;
     llvm::SmallVector<size_t> order;
@@ -117,12 +129,12 @@ llvm::Expected<std::optional<Point>> PlanChain::bestStep() {
     llvm::erase_if(order, [&](size_t i) { return best >= 0 && steps_[i].value <= steps_[best].value; });
     llvm::stable_sort(order, [&](size_t a, size_t b) { return steps_[a].value > steps_[b].value; });
     if (order.empty())
-      return best < 0 ? std::nullopt : std::optional(target(steps_[best]));
-    order.truncate(std::min(order.size(), kAtOnce));
-    std::vector<Point> points;
+      return best < 0 ? std::nullopt : std::optional(target(best));
+    std::vector<Point> points, next = varied(target(order.front())); // the best of last time as a rule stays it
     for (size_t i : order)
-      points.push_back(target(steps_[i]));
-    if (llvm::Error e = carryOut(points))
+      (points.size() < kAtOnce ? points : next).push_back(target(i));
+    order.truncate(points.size());
+    if (llvm::Error e = carryOut(points, next))
       return e;
     for (size_t k = 0; k < order.size(); ++k) {
       steps_[order[k]].value = valueOf(from, points[k]);
@@ -136,7 +148,7 @@ llvm::Error PlanChain::begin(const Point &first, size_t fixed) {
   points_ = {first};
   if (llvm::Error e = carryOut(first))
     return e;
-  return vary(first);
+  return vary(first, firstLook(first));
 }
 
 /// Whether it goes far enough for the budget: what is a little further may be faster than what just fits.
@@ -167,23 +179,26 @@ llvm::Expected<std::optional<PlanChain>> PlanChain::advance() {
     ++without->fixed_;
   }
   points_.push_back(std::move(**to));
-  if (llvm::Error e = vary(points_.back()))
+  if (llvm::Error e = vary(points_.back(), firstLook(points_.back())))
     return e;
   return without;
 }
 
-/// A plan with other levels of what varies, unless an engine is too busy for any of them to be faster.
-llvm::Error PlanChain::vary(const Point &p) {
+/// A plan with other levels of what varies.
+std::vector<Point> PlanChain::varied(const Point &p) const {
+  std::vector<Point> out;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level)
+      out.push_back(at(p, a, level));
+  return out;
+}
+
+/// Unless an engine is too busy for any of them to be faster.
+llvm::Error PlanChain::vary(const Point &p, llvm::ArrayRef<Point> next) {
   const Trial &t = trials_.at(p);
   if (!t.isPossible || *llvm::max_element(t.busyNs) >= bestWithin(t.needs.memory))
     return llvm::Error::success();
-  std::vector<Point> points;
-  for (size_t a = 0; a < axes_.size(); ++a)
-    for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level) {
-      points.push_back(p);
-      points.back()[a] = level;
-    }
-  return carryOut(points);
+  return carryOut(varied(p), next);
 }
 
 // ---- a closer look
@@ -221,10 +236,19 @@ llvm::Error PlanChain::giveBack(Point at, int64_t most) {
     if (!*to)
       break;
     at = std::move(**to);
-    if (llvm::Error e = vary(at))
+    if (llvm::Error e = vary(at, shortSteps(at)))
       return e;
   }
   return llvm::Error::success();
+}
+
+/// What bestStepBack begins with.
+std::vector<Point> PlanChain::shortSteps(const Point &from) const {
+  std::vector<Point> out;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (!axes_[a].shifts && !axes_[a].varies && from[a])
+      out.push_back(at(from, a, from[a] - std::min(strideOf(axes_[a]), from[a])));
+  return out;
 }
 
 /// The step back along one axis that gains most time for its bytes: longer and longer ones, as long as there is room.

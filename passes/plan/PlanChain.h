@@ -34,11 +34,14 @@ private:
     unsigned level;
     int64_t value;
   };
-  llvm::Error carryOut(llvm::ArrayRef<Point> points);
+  llvm::Error carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next = {});
   llvm::Expected<std::optional<Point>> bestStep();
   std::vector<Step> stepsFrom(const Point &from) const;
+  std::vector<Point> firstLook(const Point &from) const;
   int64_t valueOf(const Point &from, const Point &to) const;
-  llvm::Error vary(const Point &p);
+  std::vector<Point> varied(const Point &p) const;
+  llvm::Error vary(const Point &p, llvm::ArrayRef<Point> next);
+  std::vector<Point> shortSteps(const Point &from) const;
   llvm::Error lookCloser(const Point &from, const Point &to);
   llvm::Error giveBack(Point at, int64_t most);
   llvm::Expected<std::optional<Point>> bestStepBack(const Point &from, int64_t most);

@@ -9,6 +9,8 @@ constexpr size_t kTriedNodes = size_t(1) << 17;
 /// What does not fit by less than such a part of the budget is looked at closer, in trials of so many nodes in all.
 constexpr int64_t kNear = 8;
 constexpr size_t kTightened = size_t(1) << 16;
+/// So many of those that are looked at next other threads may begin with.
+constexpr size_t kExpected = 2;
 /// So many steps lead up from what needs least.
 constexpr unsigned kClimb = 16;
 
@@ -235,26 +237,34 @@ llvm::Error PlanSearch::tighten(size_t axis) {
       near.push_back({t.ns, p});
   }
   llvm::sort(near);
-  const size_t most = trials_.all().size() + kTightened / countNodes(module_);
+  struct Look {
+    const Point *from;
+    int64_t ns; ///< of that
+    Point point;
+  };
+  std::vector<Look> looks;
   std::set<Point> seen; // at level 0 of the axis
   for (auto &[ns, p] : near) {
-    Point key = p;
-    key[axis] = 0;
-    if (ns >= best_ || trials_.all().size() >= most)
-      break;
-    if (!seen.insert(key).second)
+    Point q = p;
+    q[axis] = 0;
+    if (seen.insert(q).second)
+      for (q[axis] = p[axis] + 1; q[axis] < axes_[axis].levels; ++q[axis])
+        looks.push_back({&p, ns, q});
+  }
+  const size_t most = trials_.all().size() + kTightened / countNodes(module_);
+  for (size_t i = 0; i < looks.size() && looks[i].ns < best_ && trials_.all().size() < most; ++i) {
+    const Point &p = looks[i].point;
+    std::vector<Point> next;
+    for (const Look &l : llvm::ArrayRef(looks).slice(i + 1).take_front(kExpected))
+      next.push_back(l.point);
+    if (llvm::Error e = trials_.carryOut(p, next))
+      return e;
+    open_.insert(trials_.key(p));
+    if (!isFit(p))
       continue;
-    for (unsigned level = p[axis] + 1; level < axes_[axis].levels; ++level) {
-      Point q = p;
-      q[axis] = level;
-      if (llvm::Error e = trials_.carryOut(q))
-        return e;
-      open_.insert(trials_.key(q));
-      if (!isFit(q))
-        continue;
-      best_ = std::min(best_, trials_.at(q).ns);
-      break;
-    }
+    best_ = std::min(best_, trials_.at(p).ns);
+    while (i + 1 < looks.size() && looks[i + 1].from == looks[i].from) // its further levels
+      ++i;
   }
   return llvm::Error::success();
 }

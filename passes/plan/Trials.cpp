@@ -4,10 +4,7 @@
 #include "passes/Refusal.h"
 #include "passes/Target.h"
 #include "passes/TimedSchedule.h"
-#include <atomic>
 #include <cmath>
-#include <optional>
-#include <thread>
 
 using namespace zcc;
 
@@ -60,30 +57,80 @@ Point Trials::key(Point p) const {
   return p;
 }
 
-llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points) {
-  std::vector<std::pair<const Point *, Trial *>> open;
-  for (const Point &p : points)
-    if (auto [at, isNew] = done_.try_emplace(key(p)); isNew)
-      open.push_back({&at->first, &at->second});
-  std::vector<std::optional<llvm::Error>> failed(open.size());
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
-    for (size_t i; (i = next++) < open.size();)
-      if (llvm::Error e = carryOut(*open[i].second, *open[i].first))
-        failed[i] = std::move(e);
-  };
-  std::vector<std::thread> others;
-  for (unsigned i = 1; i < std::min<size_t>(std::thread::hardware_concurrency(), open.size()); ++i)
-    others.emplace_back(work);
-  work();
-  for (std::thread &t : others)
+// ---- threads
+
+/// Carries out the first of a queue.
+void Trials::run(std::deque<Entry *> &from, std::unique_lock<std::mutex> &lock) {
+  auto &[point, task] = *from.front();
+  from.pop_front();
+  task.state = Task::Runs;
+  lock.unlock();
+  llvm::Error e = carryOut(task.trial, point);
+  lock.lock();
+  if (e)
+    task.failed = std::move(e);
+  else
+    llvm::consumeError(std::move(e));
+  task.state = Task::Done;
+  changed_.notify_all();
+}
+
+void Trials::help() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ends_ || !asked_.empty() || !next_.empty(); });
+    if (ends_)
+      return;
+    run(asked_.empty() ? next_ : asked_, lock);
+  }
+}
+
+Trials::~Trials() {
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread &t : helpers_)
     t.join();
+  for (auto &[point, task] : tasks_)
+    if (task.failed)
+      llvm::consumeError(std::move(*task.failed)); // nobody has asked
+}
+
+llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next) {
+  while (helpers_.size() + 1 < std::thread::hardware_concurrency())
+    helpers_.emplace_back([this] { help(); });
+  std::unique_lock lock(mutex_);
+  std::vector<Entry *> wanted;
+  auto enqueue = [&](const Point &p, std::deque<Entry *> &queue) -> Entry * {
+    Point k = key(p);
+    if (done_.count(k))
+      return nullptr;
+    Entry &e = *tasks_.try_emplace(std::move(k)).first;
+    if (e.second.state == Task::Waits && !llvm::is_contained(asked_, &e) && !llvm::is_contained(queue, &e))
+      queue.push_back(&e);
+    return &e;
+  };
+  next_.clear();
+  for (const Point &p : points)
+    if (Entry *e = enqueue(p, asked_); e && !llvm::is_contained(wanted, e))
+      wanted.push_back(e);
+  for (const Point &p : next)
+    enqueue(p, next_);
+  changed_.notify_all();
+  while (!asked_.empty())
+    run(asked_, lock);
+  changed_.wait(lock, [&] { return llvm::all_of(wanted, [](Entry *e) { return e->second.state == Task::Done; }); });
   llvm::Error first = llvm::Error::success(); // as it is: a refusal stays one
-  for (auto &e : failed)
-    if (e && first)
-      llvm::consumeError(std::move(*e));
-    else if (e)
-      first = std::move(*e);
+  for (Entry *e : wanted) {
+    if (auto &failed = e->second.failed; failed && first)
+      llvm::consumeError(std::move(*failed));
+    else if (failed)
+      first = std::move(*failed);
+    done_.emplace(e->first, std::move(e->second.trial));
+    tasks_.erase(tasks_.find(e->first));
+  }
   return first;
 }
 

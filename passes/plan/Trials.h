@@ -3,6 +3,11 @@
 
 #include "passes/plan/Axes.h"
 #include "passes/plan/PlanReport.h"
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 namespace zcc {
 
@@ -21,26 +26,43 @@ void note(Module &m, llvm::ArrayRef<Axis> axes, const Point &p);
 /// Runs the passes behind choose-plan.
 llvm::Error carryOut(Module &m, const PassContext &ctx);
 
-/// Trials that have been carried out, each once.
+/// Trials that have been carried out, each once, by as many threads as there are processors.
 class Trials {
 public:
   Trials(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes) : m_(m), ctx_(ctx), axes_(axes) {}
-  /// Several at once. An error is a fault of a pass: what one refuses is not possible.
-  llvm::Error carryOut(llvm::ArrayRef<Point> points);
+  ~Trials();
+  Trials(const Trials &) = delete;
+  /// Several at once. An error is a fault of a pass: what one refuses is not possible. `next` may be asked for after them, in
+  /// that order: threads that have nothing else to do begin with it, which changes nothing but the time that it takes.
+  llvm::Error carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next = {});
   const Trial &at(const Point &p) const { return done_.find(key(p))->second; }
   bool has(const Point &p) const { return done_.count(key(p)); }
   /// The same plan, at level 0 of each axis that decides nothing beside the others.
   Point key(Point p) const;
-  const std::map<Point, Trial> &all() const { return done_; }
+  const std::map<Point, Trial> &all() const { return done_; } ///< that were asked for
   PlanChoice choice(const Point &p) const;
 
 private:
+  struct Task {
+    enum { Waits, Runs, Done } state = Waits;
+    Trial trial;
+    std::optional<llvm::Error> failed;
+  };
+  using Entry = std::pair<const Point, Task>;
   llvm::Error carryOut(Trial &t, const Point &p) const;
+  void run(std::deque<Entry *> &from, std::unique_lock<std::mutex> &lock);
+  void help();
 
   const Module &m_;
   const PassContext &ctx_;
   llvm::ArrayRef<Axis> axes_;
   std::map<Point, Trial> done_;
+  std::mutex mutex_; ///< of all below
+  std::condition_variable changed_;
+  std::map<Point, Task> tasks_; ///< what nobody has asked for yet, or is being asked for
+  std::deque<Entry *> asked_, next_;
+  bool ends_ = false;
+  std::vector<std::thread> helpers_;
 };
 
 } // namespace zcc

@@ -120,6 +120,26 @@ TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
   EXPECT_EQ(trials.at(narrow).ns, trials.at(plain).ns);
 }
 
+TEST(PlanSearch, WhatIsExpectedChangesNothing) {
+  std::unique_ptr<Module> m = differentiated();
+  Options o;
+  o.nvmeBudget = int64_t(1) << 30;
+  o.memoryBudget = int64_t(190) << 10;
+  PassContext ctx{o, nullptr};
+  std::vector<Axis> axes = openAxes(*m, ctx);
+  std::vector<Point> points(axes.size() + 1, Point(axes.size(), 0));
+  for (size_t a = 0; a < axes.size(); ++a)
+    points[a + 1][a] = axes[a].levels - 1;
+  Trials expecting(*m, ctx, axes), plain(*m, ctx, axes);
+  for (size_t i = 0; i < points.size(); ++i) {
+    ASSERT_FALSE(bool(expecting.carryOut(points[i], llvm::ArrayRef(points).drop_front(i + 1))));
+    ASSERT_FALSE(bool(plain.carryOut(points[i])));
+    ASSERT_EQ(expecting.all().size(), plain.all().size()) << "what nobody has asked for does not count";
+    EXPECT_EQ(expecting.at(points[i]).ns, plain.at(points[i]).ns) << i;
+    EXPECT_EQ(expecting.at(points[i]).needs.memory, plain.at(points[i]).needs.memory) << i;
+  }
+}
+
 TEST(PlanSearch, TriesLessWhereMoreFits) {
   std::string text = "module @m {\n  param %w : f32[64x64] = zero {trained}\n  func @micro(%x : f32[32x64]) -> (f32[]) {\n";
   std::string last = "%x";
