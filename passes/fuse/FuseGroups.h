@@ -69,7 +69,7 @@ private:
   llvm::DenseSet<const Value *> results; ///< of the function
   std::unique_ptr<Trunks> trunks;
   bool mayPassOverStrips = false;
-  bool isSettled = false; ///< nothing has been joined since settle()
+  bool isSettled = false;                           ///< nothing has been joined since settle()
   llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
 
   void addMemoryDependences();
