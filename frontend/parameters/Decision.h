@@ -62,8 +62,9 @@ private:
   bool isAliasOf(llvm::StringRef parameter) const;
   bool isAttributeName(llvm::StringRef name) const;
   std::optional<std::vector<double>> valuesOf(const Initializer &t) const;
+  std::optional<bool> finds(const Initializer &t, llvm::function_ref<bool(llvm::ArrayRef<double>)> isFound) const;
   bool isMask(const Initializer &t) const;
-  std::optional<std::vector<double>> firstValuesOf(const Initializer &t, int64_t count) const;
+  std::optional<std::vector<double>> valuesOf(const Initializer &t, int64_t begin, int64_t count) const;
   Likeness sinusoidal(const Initializer &t) const;
   bool isSchedule(const Initializer &t) const;
   bool hasFewValues(const Initializer &t) const;

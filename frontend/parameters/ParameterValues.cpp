@@ -19,22 +19,37 @@ std::optional<std::vector<double>> Decision::valuesOf(const Initializer &t) cons
   return tensorFromBytes(t.type(), *bytes).f;
 }
 
-/// Whether it has values that only masks have.
-bool Decision::isMask(const Initializer &t) const {
-  auto v = valuesOf(t);
-  constexpr double kMasking = -1e30; // finfo(float32).min and -inf; no weight is there
-  return v && llvm::any_of(*v, [](double x) { return x <= kMasking; });
+/// `count` of its elements from `begin` on; nullopt as in valuesOf.
+std::optional<std::vector<double>> Decision::valuesOf(const Initializer &t, int64_t begin, int64_t count) const {
+  Initializer part;
+  part.name = t.name, part.elem = t.elem, part.dims = {count}, part.place = t.place, part.file = t.file;
+  if (t.elem) {
+    const int64_t each = elemBytes(*t.elem);
+    part.bytes = count * each;
+    part.offset = t.offset + begin * each;
+    part.data = StringRef(t.data).substr(size_t(begin * each), size_t(part.bytes)).str(); // Inline
+  }
+  return valuesOf(part);
 }
 
-/// The first of its elements; nullopt as in valuesOf.
-std::optional<std::vector<double>> Decision::firstValuesOf(const Initializer &t, int64_t count) const {
-  Initializer head = t;
-  head.dims = {count};
-  if (t.elem) {
-    head.bytes = count * elemBytes(*t.elem);
-    head.data = t.data.substr(0, size_t(head.bytes));
+/// Whether `isFound` says so of some piece of its elements, one after the other; nullopt as in valuesOf.
+std::optional<bool> Decision::finds(const Initializer &t, llvm::function_ref<bool(llvm::ArrayRef<double>)> isFound) const {
+  constexpr int64_t kPiece = int64_t(1) << 16; // elements that caches hold
+  if (t.bytes > kMostBytes)
+    return std::nullopt;
+  for (int64_t i = 0; i < t.count(); i += kPiece) {
+    auto v = valuesOf(t, i, std::min(kPiece, t.count() - i));
+    if (!v || isFound(*v))
+      return v ? std::optional(true) : std::nullopt;
   }
-  return valuesOf(head);
+  return false;
+}
+
+/// Whether it has values that only masks have.
+bool Decision::isMask(const Initializer &t) const {
+  constexpr double kMasking = -1e30; // finfo(float32).min and -inf; no weight is there
+  auto isMasking = [](llvm::ArrayRef<double> v) { return llvm::any_of(v, [](double x) { return x <= kMasking; }); };
+  return finds(t, isMasking).value_or(false);
 }
 
 /// How near each row's pairs of elements `distance` apart are to sine and cosine of an angle.
@@ -78,7 +93,7 @@ Decision::Likeness Decision::sinusoidal(const Initializer &t) const {
         r = std::max(r, likenessOf(values, columns, distance));
     return r;
   };
-  auto head = firstValuesOf(t, kFewestRows * columns); // settles it for nearly all weights
+  auto head = valuesOf(t, 0, kFewestRows * columns); // settles it for nearly all weights
   if (!head || best(*head) == Likeness::None)
     return Likeness::None;
   auto values = valuesOf(t);
@@ -101,16 +116,16 @@ bool Decision::isSchedule(const Initializer &t) const {
 /// Whether it holds two different numbers at most: ones, zeros, or a mask of 0 and -100.
 bool Decision::hasFewValues(const Initializer &t) const {
   std::vector<double> seen;
-  auto v = valuesOf(t);
-  if (!v)
+  auto more = finds(t, [&](llvm::ArrayRef<double> v) {
+    for (double x : v)
+      if (!llvm::is_contained(seen, x)) {
+        seen.push_back(x);
+        if (seen.size() > 2)
+          return true;
+      }
     return false;
-  for (double x : *v)
-    if (!llvm::is_contained(seen, x)) {
-      seen.push_back(x);
-      if (seen.size() > 2)
-        return false;
-    }
-  return true;
+  });
+  return more && !*more;
 }
 
 /// Whether it is one row of the batch over and over, which the exporter expanded.
