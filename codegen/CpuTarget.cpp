@@ -98,10 +98,21 @@ int64_t CpuTarget::workspaceBytes(const Node &n) const {
   return runsKernel(n) ? KernelEmitter::scratchBytes(n, threads_) : 0;
 }
 
+/// Whether sgemm reads the operands of a result of so many rows or columns as they lie (oneDNN 2.6, by the memory that 130
+/// products took: of AVX-512 and, told to be it, of AVX2).
+static bool readsInPlace(int64_t rows, int64_t columns, llvm::StringRef isa) {
+  constexpr double kMost512 = 0.00196, kMost2 = 0.0038;
+  constexpr int64_t kBadRow = 1024; // elements: such rows are copied, unless they are columns
+  double few = 1.0 / double(rows) + 1.0 / double(columns);
+  if (isa.contains("avx512f"))
+    return few >= kMost512 && columns % kBadRow;
+  return isa.contains("avx2") && few >= kMost2;
+}
+
 /// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,
 /// 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768). Of 16-bit products by blocks of rows, which
 /// use the columns once, only rows are.
-static int64_t packingBytes(const Node &n) {
+static int64_t packingBytes(const Node &n, llvm::StringRef isa) {
   constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
   const Type y = productType(n);
   const Type &x = n.operand(firstFactor(n))->type;
@@ -111,6 +122,8 @@ static int64_t packingBytes(const Node &n) {
       return 0;
     if (int64_t block = y.ndim() == 2 ? zccrt::cpu::wideBlockRows(rows, k, columns) : 0; block && block <= kRows)
       columns = 0;
+  } else if (readsInPlace(rows, columns, isa)) {
+    return 0;
   }
   return (std::min(columns, kColumns) + std::min(rows, kRows)) * std::min(k, kDepth) * int64_t(sizeof(float));
 }
@@ -138,7 +151,7 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
       if (n->op->library == Library::Convolution)
         bytes += kConvolution;
       if (n->op->library == Library::Product)
-        packing = std::max(packing, packingBytes(*n));
+        packing = std::max(packing, packingBytes(*n, isa_));
     }
   if (computesOnHost)
     bytes += threads_ * kThread; // a team of its own
