@@ -10,8 +10,9 @@
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
 // its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
 // window where most is live of what compute makes, and elsewhere into what is free beside it, too. The first groups may start in
-// front of any node before them: states are read beside the forward. Gradients that are transferred away to wait have a window of
-// their own. Updates in the backward first go to where there is time for what they read and write (SpreadUpdates.h).
+// front of any node before them: states are read beside the forward. What is transferred away until later, gradients that wait
+// and what the backward reads, has a window of its own, three times as wide as the largest where less is live. Updates in the
+// backward first go to where there is time for what they read and write (SpreadUpdates.h).
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"
@@ -34,7 +35,9 @@ struct Group {
   Node *in;
   Node *head; ///< the first node that reads it; once it is started, the first that waits for it
   int64_t bytes = 0;
-  llvm::SmallVector<Node *, 2> out; ///< what takes it back
+  llvm::SmallVector<Node *, 2> out;  ///< what takes it back
+  Node *begun = nullptr;             ///< what starts it
+  llvm::SmallVector<Node *, 2> back; ///< what assigns what has been taken back
 
   /// Whether it is no more than a place where later ones may start.
   bool isPlace() const { return !in && out.empty(); }
@@ -54,12 +57,14 @@ private:
   int madeAt(const Node &transfer) const;
   bool writesFor(const Group &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
-  std::vector<int64_t> windows() const;
+  std::vector<int64_t> windows();
+  std::vector<int64_t> roomForSpills(int64_t window, int64_t enough) const;
 
   Function &f_;
   const Positions at_;              ///< before anything was started
   const std::vector<int64_t> live_; ///< at each node, bytes of what is not transferred
   std::vector<Group> groups_;
+  int64_t most_ = 0;           ///< bytes that are live anywhere, with the window
   std::vector<Node *> spills_; ///< transfers from the device of what is transferred back later
 };
 } // namespace
@@ -157,6 +162,7 @@ void Scheduler::finish(Group &g, Node *before) {
       for (auto &u : v.uses) {
         u.node->moveBefore(before);
         first = u.node;
+        g.back.push_back(first);
       }
       return first;
     });
@@ -167,10 +173,9 @@ int64_t Scheduler::windowFor(int64_t bytes) const { return f_.module->attrs.i("t
 
 /// From where each group is first read to where the next one is: what may be under way. Somewhere that is what a note says, else
 /// enough for the groups beside one another there; nowhere does more live, with it, than there.
-std::vector<int64_t> Scheduler::windows() const {
+std::vector<int64_t> Scheduler::windows() {
   const size_t count = groups_.size();
   std::vector<int64_t> live(count, 0);
-  int64_t most = 0;
   for (size_t k = 0; k < count; ++k) {
     int64_t near = 0;
     const size_t first = std::min(k - std::min<size_t>(k, 1), count - std::min(count, kStages));
@@ -179,10 +184,10 @@ std::vector<int64_t> Scheduler::windows() const {
     auto begin = live_.begin() + at_.lookup(groups_[k].head);
     auto end = k + 1 < count ? live_.begin() + at_.lookup(groups_[k + 1].head) : live_.end();
     live[k] = *std::max_element(begin, std::max(end, begin + 1));
-    most = std::max(most, live[k] + (groups_[k].isPlace() ? 0 : windowFor(near)));
+    most_ = std::max(most_, live[k] + (groups_[k].isPlace() ? 0 : windowFor(near)));
   }
   for (int64_t &n : live)
-    n = most - n;
+    n = most_ - n;
   return live;
 }
 
@@ -249,32 +254,73 @@ void Scheduler::startGroups() {
       ++first;
     Node *begun = startAt(f_, *g.in, before, [&](Value &v) { return v.hasUses() ? firstUser(v, at_) : head; });
     g.head = begun->result(first)->uses.front().node;
+    g.begun = begun;
   }
   for (; oldest < groups_.size(); ++oldest)
     finish(groups_[oldest], nullptr);
 }
 
-/// Each is waited for where later ones would not fit beside it, at the latest where it is transferred back.
+/// At each node the window, or what is free beside what is live and what groups have under way, where that is more; `enough` is
+/// all that is of use: what waits longer than for the disk only scatters the rest.
+std::vector<int64_t> Scheduler::roomForSpills(int64_t window, int64_t enough) const {
+  const Positions at = positions(f_);
+  std::vector<int64_t> change(at.size() + 1, 0), room;
+  auto take = [&](int first, int last, int64_t bytes) {
+    change[first] += bytes;
+    change[last + 1] -= bytes;
+  };
+  for (const Group &g : groups_) {
+    for (Node *assign : g.back)
+      if (const Node *wait = assign->operand(1)->def; wait && wait->op->structural == Structural::Wait)
+        take(at.lookup(wait->operand(0)->def), at.lookup(assign), assign->operand(1)->type.localBytes());
+    if (!g.begun)
+      continue;
+    int last = at.lookup(g.begun);
+    for (auto &future : g.begun->results)
+      for (Node *wait : readersOf(*future))
+        for (auto &r : wait->results)
+          for (Node *n : readersOf(*r))
+            last = std::max(last, at.lookup(n));
+    take(at.lookup(g.begun), last, g.bytes);
+  }
+  int64_t live = 0, taken = 0;
+  for (auto &n : f_.nodes) {
+    if (auto old = at_.find(n.get()); old != at_.end() && !n->op->view)
+      live = live_[old->second];
+    taken += change[room.size()];
+    room.push_back(std::max(window, std::min(enough, most_ - live - taken)));
+  }
+  return room;
+}
+
+/// Each is waited for where later ones, or what else is live, would not fit beside it, at the latest where it is transferred
+/// back.
 void Scheduler::startSpills() {
   int64_t largest = 0, taken = 0;
   for (const Node *n : spills_)
     largest = std::max(largest, resultBytes(*n));
-  int64_t window = windowFor(largest);
-  Positions at = positions(f_);
-  std::vector<std::pair<Node *, int64_t>> begun;
-  for (Node *n : spills_) {
+  const int64_t window = windowFor(largest);
+  llvm::DenseMap<const Node *, int64_t> begun; // bytes
+  for (const Positions before = positions(f_); Node * n : spills_) {
     int64_t bytes = resultBytes(*n);
-    begun.push_back({startAt(f_, *n, n, [&](Value &v) { return firstUser(v, at); }), bytes});
+    begun[startAt(f_, *n, n, [&](Value &v) { return firstUser(v, before); })] = bytes;
   }
-  at = positions(f_);
-  size_t oldest = 0;
-  for (auto &[node, bytes] : begun) {
-    taken += bytes;
-    for (; taken > window && begun[oldest].first != node; ++oldest) {
-      taken -= begun[oldest].second;
-      for (auto &r : begun[oldest].first->results)
-        if (Node *wait = r->uses.front().node; at.lookup(node) < at.lookup(wait))
-          wait->moveBefore(node);
+  const Positions at = positions(f_);
+  // What a note says is narrow where most is live; without one the window is as wide as spills need.
+  const bool isNarrow = window && f_.module->attrs.has("transfer_window");
+  const std::vector<int64_t> room =
+      isNarrow ? roomForSpills(window, int64_t(kStages) * largest) : std::vector<int64_t>(at.size(), window);
+  std::deque<Node *> under;
+  for (Node *n = f_.first(); n; n = n->next()) {
+    if (auto it = begun.find(n); it != begun.end()) {
+      under.push_back(n);
+      taken += it->second;
+    }
+    for (; under.size() > 1 && taken > room[at.lookup(n)]; under.pop_front()) {
+      taken -= begun.lookup(under.front());
+      for (auto &r : under.front()->results)
+        if (Node *wait = r->uses.front().node; at.lookup(n) < at.lookup(wait))
+          wait->moveBefore(n);
     }
   }
 }
