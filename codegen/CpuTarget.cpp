@@ -138,9 +138,8 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
   constexpr int64_t kMostWindows = 64;        // ranks of one node
   constexpr int64_t kOneDnn = 11 * kMiB;      // its code, and the kernels that it generates for products
   constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
-  constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: a heap of large blocks grows by this
-  constexpr int64_t kLargePacking = 8 * kMiB;
-  constexpr int64_t kHugePage = 2 * kMiB; // the end of an arena of huge pages
+  constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: the heap grows by as much again, at most by this
+  constexpr int64_t kHugePage = 2 * kMiB;     // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + threads_ * kThread, packing = 0;
   bool usesOneDnn = false, computesOnHost = false;
@@ -156,7 +155,7 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
   if (computesOnHost)
     bytes += threads_ * kThread; // a team of its own
   if (usesOneDnn)
-    bytes += kOneDnn + packing * threads_ + (packing * threads_ >= kLargePacking ? kFragments : 0);
+    bytes += kOneDnn + packing * threads_ + std::min(packing * threads_, kFragments);
   if (m.ranks > 1)
     bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
   if (m.attrs.i("arena_bytes") >= kHugeArena)
