@@ -99,13 +99,24 @@ TEST(PlanSearch, FindsWhatLookingAtEveryPlanFinds) {
   EXPECT_GT(before, 0);
 }
 
-TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
+namespace {
+/// A module with a disk and so much memory that something has to move.
+struct Budgeted {
   std::unique_ptr<Module> m = differentiated();
-  Options o;
-  o.nvmeBudget = int64_t(1) << 30;
-  o.memoryBudget = int64_t(190) << 10;
-  PassContext ctx{o, nullptr};
+  Options options = [] {
+    Options o;
+    o.nvmeBudget = int64_t(1) << 30;
+    o.memoryBudget = int64_t(190) << 10;
+    return o;
+  }();
+  PassContext ctx{options, nullptr};
   std::vector<Axis> axes = openAxes(*m, ctx);
+};
+} // namespace
+
+TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
+  Budgeted b;
+  auto &[m, options, ctx, axes] = b;
   auto axisOf = [&](llvm::StringRef name) {
     return llvm::find_if(axes, [&](const Axis &a) { return a.name == name; }) - axes.begin();
   };
@@ -121,12 +132,8 @@ TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
 }
 
 TEST(PlanSearch, WhatIsExpectedChangesNothing) {
-  std::unique_ptr<Module> m = differentiated();
-  Options o;
-  o.nvmeBudget = int64_t(1) << 30;
-  o.memoryBudget = int64_t(190) << 10;
-  PassContext ctx{o, nullptr};
-  std::vector<Axis> axes = openAxes(*m, ctx);
+  Budgeted b;
+  auto &[m, options, ctx, axes] = b;
   std::vector<Point> points(axes.size() + 1, Point(axes.size(), 0));
   for (size_t a = 0; a < axes.size(); ++a)
     points[a + 1][a] = axes[a].levels - 1;
