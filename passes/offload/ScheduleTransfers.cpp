@@ -58,7 +58,7 @@ private:
   bool writesFor(const Group &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
   std::vector<int64_t> windows();
-  std::vector<int64_t> roomForSpills(int64_t window, int64_t enough) const;
+  std::vector<int64_t> roomForSpills(const Positions &at, int64_t window, int64_t enough) const;
 
   Function &f_;
   const Positions at_;              ///< before anything was started
@@ -262,8 +262,7 @@ void Scheduler::startGroups() {
 
 /// At each node the window, or what is free beside what is live and what groups have under way, where that is more; `enough` is
 /// all that is of use: what waits longer than for the disk only scatters the rest.
-std::vector<int64_t> Scheduler::roomForSpills(int64_t window, int64_t enough) const {
-  const Positions at = positions(f_);
+std::vector<int64_t> Scheduler::roomForSpills(const Positions &at, int64_t window, int64_t enough) const {
   std::vector<int64_t> change(at.size() + 1, 0), room;
   auto take = [&](int first, int last, int64_t bytes) {
     change[first] += bytes;
@@ -279,7 +278,7 @@ std::vector<int64_t> Scheduler::roomForSpills(int64_t window, int64_t enough) co
     for (auto &future : g.begun->results)
       for (Node *wait : readersOf(*future))
         for (auto &r : wait->results)
-          for (Node *n : readersOf(*r))
+          if (Node *n = lastReader(*r, at))
             last = std::max(last, at.lookup(n));
     take(at.lookup(g.begun), last, g.bytes);
   }
@@ -296,6 +295,8 @@ std::vector<int64_t> Scheduler::roomForSpills(int64_t window, int64_t enough) co
 /// Each is waited for where later ones, or what else is live, would not fit beside it, at the latest where it is transferred
 /// back.
 void Scheduler::startSpills() {
+  if (spills_.empty())
+    return;
   int64_t largest = 0, taken = 0;
   for (const Node *n : spills_)
     largest = std::max(largest, resultBytes(*n));
@@ -309,7 +310,7 @@ void Scheduler::startSpills() {
   // What a note says is narrow where most is live; without one the window is as wide as spills need.
   const bool isNarrow = window && f_.module->attrs.has("transfer_window");
   const std::vector<int64_t> room =
-      isNarrow ? roomForSpills(window, int64_t(kStages) * largest) : std::vector<int64_t>(at.size(), window);
+      isNarrow ? roomForSpills(at, window, int64_t(kStages) * largest) : std::vector<int64_t>(at.size(), window);
   std::deque<Node *> under;
   for (Node *n = f_.first(); n; n = n->next()) {
     if (auto it = begun.find(n); it != begun.end()) {

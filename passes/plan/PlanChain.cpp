@@ -236,40 +236,36 @@ llvm::Error PlanChain::giveBack(Point at, int64_t most) {
     if (!*to)
       break;
     at = std::move(**to);
-    if (llvm::Error e = vary(at, shortSteps(at)))
+    if (llvm::Error e = vary(at, along(at, waysBack(at))))
       return e;
   }
   return llvm::Error::success();
 }
 
-/// What bestStepBack begins with.
-std::vector<Point> PlanChain::shortSteps(const Point &from) const {
-  std::vector<Point> out;
-  for (size_t a = 0; a < axes_.size(); ++a)
-    if (!axes_[a].shifts && !axes_[a].varies && from[a])
-      out.push_back(at(from, a, from[a] - std::min(strideOf(axes_[a]), from[a])));
-  return out;
-}
-
-/// The step back along one axis that gains most time for its bytes: longer and longer ones, as long as there is room.
-llvm::Expected<std::optional<Point>> PlanChain::bestStepBack(const Point &from, int64_t most) {
-  struct Way {
-    size_t axis;
-    unsigned jump;
-  };
+/// Short steps, with which bestStepBack begins.
+std::vector<PlanChain::Way> PlanChain::waysBack(const Point &from) const {
   std::vector<Way> ways;
   for (size_t a = 0; a < axes_.size(); ++a)
     if (!axes_[a].shifts && !axes_[a].varies && from[a])
       ways.push_back({a, strideOf(axes_[a])});
+  return ways;
+}
+
+std::vector<Point> PlanChain::along(const Point &from, llvm::ArrayRef<Way> ways) {
+  std::vector<Point> points;
+  for (const Way &w : ways)
+    points.push_back(at(from, w.axis, from[w.axis] - std::min(w.jump, from[w.axis])));
+  return points;
+}
+
+/// The step back along one axis that gains most time for its bytes: longer and longer ones, as long as there is room.
+llvm::Expected<std::optional<Point>> PlanChain::bestStepBack(const Point &from, int64_t most) {
+  std::vector<Way> ways = waysBack(from);
   const Trial &start = trials_.at(from);
   std::optional<Point> best;
   int64_t bestValue = 0;
   while (!ways.empty()) {
-    std::vector<Point> points;
-    for (const Way &w : ways) {
-      points.push_back(from);
-      points.back()[w.axis] -= std::min(w.jump, from[w.axis]);
-    }
+    std::vector<Point> points = along(from, ways);
     if (llvm::Error e = carryOut(points))
       return e;
     std::vector<Way> longer;

@@ -34,6 +34,11 @@ private:
     unsigned level;
     int64_t value;
   };
+  /// Back along an axis, by so many levels.
+  struct Way {
+    size_t axis;
+    unsigned jump;
+  };
   llvm::Error carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next = {});
   llvm::Expected<std::optional<Point>> bestStep();
   std::vector<Step> stepsFrom(const Point &from) const;
@@ -41,7 +46,8 @@ private:
   int64_t valueOf(const Point &from, const Point &to) const;
   std::vector<Point> varied(const Point &p) const;
   llvm::Error vary(const Point &p, llvm::ArrayRef<Point> next);
-  std::vector<Point> shortSteps(const Point &from) const;
+  std::vector<Way> waysBack(const Point &from) const;
+  static std::vector<Point> along(const Point &from, llvm::ArrayRef<Way> ways);
   llvm::Error lookCloser(const Point &from, const Point &to);
   llvm::Error giveBack(Point at, int64_t most);
   llvm::Expected<std::optional<Point>> bestStepBack(const Point &from, int64_t most);

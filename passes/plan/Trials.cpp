@@ -69,8 +69,6 @@ void Trials::run(std::deque<Entry *> &from, std::unique_lock<std::mutex> &lock) 
   lock.lock();
   if (e)
     task.failed = std::move(e);
-  else
-    llvm::consumeError(std::move(e));
   task.state = Task::Done;
   changed_.notify_all();
 }

@@ -61,14 +61,6 @@ static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const No
   return first;
 }
 
-static Node *lastReader(const Value &v, const llvm::DenseMap<const Node *, int> &at) {
-  Node *last = nullptr;
-  for (Node *n : readersOf(v))
-    if (!last || at.lookup(n) > at.lookup(last))
-      last = n;
-  return last;
-}
-
 /// Starts it where it stands, and waits for each result before its first user.
 static void startHere(Function &f, Node &n, const llvm::DenseMap<const Node *, int> &at) {
   startAt(f, n, &n, [&](Value &v) {

@@ -147,3 +147,11 @@ llvm::SmallVector<Node *, 4> zcc::readersOf(const Value &v) {
   }
   return out;
 }
+
+Node *zcc::lastReader(const Value &v, const Positions &at) {
+  Node *last = nullptr;
+  for (Node *n : readersOf(v))
+    if (!last || at.lookup(n) > at.lookup(last))
+      last = n;
+  return last;
+}

@@ -56,5 +56,7 @@ Value *viewsAgain(Value *v, Value *from, Value *to, Node *before, llvm::DenseMap
 
 /// The nodes that read `v`, also through views; not the views, not releases.
 llvm::SmallVector<Node *, 4> readersOf(const Value &v);
+/// The last of them; nullptr: none.
+Node *lastReader(const Value &v, const Positions &at);
 
 } // namespace zcc
