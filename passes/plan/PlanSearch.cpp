@@ -10,7 +10,7 @@ constexpr size_t kTriedNodes = size_t(1) << 17;
 constexpr int64_t kNear = 8;
 constexpr size_t kTightened = size_t(1) << 16;
 /// So many of those that are looked at next other threads may begin with.
-constexpr size_t kExpected = 2;
+constexpr size_t kExpected = 8;
 /// So many steps lead up from what needs least.
 constexpr unsigned kClimb = 16;
 

@@ -117,9 +117,12 @@ llvm::Error Trials::carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point>
   for (const Point &p : next)
     enqueue(p, next_);
   changed_.notify_all();
-  while (!asked_.empty())
-    run(asked_, lock);
-  changed_.wait(lock, [&] { return llvm::all_of(wanted, [](Entry *e) { return e->second.state == Task::Done; }); });
+  auto isDone = [&] { return llvm::all_of(wanted, [](Entry *e) { return e->second.state == Task::Done; }); };
+  while (!isDone())
+    if (!asked_.empty() || !next_.empty())
+      run(asked_.empty() ? next_ : asked_, lock);
+    else
+      changed_.wait(lock);
   llvm::Error first = llvm::Error::success(); // as it is: a refusal stays one
   for (Entry *e : wanted) {
     if (auto &failed = e->second.failed; failed && first)
