@@ -20,12 +20,20 @@ thread_local uint64_t zcc::steps = 0;
 
 // ---- Attrs
 
-int64_t Attrs::i(const std::string &n, int64_t otherwise) const {
+void Attrs::set(StringRef n, Attr a) {
+  auto at = llvm::partition_point(all_, [&](const Named &other) { return other.first < n; });
+  if (at != all_.end() && at->first == n)
+    at->second = std::move(a);
+  else
+    all_.insert(at, {n.str(), std::move(a)});
+}
+
+int64_t Attrs::i(StringRef n, int64_t otherwise) const {
   const Attr *a = find(n);
   return a && std::holds_alternative<int64_t>(*a) ? std::get<int64_t>(*a) : otherwise;
 }
 
-double Attrs::f(const std::string &n, double otherwise) const {
+double Attrs::f(StringRef n, double otherwise) const {
   const Attr *a = find(n);
   if (!a)
     return otherwise;
@@ -36,17 +44,17 @@ double Attrs::f(const std::string &n, double otherwise) const {
   return otherwise;
 }
 
-std::string Attrs::s(const std::string &n, StringRef otherwise) const {
+std::string Attrs::s(StringRef n, StringRef otherwise) const {
   const Attr *a = find(n);
   return a && std::holds_alternative<std::string>(*a) ? std::get<std::string>(*a) : otherwise.str();
 }
 
-std::vector<int64_t> Attrs::ints(const std::string &n) const {
+std::vector<int64_t> Attrs::ints(StringRef n) const {
   const Attr *a = find(n);
   return a && std::holds_alternative<std::vector<int64_t>>(*a) ? std::get<std::vector<int64_t>>(*a) : std::vector<int64_t>();
 }
 
-std::vector<double> Attrs::floats(const std::string &n) const {
+std::vector<double> Attrs::floats(StringRef n) const {
   const Attr *a = find(n);
   if (a && std::holds_alternative<std::vector<double>>(*a))
     return std::get<std::vector<double>>(*a);

@@ -27,29 +27,38 @@ class Module;
 
 using Attr = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
-/// Attributes by name, in name order, so that text and hashes do not depend on insertion.
+/// Attributes by name, in name order, so that text and hashes do not depend on insertion. Side by side: there are few, and passes
+/// look them up and copy them more often than anything else.
 class Attrs {
-  std::map<std::string, Attr> map_;
+  using Named = std::pair<std::string, Attr>;
+  llvm::SmallVector<Named, 0> all_;
 
 public:
   Attrs() = default;
-  Attrs(std::initializer_list<std::pair<const std::string, Attr>> l) : map_(l) {}
-  bool has(const std::string &n) const { return map_.count(n); }
-  void set(const std::string &n, Attr a) { map_[n] = std::move(a); }
-  void erase(const std::string &n) { map_.erase(n); }
-  const Attr *find(const std::string &n) const {
-    auto i = map_.find(n);
-    return i == map_.end() ? nullptr : &i->second;
+  Attrs(std::initializer_list<Named> l) {
+    for (const Named &a : l)
+      set(a.first, a.second);
   }
-  int64_t i(const std::string &n, int64_t otherwise = 0) const;
-  double f(const std::string &n, double otherwise = 0) const; ///< integers count as numbers too
-  std::string s(const std::string &n, llvm::StringRef otherwise = "") const;
-  std::vector<int64_t> ints(const std::string &n) const;  ///< empty if absent
-  std::vector<double> floats(const std::string &n) const; ///< empty if absent
-  auto begin() const { return map_.begin(); }
-  auto end() const { return map_.end(); }
-  bool empty() const { return map_.empty(); }
-  bool operator==(const Attrs &o) const { return map_ == o.map_; }
+  bool has(llvm::StringRef n) const { return find(n); }
+  void set(llvm::StringRef n, Attr a);
+  void erase(llvm::StringRef n) {
+    llvm::erase_if(all_, [&](const Named &a) { return a.first == n; });
+  }
+  const Attr *find(llvm::StringRef n) const {
+    for (const Named &a : all_)
+      if (a.first == n)
+        return &a.second;
+    return nullptr;
+  }
+  int64_t i(llvm::StringRef n, int64_t otherwise = 0) const;
+  double f(llvm::StringRef n, double otherwise = 0) const; ///< integers count as numbers too
+  std::string s(llvm::StringRef n, llvm::StringRef otherwise = "") const;
+  std::vector<int64_t> ints(llvm::StringRef n) const;  ///< empty if absent
+  std::vector<double> floats(llvm::StringRef n) const; ///< empty if absent
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+  bool empty() const { return all_.empty(); }
+  bool operator==(const Attrs &o) const { return all_ == o.all_; }
 };
 
 // ---- values

@@ -197,12 +197,12 @@ std::optional<bool> FuseGroups::append(FuseGroup *a, FuseGroup *b) {
   for (Value *v : n->operands())
     if (v && !(v->def && groupOf.lookup(v->def) == a) && !llvm::is_contained(a->reads, v))
       a->reads.push_back(v);
-  bool joined = a->reads.size() <= kMostInputs && extend(*a->shape, *n);
+  bool joined = a->reads.size() <= kMostInputs && extend(*a->shape, n);
   std::optional<bool> answer = joined;
   if (!joined && a->reads.size() <= kMostInputs)
     answer = std::nullopt;
   if (joined && !bringTogether(a, b)) {
-    withdraw(*a->shape, *n);
+    withdraw(*a->shape, n);
     answer = joined = false;
   }
   if (!joined) {
@@ -213,6 +213,20 @@ std::optional<bool> FuseGroups::append(FuseGroup *a, FuseGroup *b) {
   a->nodes.push_back(n);
   settleJoined(a, b);
   return true;
+}
+
+/// The shape of both together, of which `b` stands behind `a`: that of the one with reductions, or of the larger, as far as the
+/// other adds nothing to it.
+static std::optional<KernelShape> jointShape(const FuseGroup &a, const FuseGroup &b, const FuseGroup &both) {
+  auto rank = [](const FuseGroup &g) { return std::pair(g.shape->form != KernelShape::Pointwise, g.nodes.size()); };
+  const bool isBase = a.shape->form == KernelShape::Pointwise && rank(a) < rank(b); // `b`
+  KernelShape s = *(isBase ? b : a).shape;
+  std::vector<Node *> all = both.withReshapes(), members, more;
+  for (Node *n : all)
+    (s.extents.count(n) ? members : more).push_back(n);
+  if (!isBase)
+    members.clear(); // none of them reads what is added
+  return extend(s, more, members) ? std::move(s) : kernelShape(all);
 }
 
 /// Joins two kernels if they share loops and nothing between them needs one and feeds the other.
@@ -232,7 +246,7 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b, bool joinsColumns) {
   both.isKernel = true;
   std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(), std::back_inserter(both.nodes),
              [&](Node *x, Node *y) { return index[x] < index[y]; });
-  both.shape = kernelShape(both.withReshapes());
+  both.shape = jointShape(*a, *b, both);
   if (!both.shape || (both.shape->hasColumns && !joinsColumns) || !fits(*both.shape))
     return false;
   both.reads = both.inputs();

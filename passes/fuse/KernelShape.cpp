@@ -317,23 +317,46 @@ std::optional<KernelShape> ShapeFinder::run() {
 
 std::optional<KernelShape> zcc::kernelShape(ArrayRef<Node *> nodes) { return ShapeFinder(nodes).run(); }
 
-bool zcc::extend(KernelShape &s, const Node &n) {
-  Dims own = iterationDims(n);
-  if (n.op->reduction || n.op->reshapes || elementCount(own) != s.count())
-    return false;
-  std::vector<int64_t> cuts = {1}, more;
-  addCuts(s.dims, cuts);
-  addCuts(own, more);
-  if (llvm::any_of(more, [&](int64_t c) { return !llvm::is_contained(cuts, c); }) || !place(s, n))
-    return false;
-  bool isFull = s.extents.lookup(&n) == Extent::Full;
-  if (isFull && (s.form == KernelShape::Row || s.phases.lookup(&n) == 0) && readsFit(s, n))
-    return true;
-  withdraw(s, n);
-  return false;
+/// Whether the domain has the axes that a node would bring.
+static bool hasCuts(const KernelShape &s, const Node &n) {
+  const int64_t count = s.count(), kept = s.keptCount();
+  std::vector<int64_t> known = {1}, own;
+  addCuts(s.dims, known);
+  addCuts(iterationDims(n), own);
+  const bool isWhole = elementCount(iterationDims(n)) == count;
+  if (!isWhole && s.form == KernelShape::Column)
+    return true; // what addRowCuts leaves out
+  return llvm::all_of(own, [&](int64_t c) { return llvm::is_contained(known, isWhole ? c : c * (count / kept)); });
 }
 
-void zcc::withdraw(KernelShape &s, const Node &n) {
-  s.extents.erase(&n);
-  s.phases.erase(&n);
+/// Adds one node; what it leaves behind where it returns false withdraw() takes back.
+static bool add(KernelShape &s, const Node &n) {
+  if (!hasCuts(s, n))
+    return false;
+  if (n.op->reduction && (s.form == KernelShape::Pointwise || s.hasColumns ||
+                          elementCount(iterationDims(n)) != s.count() || reducedAxes(s, n) != s.reduced))
+    return false;
+  if (!place(s, n))
+    return false;
+  const bool followsReduction = s.extents.lookup(&n) == Extent::Full && s.phases.lookup(&n) > 0;
+  return (s.form == KernelShape::Row || !followsReduction) && readsFit(s, n);
+}
+
+bool zcc::extend(KernelShape &s, ArrayRef<Node *> more, ArrayRef<Node *> readers) {
+  llvm::SmallPtrSet<const Node *, 8> added(more.begin(), more.end());
+  auto isAdded = [&](Value *v) { return v && v->def && added.count(v->def); };
+  bool fits = llvm::all_of(more, [&](Node *n) { return add(s, *n); });
+  if (!readers.empty()) // what they read at phase 0 leaves theirs as they are
+    fits = fits && llvm::all_of(more, [&](Node *n) { return s.extents.lookup(n) == Extent::Full && s.phases.lookup(n) == 0; }) &&
+           llvm::all_of(readers, [&](Node *n) { return llvm::none_of(n->operands(), isAdded) || readsFit(s, *n); });
+  if (!fits)
+    withdraw(s, more);
+  return fits;
+}
+
+void zcc::withdraw(KernelShape &s, ArrayRef<Node *> nodes) {
+  for (Node *n : nodes) {
+    s.extents.erase(n);
+    s.phases.erase(n);
+  }
 }

@@ -44,11 +44,11 @@ Dims iterationDims(const Node &n);
 /// The shared loops of `nodes` (in order of definition), or nullopt if there are none.
 std::optional<KernelShape> kernelShape(llvm::ArrayRef<Node *> nodes);
 
-/// Adds a node that stands behind all members, if it is seen at once that it has the same loops; false, and nothing is changed,
-/// leaves the question to kernelShape().
-bool extend(KernelShape &s, const Node &n);
+/// Adds nodes (in order of definition) that no member reads, or that only `readers` of the members read, if it is seen at once
+/// that they have the same loops; false, and nothing is changed, leaves the question to kernelShape().
+bool extend(KernelShape &s, llvm::ArrayRef<Node *> more, llvm::ArrayRef<Node *> readers = {});
 /// Takes back what extend() has added.
-void withdraw(KernelShape &s, const Node &n);
+void withdraw(KernelShape &s, llvm::ArrayRef<Node *> nodes);
 
 /// Strides over the domain with which `user` (a member) reads an operand whose elements lie at `strides` over `dims`;
 /// nullopt if they do not exist.

@@ -95,8 +95,8 @@ Value *Combiner::withoutRepeats(Value *v, Tensor t) {
 
 /// The lower triangle, true where key t <= s + (T - S); needs all rows and keys.
 static bool isCausal(const Tensor &t) {
-  int64_t rows = t.type.dims[2], keys = t.type.dims[3];
-  for (int64_t i = 0; i < t.count(); ++i)
+  const int64_t rows = t.type.dims[2], keys = t.type.dims[3], count = t.count();
+  for (int64_t i = 0; i < count; ++i)
     if ((t.i[i] != 0) != (i % keys <= i / keys % rows + keys - rows))
       return false;
   return true;
@@ -131,7 +131,7 @@ bool Combiner::constantAdded(Value *v, const Tensor &t) {
     return true;
   Tensor keep(t.type.withElem(Elem::Bool));
   bool isInfinite = true;
-  for (int64_t i = 0; i < t.count(); ++i) {
+  for (int64_t i = 0, count = t.count(); i < count; ++i) {
     if (t.f[i] != 0 && !(t.f[i] <= kMasked)) {
       added_.push_back(withoutRepeats(v, t));
       return true;
