@@ -123,13 +123,16 @@ Tensor zcc::tensorFromBytes(const Type &type, StringRef bytes) {
     return t;
   }
   withType(type.elem, [&](auto v) {
-    for (int64_t k = 0; k < n; ++k) {
-      memcpy(&v, bytes.data() + k * sizeof v, sizeof v);
-      if (t.isFloat())
-        t.f[k] = double(v);
-      else
-        t.i[k] = int64_t(v);
-    }
+    auto read = [&](auto *to) {
+      for (int64_t k = 0; k < n; ++k) {
+        memcpy(&v, bytes.data() + k * sizeof v, sizeof v);
+        to[k] = v;
+      }
+    };
+    if constexpr (std::is_floating_point_v<decltype(v)>)
+      read(t.f.data());
+    else
+      read(t.i.data());
   });
   return t;
 }
@@ -155,10 +158,16 @@ std::string zcc::tensorToBytes(const Tensor &t) {
     return bytes;
   }
   withType(t.type.elem, [&](auto v) {
-    for (int64_t k = 0; k < n; ++k) {
-      v = t.isFloat() ? decltype(v)(t.f[k]) : decltype(v)(t.i[k]);
-      memcpy(&bytes[k * size], &v, size);
-    }
+    auto write = [&](const auto *from) {
+      for (int64_t k = 0; k < n; ++k) {
+        v = decltype(v)(from[k]);
+        memcpy(&bytes[k * sizeof v], &v, sizeof v);
+      }
+    };
+    if constexpr (std::is_floating_point_v<decltype(v)>)
+      write(t.f.data());
+    else
+      write(t.i.data());
   });
   return bytes;
 }

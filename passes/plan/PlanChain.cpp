@@ -13,6 +13,8 @@ constexpr int64_t kLeastGain = 2048;
 constexpr unsigned kCloser = 8;
 /// A chain goes on behind the first that fits, as long as no more than such a part of the budget is left.
 constexpr int64_t kAhead = 8;
+/// What varies is looked at at each step; where that was in vain so many times in a row, at one of so many.
+constexpr unsigned kVain = 3, kRest = 4;
 /// So many steps back are taken from where it fits.
 constexpr unsigned kBack = 6;
 
@@ -184,9 +186,11 @@ llvm::Expected<std::optional<PlanChain>> PlanChain::advance() {
   return without;
 }
 
-/// A plan with other levels of what varies.
+/// A plan with other levels of what varies, if it is to be looked at now.
 std::vector<Point> PlanChain::varied(const Point &p) const {
   std::vector<Point> out;
+  if (inVain_ >= kVain && inVain_ % kRest)
+    return out;
   for (size_t a = 0; a < axes_.size(); ++a)
     for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level)
       out.push_back(at(p, a, level));
@@ -198,7 +202,12 @@ llvm::Error PlanChain::vary(const Point &p, llvm::ArrayRef<Point> next) {
   const Trial &t = trials_.at(p);
   if (!t.isPossible || *llvm::max_element(t.busyNs) >= bestWithin(t.needs.memory))
     return llvm::Error::success();
-  return carryOut(varied(p), next);
+  std::vector<Point> points = varied(p);
+  if (llvm::Error e = carryOut(points, next))
+    return e;
+  auto isFaster = [&](const Point &q) { return trials_.at(q).isPossible && trials_.at(q).ns < t.ns; };
+  inVain_ = llvm::any_of(points, isFaster) ? 0 : inVain_ + 1;
+  return llvm::Error::success();
 }
 
 // ---- a closer look

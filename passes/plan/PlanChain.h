@@ -64,6 +64,7 @@ private:
   std::vector<Point> points_;
   std::set<Point> open_, seen_;
   std::vector<Step> steps_;
+  unsigned inVain_ = 0; ///< steps in a row at which other levels of what varies were not faster
   int64_t floor_ = 0, fitNs_ = INT64_MAX;
   bool hasEnded_ = false;
 };
