@@ -333,8 +333,8 @@ static bool hasCuts(const KernelShape &s, const Node &n) {
 static bool add(KernelShape &s, const Node &n) {
   if (!hasCuts(s, n))
     return false;
-  if (n.op->reduction && (s.form == KernelShape::Pointwise || s.hasColumns ||
-                          elementCount(iterationDims(n)) != s.count() || reducedAxes(s, n) != s.reduced))
+  if (n.op->reduction && (s.form == KernelShape::Pointwise || s.hasColumns || elementCount(iterationDims(n)) != s.count() ||
+                          reducedAxes(s, n) != s.reduced))
     return false;
   if (!place(s, n))
     return false;
