@@ -246,5 +246,5 @@ PrintKernel zcc::printForCpu(int threads) {
 std::string zcc::sourceHeadForCpu(const Module &m) {
   return "// Kernels of " + m.name +
          ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
-         "#include \"runtime/cpu/KernelMath.h\"\n#include <initializer_list>\n\n";
+         "#include \"runtime/cpu/KernelMath.h\"\n#include \"runtime/cpu/Turn.h\"\n#include <initializer_list>\n\n";
 }

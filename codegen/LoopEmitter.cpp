@@ -223,27 +223,6 @@ void LoopEmitter::elementwise() {
   closeLoops(isOfParts() ? 1 : inner);
 }
 
-void LoopEmitter::tiles() {
-  size_t inner = p.innermost();
-  parallel(p.dims.size());
-  for (size_t i = 0; i < p.dims.size(); ++i) {
-    if (i != inner && i != p.tiledAxis) {
-      openLoop(i);
-      continue;
-    }
-    std::string b = "b" + num(i);
-    out.open("for (int64_t " + b + " = 0; " + b + " < " + num(p.dims[i]) + "; " + b + " += " + num(p.tile) + ")");
-  }
-  auto end = [&](size_t i) {
-    std::string e = "b" + num(i) + " + " + num(p.tile), d = num(p.dims[i]);
-    return p.dims[i] % p.tile ? "(" + e + " < " + d + " ? " + e + " : " + d + ")" : e;
-  };
-  std::string o = axisName(p.tiledAxis);
-  out.open("for (int64_t " + o + " = b" + num(p.tiledAxis) + "; " + o + " < " + end(p.tiledAxis) + "; ++" + o + ")");
-  innerLoop(p.passes[0], 1, "b" + num(inner), end(inner));
-  closeLoops(p.dims.size() + 1);
-}
-
 void LoopEmitter::rows() {
   if (p.shape.hasColumns)
     return rowsInBlocks();
@@ -392,8 +371,10 @@ bool LoopEmitter::isNarrow() const {
 }
 
 std::string LoopEmitter::element(const LoopAccess &a) {
-  auto array = wide.find(unsigned(&a - p.accesses.data()));
-  return array == wide.end() ? LoopValues::element(a) : array->second + "[" + strip + "]";
+  auto array = arrays.find(unsigned(&a - p.accesses.data()));
+  if (array == arrays.end())
+    return LoopValues::element(a);
+  return array->second + "[" + (p.form == LoopPlan::Tiled ? inTile() : strip) + "]";
 }
 
 /// Prints something that is read or written at the strip's first column.
@@ -405,9 +386,9 @@ void LoopEmitter::atColumn(const std::string &first, llvm::function_ref<void()> 
 }
 
 void LoopEmitter::widenBytes(const LoopPass &w, const std::string &first) {
-  std::map<unsigned, std::string> arrays;
+  std::map<unsigned, std::string> wide;
   auto add = [&](unsigned access) {
-    const std::string name = arrays[access] = fresh("w");
+    const std::string name = wide[access] = fresh("w");
     out.line("alignas(64) int32_t " + name + "[kZStrip];");
     return name;
   };
@@ -418,13 +399,13 @@ void LoopEmitter::widenBytes(const LoopPass &w, const std::string &first) {
   for (unsigned r : w.results)
     if (k.results[r]->type.elem == Elem::Bool)
       add(p.resultAccess[r]);
-  wide = std::move(arrays);
+  arrays = std::move(wide);
 }
 
 void LoopEmitter::narrowBytes(const LoopPass &w, const std::string &first) {
-  const auto arrays = std::exchange(wide, {});
+  const auto wide = std::exchange(arrays, {});
   for (unsigned r : w.results)
-    if (auto array = arrays.find(p.resultAccess[r]); array != arrays.end())
+    if (auto array = wide.find(p.resultAccess[r]); array != wide.end())
       atColumn(first, [&] { out.line("z_narrow(&" + element(p.accesses[array->first]) + ", " + array->second + ");"); });
 }
 

@@ -16,10 +16,10 @@ public:
 
 private:
   const std::string pointers;
-  std::map<unsigned, std::string> wide; ///< arrays of a strip's truth values, by access
-  std::string strip;                    ///< the variable that counts its columns
-  Names ofColumns;                      ///< arrays of what later passes over a strip know of its columns
-  std::string turn;                     ///< the variable that has the lane of the innermost axis' first element, if lanes turn
+  std::map<unsigned, std::string> arrays; ///< that have an access' elements for now: a strip's truth values, a tile
+  std::string strip;                      ///< the variable that counts its columns
+  Names ofColumns;                        ///< arrays of what later passes over a strip know of its columns
+  std::string turn;                       ///< the variable that has the lane of the innermost axis' first element, if lanes turn
 
   bool isOfParts() const { return p.parts > 1; }
   void openParts();
@@ -46,6 +46,8 @@ private:
 
   void elementwise() override;
   void tiles() override;
+  std::string inTile() const;
+  void turnOperands(llvm::function_ref<std::string(size_t)> end);
   void rows() override;
   void row();
   void rowPass(const LoopPass &w);

@@ -1,5 +1,6 @@
 // Kernels with reductions go along the innermost axis. Where several of them read a value whose elements lie far apart along it,
-// as that of a transposed image, one copy serves them all; what lies transposed is read in tiles by the copy alone.
+// as that of a transposed image, or one whose rows a near cache does not hold, so that neighbours of an element are gone when the
+// next row wants them, a copy serves them; what lies transposed is read in tiles by the copy alone.
 //
 //   %t = transpose %x {perm = [0, 2, 3, 1]}        %t = transpose %x {perm = [0, 2, 3, 1]}
 //   %m = fused @mean %t                       ->   %c = fused @copy %t
@@ -24,9 +25,26 @@ static bool liesAcross(Value *v) {
          llvm::is_contained(view->strides, 1) && view->dims.back() >= kLeastExtent && view->strides.back() >= kLine;
 }
 
-/// Whether the kernel's sums are the same wherever its operands lie: the order of others follows which axes step as one.
-static bool addsAnywhere(const KernelShape &s) {
-  return s.form == KernelShape::Column || (s.form == KernelShape::Row && llvm::count(s.reduced, true) == 1);
+/// Whether the kernel's sums stay the same if a copy takes the place of `v`: their order follows which axes step as one.
+static bool addsAlike(const FuseGroup &g, Value *v) {
+  const KernelShape &s = *g.shape;
+  if (s.form != KernelShape::Row)
+    return s.form == KernelShape::Column;
+  const View view = *viewOf(v);
+  auto stepsAlike = [&](Node *n) {
+    auto st = domainStrides(s, *n, view.dims, view.strides);
+    for (size_t i = 1; st && i < s.dims.size(); ++i)
+      if (s.reduced[i - 1] && s.reduced[i] && (*st)[i - 1] != (*st)[i] * s.dims[i])
+        return false;
+    return st.has_value();
+  };
+  return llvm::all_of(g.nodes, [&](Node *n) { return !llvm::is_contained(n->operands(), v) || stepsAlike(n); });
+}
+
+/// Whether the lines in which a row's elements lie fill the nearest cache.
+static bool hasLongRows(const FuseGroup &g) {
+  constexpr int64_t kLineBytes = 64, kCacheBytes = 32 << 10;
+  return g.shape->form == KernelShape::Row && g.shape->rowCount() * kLineBytes > kCacheBytes;
 }
 
 /// Whether the value under a view is kept for the backward in any case: by other readers than these.
@@ -41,9 +59,9 @@ static bool isKeptBeside(Value *v, const llvm::DenseSet<const Node *> &readers) 
 void FuseGroups::copyForReductions(std::vector<FuseGroup *> &order) {
   llvm::MapVector<Value *, std::vector<FuseGroup *>> readers;
   for (FuseGroup *g : order)
-    if (g->isKernel && addsAnywhere(*g->shape))
+    if (g->isKernel)
       for (Value *v : g->inputs())
-        if (liesAcross(v))
+        if (liesAcross(v) && addsAlike(*g, v))
           readers[v].push_back(g);
   llvm::DenseMap<const FuseGroup *, std::vector<FuseGroup *>> before;
   for (auto &[v, all] : readers) {
@@ -54,7 +72,7 @@ void FuseGroups::copyForReductions(std::vector<FuseGroup *> &order) {
     const bool staysBeside = isKeptBeside(viewOf(v)->base, nodes);
     if (staysBeside && llvm::any_of(all, [](FuseGroup *g) { return g->nodes.front()->phase != Phase::Forward; }))
       llvm::erase_if(all, [](FuseGroup *g) { return g->nodes.front()->phase == Phase::Forward; });
-    if (all.size() < 2)
+    if (all.empty() || (all.size() == 1 && !hasLongRows(*all.front())))
       continue;
     Node *first = all.front()->nodes.front();
     Value *copy = copyOf(f, first, v);

@@ -2,6 +2,7 @@
 // rows run across the source's contiguous axis, in square tiles.
 #include "runtime/cpu/StridedCopy.h"
 #include "runtime/cpu/Call.h"
+#include "runtime/cpu/Turn.h"
 #include <utility>
 
 namespace zccrt::cpu {
@@ -42,6 +43,9 @@ struct Box {
 /// A tile of rows x n elements.
 template <typename T>
 void copyTile(T *to, const T *from, const Axis &rows, const Axis &row, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  if constexpr (sizeof(T) == 2 || sizeof(T) == 4)
+    if (row.to == 1 && row.from != 1 && rows.from == 1)
+      return z_turn(to + r0 * rows.to + c0, rows.to, from + r0 + c0 * row.from, row.from, r1 - r0, c1 - c0);
   for (int64_t r = r0; r < r1; ++r) {
     T *d = to + r * rows.to;
     const T *s = from + r * rows.from;
