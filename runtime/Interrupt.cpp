@@ -43,24 +43,34 @@ static void onSignal(int number) {
   raise(number);
 }
 
+/// Lets a function handle a signal on a stack of its own: while oneDNN's sgemm runs, the stack's register points into its own
+/// memory on the heap, below which the system would write a thread's state, over whatever lies there. A process' signals are
+/// the main thread's, which calls this.
+static void handle(int number, void (*function)(int)) {
+  static char memory[1 << 16]; // vectors and tiles take some 12 KiB
+  stack_t stack = {};
+  stack.ss_sp = memory;
+  stack.ss_size = sizeof memory;
+  sigaltstack(&stack, nullptr);
+  struct sigaction action = {};
+  action.sa_handler = function;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigaction(number, &action, nullptr);
+}
+
 void onSignals(OnSignal what) {
   finishes = what == OnSignal::FinishStep;
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR2}) {
-    struct sigaction old, action = {};
-    action.sa_handler = onSignal;
-    action.sa_flags = SA_RESTART;
+    struct sigaction old;
     // nohup's SIGHUP stays ignored.
     bool isIgnored = sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN;
     if (number != SIGHUP || !isIgnored)
-      sigaction(number, &action, nullptr);
+      handle(number, onSignal);
   }
 }
 
 void takeSaveSignals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { saves = saves + 1; };
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGUSR1, &action, nullptr);
+  handle(SIGUSR1, [](int) { saves = saves + 1; });
 }
 
 int saveSignalsSeen() { return saves; }

@@ -430,6 +430,20 @@ TEST(FusedKernel, StridedOperands) {
   check(g, 0);
 }
 
+/// In tiles, whole and cut ones: more operands across than are copied, of elements that are and that are not.
+TEST(FusedKernel, OperandsAcross) {
+  for (Elem e : {Elem::F32, Elem::BF16, Elem::F16, Elem::F64})
+    for (int64_t wide : {32, 45, 100}) {
+      Graph g;
+      Value *sum = g.in(e, {3, 70, wide});
+      for (int i = 0; i < 6; ++i)
+        sum = g.make(ops::add, {sum, g.b.transpose(g.in(e, {3, wide, 70}), {0, 2, 1})});
+      Value *keep = g.b.transpose(g.in(Elem::Bool, {3, wide, 70}), {0, 2, 1});
+      g.out(g.make(ops::select, {keep, sum, g.make(ops::neg, {sum})}));
+      check(g, 1, e == Elem::BF16 ? 4e-2 : e == Elem::F16 ? 5e-3 : 2e-6);
+    }
+}
+
 TEST(FusedKernel, IntegersBoolsAndCounters) {
   Graph g;
   Value *i = g.in(Elem::I64, {20, 30}), *j = g.in(Elem::I64, {30}), *c = g.in(Elem::Bool, {20, 1});

@@ -180,21 +180,31 @@ def mixed_rate(a, folder, size):
         return json.load(f)["mixed_bytes_per_s"]
 
 
+def products(p):
+    """Seconds of a step's products, attention among them, at the calibrated rates; what is computed again counts again."""
+    spans = [s for f in p["schedule"]["functions"] for s in f["spans"]]
+    return sum(s["end_s"] - s["begin_s"] for s in spans if any(w.endswith("_flops") for w in s.get("work", {})))
+
+
 def compared(a, path, flags, p, folder):
     """A row of the second table: what a step moves over the floor, and its time over what bounds it from below."""
     least = floor(p["parameters"], flags)
     if a.no_compare or not least or "--ranks=2" in flags:
         return None
+    size = min(max(p["spaces"]["nvme"]["arena_bytes"], 256 * MIB), 2048 * MIB)
     # The same program in one memory: as much is computed again, in the same tiles.
     here = [f for f in flags if not f.startswith(("--offload-", "--memory="))]
-    if needs(plan(a.zcc, path, *here)) > 0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        return None
+    if needs(plan(a.zcc, path, *here)) > 0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):  # products by their rates
+        with open(os.path.splitext(path)[0] + ".jsonl") as f:
+            log = [json.loads(line) for line in f][1:]
+        seconds, moved = (statistics.median(column) for column in zip(*((r["time_s"], sum(r["nvme_bytes"].values())) for r in log)))
+        compute, disk = products(p), least / mixed_rate(a, folder, size)
+        return f"| {moved / least:.2f} | {compute:.2f} | {disk:.2f} | {seconds:.2f} | {seconds / max(compute, disk):.2f} |"
     away, plain = os.path.splitext(path)[0], os.path.splitext(path)[0] + ".here"
     if refused := compiled(a.zcc, path, here, plain)[1]:
         sys.exit(refused)
     if not a.pairs:
         return None
-    size = min(max(p["spaces"]["nvme"]["arena_bytes"], 256 * MIB), 2048 * MIB)
     rows = []
     for pair in range(a.pairs):
         parts = {"away": lambda: run_steps(away, a, folder), "here": lambda: run_steps(plain, a, folder)[0],
