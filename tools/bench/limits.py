@@ -37,7 +37,7 @@ import zcc
 from resident import peak_until_end
 
 MIB = 1 << 20
-CODE = 64 * MIB  # of the limit: the program itself, and libraries' code
+CODE = 84 * MIB  # of the limit: the code of the program and of libraries, 52, and what a program wants to be left for threads' stacks
 AWAY = ["--offload-optimizer=nvme", "--offload-param=nvme"]
 
 
@@ -90,7 +90,7 @@ def reals(*shape):
 CASES = {
     "stack": (lambda: Stack(24, 128), squared, {"x": reals(7, 1024, 128), "target": reals(7, 1024, 128)}, 320,
               ["--checkpoint-activations=1", "--offload-optimizer=nvme"]),
-    "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 12, 512), "labels": tokens(32768, 12, 512)}, 192, ["--tile=32"]),
+    "head": (lambda: Head(32768, 64), scored, {"tokens": tokens(32768, 12, 512), "labels": tokens(32768, 12, 512)}, 192, ["--tile=64"]),
     "layer": (lambda: nn.Linear(14336, 14336), squared, {"input": reals(16, 14336), "target": reals(16, 14336)}, 192,
               [*AWAY, "--tile=64"]),
     "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
