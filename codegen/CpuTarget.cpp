@@ -149,8 +149,11 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
       usesOneDnn |= n->op->library != Library::None;
       if (n->op->library == Library::Convolution)
         bytes += kConvolution;
-      if (n->op->library == Library::Product)
-        packing = std::max(packing, packingBytes(*n, isa_));
+      if (n->op->library != Library::Product)
+        continue;
+      const int64_t copies = packingBytes(*n, isa_);
+      if (copies > packing && (elemBytes(n->operand(firstFactor(*n))->type.elem) == 2 || !workspaces_.avoidsSgemm(*n)))
+        packing = copies;
     }
   if (computesOnHost)
     bytes += threads_ * kThread; // a team of its own

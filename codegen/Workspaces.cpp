@@ -2,6 +2,7 @@
 #include "codegen/KernelCall.h"
 #include "ir/Op.h"
 #include "runtime/cpu/Packing.h"
+#include "runtime/cpu/ProductShape.h"
 #include <cstring>
 #include <mutex>
 
@@ -65,6 +66,10 @@ std::optional<Target::Packing> Workspaces::packing(const Node &n) {
 int64_t Workspaces::channelBlock(const Node &n) {
   return std::max<int64_t>(
       1, lookUp(n, target_, mutex_, blocks_, [](const KernelCall &c) { return zccrt::cpu::convBlock(&c.call); }));
+}
+
+bool Workspaces::avoidsSgemm(const Node &n) {
+  return lookUp(n, target_, mutex_, avoids_, [](const KernelCall &c) { return zccrt::cpu::avoidsSgemm(&c.call); });
 }
 
 std::string Workspaces::way(const Node &n, llvm::function_ref<std::string(const KernelCall &)> ask) {

@@ -21,6 +21,8 @@ public:
   std::optional<Target::Packing> packing(const Node &n);
   /// Of a convolution (Target::channelBlock).
   int64_t channelBlock(const Node &n);
+  /// Of a product (runtime/cpu/ProductShape.h); false where that is not known.
+  bool avoidsSgemm(const Node &n);
   /// What `ask` says of a node's call; "": it has none.
   std::string way(const Node &n, llvm::function_ref<std::string(const KernelCall &)> ask);
   /// How many questions kernels have answered.
@@ -32,6 +34,7 @@ private:
   llvm::StringMap<int64_t> known_; ///< by kernel, tensors and attributes
   llvm::StringMap<std::optional<Target::Packing>> packings_;
   llvm::StringMap<int64_t> blocks_;
+  llvm::StringMap<bool> avoids_;
   llvm::StringMap<std::string> ways_;
 };
 

@@ -68,5 +68,8 @@ if shutil.which("clang-tidy-19") and shutil.which("git"):
     config.available_features.add("clang-tidy")
 if config.nvcc:
     config.available_features.add("nvcc") # zcc makes programs for GPUs
+with open("/proc/cpuinfo") as f:
+    if "avx512f" in f.read().split():
+        config.available_features.add("avx512")
 if config.sanitizers:
     config.available_features.add("sanitizers")

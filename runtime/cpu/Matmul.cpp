@@ -384,6 +384,16 @@ void matmulRun(char *arena, const zccrt_call *c) {
   planAndRun(arena, c);
 }
 
+bool avoidsSgemm(const zccrt_call *c) {
+  return orFail(c, [&] {
+    Plan p;
+    makePlan(p, c, For::Workspace);
+    if (p.way != Way::Primitive || !p.bytes)
+      return p.way != Way::Sgemm && p.way != Way::Padded;
+    return std::string_view(makePrimitive(p).impl_info_str()).starts_with("brg");
+  });
+}
+
 int64_t addMatmulWorkspace(const zccrt_call *c) { return matmulWorkspace(c); }
 void addMatmulRun(char *arena, const zccrt_call *c) { matmulRun(arena, c); }
 

@@ -103,4 +103,8 @@ inline int64_t stepOf(const std::vector<int64_t> &at) {
   return step;
 }
 
+/// Whether a product does not end in oneDNN's sgemm, by itself or behind a primitive, which has memory of its own besides the
+/// workspace.
+bool avoidsSgemm(const zccrt_call *c);
+
 } // namespace zccrt::cpu
