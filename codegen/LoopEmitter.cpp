@@ -283,7 +283,7 @@ std::string LoopEmitter::openStrip(const std::string &first, const std::string &
   splitIndex(p.columnAxes().size() > 1 ? "(" + column + ")" : column, p.columnAxes());
   for (auto &[v, array] : ofColumns)
     scopes.back()[v] = array + "[" + l + "]";
-  return strip = l;
+  return place = l;
 }
 
 /// A loop over strips of columns, and along each what follows from its sums, which `add` prints.
@@ -374,7 +374,7 @@ std::string LoopEmitter::element(const LoopAccess &a) {
   auto array = arrays.find(unsigned(&a - p.accesses.data()));
   if (array == arrays.end())
     return LoopValues::element(a);
-  return array->second + "[" + (p.form == LoopPlan::Tiled ? inTile() : strip) + "]";
+  return array->second + "[" + place + "]";
 }
 
 /// Prints something that is read or written at the strip's first column.

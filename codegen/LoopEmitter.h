@@ -17,7 +17,7 @@ public:
 private:
   const std::string pointers;
   std::map<unsigned, std::string> arrays; ///< that have an access' elements for now: a strip's truth values, a tile
-  std::string strip;                      ///< the variable that counts its columns
+  std::string place;                      ///< of the element that the loops are at in them: a strip's column, or in a tile
   Names ofColumns;                        ///< arrays of what later passes over a strip know of its columns
   std::string turn;                       ///< the variable that has the lane of the innermost axis' first element, if lanes turn
 
@@ -46,7 +46,6 @@ private:
 
   void elementwise() override;
   void tiles() override;
-  std::string inTile() const;
   void turnOperands(llvm::function_ref<std::string(size_t)> end);
   void rows() override;
   void row();

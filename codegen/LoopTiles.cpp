@@ -4,23 +4,19 @@
 
 using namespace zcc;
 
-/// Where a tile's array has the element that the loops are at.
-std::string LoopEmitter::inTile() const {
-  const std::string row = num(p.tiledAxis), column = num(p.innermost());
-  return "(i" + row + " - b" + row + ") * " + num(p.tile) + " + i" + column + " - b" + column;
-}
-
 /// Copies of what lies along the tiled axis, so that the loops go along all that they read.
 void LoopEmitter::turnOperands(llvm::function_ref<std::string(size_t)> end) {
   constexpr size_t kMost = 4; // that stay in the nearest cache
   const size_t inner = p.innermost();
+  auto begin = [](size_t axis) { return "b" + num(axis); };
+  auto within = [&](size_t axis) { return axisName(axis) + " - " + begin(axis); };
+  place = "(" + within(p.tiledAxis) + ") * " + num(p.tile) + " + " + within(inner);
   for (unsigned i = 0; i < p.accesses.size() && arrays.size() < kMost; ++i) {
     const LoopAccess &a = p.accesses[i];
     const int64_t bytes = elemBytes(a.value->type.elem);
     if (a.kind != LoopAccess::Operand || a.strides[p.tiledAxis] != 1 || a.strides[inner] <= 1 || (bytes != 2 && bytes != 4))
       continue;
     const std::string name = fresh("t"), from = LoopValues::element(a);
-    auto begin = [](size_t axis) { return "b" + num(axis); };
     auto count = [&](size_t axis) { return p.dims[axis] % p.tile ? end(axis) + " - " + begin(axis) : num(p.tile); };
     out.line("alignas(64) " + storageType(a.value->type.elem) + " " + name + "[" + num(p.tile * p.tile) + "];");
     out.open("");

@@ -36,6 +36,7 @@ struct Plan : Product {
   int64_t batches = 1;
   bool parallelBatches = false;
   Way way;
+  bool isSgemm;                       ///< oneDNN's sgemm computes it, by itself or behind a primitive
   std::vector<int64_t> aAt, bAt, yAt; ///< element offsets of each batch's matrices
   int64_t aScratch = -1, bScratch = -1, yScratch = -1, panelScratch = 0, libraryScratch = 0, bytes = 0;
   zccrt_tensor aT, bT, yT; ///< as computed with: packed ones are dense
@@ -173,6 +174,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
     p.yAt.push_back(p.batches == 1 ? 0 : batchOffset(p.yT, p.yT, i));
   }
   p.way = *p.layout ? Way::Primitive : wayOf(p, p.aT.elem, attrString(c, "way", ""));
+  p.isSgemm = p.way == Way::Sgemm || p.way == Way::Padded;
   // Side by side, the last round may leave threads idle; a single large product does not.
   int64_t rounds = (p.batches + c->threads - 1) / c->threads;
   bool balanced = p.batches * 8 >= rounds * c->threads * 7;
@@ -184,6 +186,7 @@ void makePlan(Plan &p, const zccrt_call *c, For purpose) {
   if (p.way != Way::Primitive || !p.m || !p.n || !p.k || !p.batches)
     return;
   auto pd = makePrimitive(p);
+  p.isSgemm = !std::string_view(pd.impl_info_str()).starts_with("brg");
   p.libraryScratch = p.bytes;
   p.bytes += aligned(int64_t(pd.scratchpad_desc().get_size()));
   if (purpose == For::Workspace)
@@ -388,9 +391,7 @@ bool avoidsSgemm(const zccrt_call *c) {
   return orFail(c, [&] {
     Plan p;
     makePlan(p, c, For::Workspace);
-    if (p.way != Way::Primitive || !p.bytes)
-      return p.way != Way::Sgemm && p.way != Way::Padded;
-    return std::string_view(makePrimitive(p).impl_info_str()).starts_with("brg");
+    return !p.isSgemm;
   });
 }
 

@@ -159,16 +159,21 @@ def floor(parameters, flags):
     return parameters * (states + weights + waiting)
 
 
-def run_steps(program, a, folder):
+def medians(log):
     """Of the steps behind the first: the median second, and the median of the bytes that the program says it read and wrote on the disk."""
+    with open(log) as f:
+        rows = [json.loads(line) for line in f][1:]
+    return statistics.median(r["time_s"] for r in rows), statistics.median(sum(r.get("nvme_bytes", {}).values()) for r in rows)
+
+
+def run_steps(program, a, folder):
+    """The medians of a run."""
     log = program + ".jsonl"
     if os.path.exists(log):
         os.remove(log)
     subprocess.run([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={log}",
                     f"--nvme-path={a.nvme_path or folder}"], check=True, capture_output=True)
-    with open(log) as f:
-        rows = [json.loads(line) for line in f][1:]
-    return statistics.median(r["time_s"] for r in rows), statistics.median(sum(r.get("nvme_bytes", {}).values()) for r in rows)
+    return medians(log)
 
 
 def mixed_rate(a, folder, size):
@@ -195,9 +200,7 @@ def compared(a, path, flags, p, folder):
     # The same program in one memory: as much is computed again, in the same tiles.
     here = [f for f in flags if not f.startswith(("--offload-", "--memory="))]
     if needs(plan(a.zcc, path, *here)) > 0.8 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):  # products by their rates
-        with open(os.path.splitext(path)[0] + ".jsonl") as f:
-            log = [json.loads(line) for line in f][1:]
-        seconds, moved = (statistics.median(column) for column in zip(*((r["time_s"], sum(r["nvme_bytes"].values())) for r in log)))
+        seconds, moved = medians(os.path.splitext(path)[0] + ".jsonl")
         compute, disk = products(p), least / mixed_rate(a, folder, size)
         return f"| {moved / least:.2f} | {compute:.2f} | {disk:.2f} | {seconds:.2f} | {seconds / max(compute, disk):.2f} |"
     away, plain = os.path.splitext(path)[0], os.path.splitext(path)[0] + ".here"
