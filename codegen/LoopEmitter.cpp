@@ -2,6 +2,7 @@
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
+#include <map>
 #include <utility>
 
 using namespace zcc;

@@ -3,6 +3,7 @@
 
 #include "codegen/LoopValues.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include <map>
 
 namespace zcc {
 

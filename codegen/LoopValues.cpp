@@ -4,6 +4,7 @@
 #include "ir/Op.h"
 #include "llvm/ADT/Twine.h"
 #include <cmath>
+#include <map>
 
 using namespace zcc;
 

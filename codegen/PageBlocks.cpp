@@ -4,6 +4,7 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include <algorithm>
+#include <map>
 
 using namespace zcc;
 using llvm::StringRef;

@@ -5,6 +5,7 @@
 #include "passes/TimedSchedule.h"
 #include "passes/options/Config.h"
 #include "passes/plan/PlanReport.h"
+#include <map>
 
 namespace zcc {
 

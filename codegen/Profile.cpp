@@ -11,6 +11,7 @@
 #include "llvm/Support/Path.h"
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 using namespace zcc;
 using llvm::StringRef;

@@ -14,6 +14,7 @@
 
 #include "passes/CostModel.h"
 #include "runtime/cpu/Ways.h"
+#include <map>
 
 namespace zcc {
 

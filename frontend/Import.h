@@ -4,6 +4,7 @@
 
 #include "frontend/onnx/ExportTemplate.h"
 #include "ir/Graph.h"
+#include <map>
 
 namespace zcc {
 

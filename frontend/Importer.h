@@ -5,6 +5,7 @@
 #include "frontend/parameters/Parameters.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringSet.h"
+#include <map>
 
 namespace zcc {
 

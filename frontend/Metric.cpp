@@ -3,6 +3,7 @@
 #include "frontend/CallText.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
+#include <map>
 
 using namespace zcc;
 using llvm::StringRef;

@@ -12,7 +12,6 @@
 #include "llvm/Support/Allocator.h"
 #include "llvm/Support/Error.h"
 #include <list>
-#include <map>
 #include <memory>
 #include <variant>
 

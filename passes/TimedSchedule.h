@@ -3,6 +3,7 @@
 #pragma once
 
 #include "passes/CostModel.h"
+#include <map>
 
 namespace zcc {
 

@@ -7,6 +7,7 @@
 #include "tools/LoopRates.h"
 #include "tools/Timing.h"
 #include <cmath>
+#include <map>
 
 using namespace zcc;
 

@@ -1,6 +1,7 @@
 // Matrix products and determinants: MatMul, Gemm, Einsum, Det.
 #include "frontend/Importer.h"
 #include "llvm/ADT/StringExtras.h"
+#include <map>
 
 using namespace zcc;
 using llvm::ArrayRef;

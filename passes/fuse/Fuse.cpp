@@ -37,6 +37,7 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Targ
   if (target)
     groups.joinColumns(target->leastRowsToSum());
   groups.recomputeCheap();
+  groups.joinReaders();
   KernelBuilder kernels(m, f, known);
   std::vector<FuseGroup *> order = groups.order();
   groups.copyForReductions(order);

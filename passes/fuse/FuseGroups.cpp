@@ -311,6 +311,33 @@ void FuseGroups::joinSiblings() {
   settle();
 }
 
+void FuseGroups::joinReaders() {
+  auto isOne = [](const FuseGroup *g) {
+    return g && g->isKernel && g->shape->form == KernelShape::Pointwise && g->nodes.back()->phase == Phase::Backward;
+  };
+  auto whole = [&](const FuseGroup &g) {
+    std::vector<Value *> in = g.inputs();
+    llvm::erase_if(in, [&](Value *v) { return v->type.localCount() != g.shape->count(); });
+    steps += g.nodes.size();
+    return in;
+  };
+  for (FuseGroup *g : sequence.all()) {
+    if (!isOne(g))
+      continue;
+    const Node *member = g->nodes.front();
+    for (Value *v : whole(*g))
+      for (auto &u : v->uses) {
+        FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+        if (o == g || !isOne(o) || o->shape->count() != g->shape->count())
+          continue;
+        std::vector<Value *> mine = whole(*g), theirs = whole(*o);
+        if (llvm::count_if(theirs, [&](Value *x) { return llvm::is_contained(mine, x); }) >= 2 && join(o, g))
+          g = groupOf.lookup(member);
+      }
+  }
+  settle();
+}
+
 /// Whether the group does nothing but sum over rows what lies row by row, and what follows from that.
 static bool sumsDenseRows(const FuseGroup &g) {
   auto isDense = [&](Value *v) {

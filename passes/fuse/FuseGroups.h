@@ -52,6 +52,8 @@ public:
   void joinColumns(int64_t leastRows);
   /// Clones cheap members into the groups that read them, where that saves storing their value.
   void recomputeCheap();
+  /// Joins kernels of the backward without reductions that have two whole tensors to read in common: each is read once.
+  void joinReaders();
   /// Brings the function's nodes into the groups' order and returns it.
   std::vector<FuseGroup *> order();
   /// Puts copies of what several reductions would read across its layout into the order.
@@ -92,6 +94,8 @@ private:
   struct Cone;
   bool isKept(const Value *v) const;
   bool follow(Value *x, Cone &c) const;
+  bool isReadFrom(const Value *v, const FuseGroup &reader) const;
+  bool followDear(Cone &c, const std::vector<FuseGroup *> &readers) const;
   bool isOverwritten(const Value *leaf, const FuseGroup *reader) const;
   size_t extraReads(const FuseGroup &reader, const Cone &c) const;
   bool canTake(const FuseGroup &reader, const Cone &c) const;

@@ -16,6 +16,7 @@ struct FuseGroups::Cone {
   Value *value;
   FuseGroup *home;
   bool endsAtKept; ///< members that are kept are read, and not computed again
+  unsigned dear;   ///< how many more operators it may have that cost more than a load
   llvm::SetVector<Node *> nodes;
   llvm::SetVector<Value *> leaves;
 };
@@ -40,8 +41,9 @@ bool FuseGroups::follow(Value *x, Cone &c) const {
   }
   if (c.nodes.contains(d))
     return true;
-  if (!d->op->cheap || c.nodes.size() >= kMostCone)
+  if (c.nodes.size() >= kMostCone || (!d->op->cheap && !c.dear))
     return false;
+  c.dear -= !d->op->cheap;
   for (Value *o : d->operands())
     if (o && !follow(o, c))
       return false;
@@ -131,11 +133,30 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
   return true;
 }
 
+/// Whether something reads a value where `reader` stands, or behind it.
+bool FuseGroups::isReadFrom(const Value *v, const FuseGroup &reader) const {
+  return llvm::any_of(v->uses, [&](auto &u) {
+    const FuseGroup *g = groupOf.lookup(u.node);
+    return u.node->op->view ? isReadFrom(u.node->result(), reader) : g && g->label >= reader.label;
+  });
+}
+
+/// Follows the cone's value for its only reader, in the backward, over one operator that is dear, as far as what it is computed
+/// from is there until then anyway: its bytes, written and read, take longer.
+bool FuseGroups::followDear(Cone &c, const std::vector<FuseGroup *> &readers) const {
+  if (readers.size() != 1 || readers[0]->nodes.back()->phase != Phase::Backward)
+    return false;
+  c = {c.value, c.home, false, 1, {}, {}};
+  return follow(c.value, c) && llvm::all_of(c.leaves, [&](Value *l) {
+           return !l->def || l->type.localCount() < c.home->shape->count() || isReadFrom(behindReshapes(l), *readers[0]);
+         });
+}
+
 /// Clones the cone of `v` within its group into each reader, if all of them can take it.
 void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
   FuseGroup *home = groupOf.lookup(v->def);
-  Cone c{v, home, false, {}, {}}, fromKept{v, home, true, {}, {}};
-  if (!follow(v, c))
+  Cone c{v, home, false, 0, {}, {}}, fromKept{v, home, true, 0, {}, {}};
+  if (!follow(v, c) && !followDear(c, readers))
     return;
   auto readsMore = [&](FuseGroup *r) {
     size_t extra = extraReads(*r, c);

@@ -7,6 +7,7 @@
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/Hashing.h"
 #include <algorithm>
+#include <map>
 
 using namespace zcc;
 

@@ -14,6 +14,7 @@
 #include "passes/memory/ForwardBlocks.h"
 #include "llvm/ADT/EquivalenceClasses.h"
 #include <algorithm>
+#include <map>
 
 using namespace zcc;
 

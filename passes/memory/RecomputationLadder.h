@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/CostModel.h"
+#include <map>
 
 namespace zcc {
 

@@ -22,6 +22,7 @@
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/memory/Activations.h"
+#include <map>
 
 using namespace zcc;
 

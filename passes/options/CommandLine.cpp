@@ -8,6 +8,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <unistd.h>
 
 using namespace zcc;

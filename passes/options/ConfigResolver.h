@@ -4,6 +4,7 @@
 #include "ir/Diag.h"
 #include "passes/options/Config.h"
 #include "llvm/Support/JSON.h"
+#include <map>
 #include <optional>
 #include <set>
 

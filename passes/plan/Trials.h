@@ -5,6 +5,7 @@
 #include "passes/plan/PlanReport.h"
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>

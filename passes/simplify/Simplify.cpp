@@ -15,6 +15,7 @@
 #include "llvm/ADT/SetVector.h"
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 using namespace zcc;
 

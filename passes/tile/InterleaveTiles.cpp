@@ -20,6 +20,7 @@
 #include "passes/memory/Activations.h"
 #include "passes/tile/TileOrder.h"
 #include "llvm/ADT/DenseMap.h"
+#include <map>
 
 using namespace zcc;
 

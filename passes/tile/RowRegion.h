@@ -5,6 +5,7 @@
 #include "ir/Builder.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
+#include <map>
 
 namespace zcc {
 

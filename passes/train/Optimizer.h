@@ -3,6 +3,7 @@
 
 #include "ir/Builder.h"
 #include "passes/Pass.h"
+#include <map>
 
 namespace zcc {
 

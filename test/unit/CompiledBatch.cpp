@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <map>
 
 using namespace zcc;
 using namespace zcc::test;
