@@ -21,8 +21,8 @@ public:
   Ring(Transfers &t, unsigned depth) : transfers(t), slots(depth) {
     for (unsigned slot = depth; slot--;)
       freeSlots.push_back(slot);
-    again.reserve(2 * depth);
-    completed.reserve(2 * depth);
+    again.reserve(depth);
+    completed.reserve(depth);
   }
   ~Ring();
 
@@ -63,8 +63,8 @@ private:
   std::vector<iovec> buffers;
   std::vector<Block> slots;
   std::vector<uint32_t> freeSlots;
-  std::vector<Block> again;         ///< blocks whose rest is still to be moved
-  std::vector<Completed> completed; ///< not settled yet, in the order in which they came
+  std::vector<Block> again; ///< blocks whose rest is still to be moved
+  std::vector<Completed> completed;
   std::atomic<bool> isStopping = false;
   std::thread thread;
 };
@@ -181,19 +181,18 @@ void Ring::collect() {
 void Ring::loop() {
   listen();
   for (;;) {
-    if (completed.size() < slots.size())
-      collect();
     fill();
-    if (isStopping && freeSlots.size() == slots.size() && completed.empty())
+    if (isStopping && freeSlots.size() == slots.size())
       return;
-    submit(/*waitFor=*/completed.empty());
-    if (completed.empty())
-      continue;
-    // The disk has its next blocks before the last ones are summed up, one after the other: none waits for the sums of others.
-    Completed c = completed.front();
-    completed.erase(completed.begin());
-    if (transfers.settle(c.block, c.result) == Transfers::Next::Again)
-      again.push_back(c.block);
+    submit(/*waitFor=*/1);
+    collect();
+    // The disk gets its next blocks before the last ones are summed up.
+    fill();
+    submit(/*waitFor=*/0);
+    for (Completed &c : completed)
+      if (transfers.settle(c.block, c.result) == Transfers::Next::Again)
+        again.push_back(c.block);
+    completed.clear();
   }
 }
 
