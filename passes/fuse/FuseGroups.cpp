@@ -301,7 +301,6 @@ FuseGroup *FuseGroups::joinSibling(FuseGroup *g, size_t &looks) {
 }
 
 void FuseGroups::joinSiblings() {
-  constexpr size_t kMostLooks = 256; // many readers of one tensor: those nearest its definition
   for (FuseGroup *g : sequence.all()) {
     size_t looks = kMostLooks;
     if (g->isKernel && g->shape->form != KernelShape::Pointwise)
@@ -311,29 +310,41 @@ void FuseGroups::joinSiblings() {
   settle();
 }
 
+/// Whole tensors that a kernel reads.
+static llvm::SmallPtrSet<Value *, 8> wholeInputs(const FuseGroup &g) {
+  llvm::SmallPtrSet<Value *, 8> out;
+  for (Value *v : g.inputs())
+    if (v->type.localCount() == g.shape->count())
+      out.insert(v);
+  return out;
+}
+
 void FuseGroups::joinReaders() {
+  constexpr size_t kMostTries = 8; // of kernels beside one
   auto isOne = [](const FuseGroup *g) {
     return g && g->isKernel && g->shape->form == KernelShape::Pointwise && g->nodes.back()->phase == Phase::Backward;
-  };
-  auto whole = [&](const FuseGroup &g) {
-    std::vector<Value *> in = g.inputs();
-    llvm::erase_if(in, [&](Value *v) { return v->type.localCount() != g.shape->count(); });
-    steps += g.nodes.size();
-    return in;
   };
   for (FuseGroup *g : sequence.all()) {
     if (!isOne(g))
       continue;
+    const auto mine = wholeInputs(*g);
     const Node *member = g->nodes.front();
-    for (Value *v : whole(*g))
+    size_t looks = mine.size() < 2 ? 0 : kMostLooks, tries = kMostTries;
+    for (Value *v : g->inputs()) {
+      if (!mine.contains(v))
+        continue;
       for (auto &u : v->uses) {
+        if (!looks || !tries)
+          break;
+        ++steps, --looks;
         FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
         if (o == g || !isOne(o) || o->shape->count() != g->shape->count())
           continue;
-        std::vector<Value *> mine = whole(*g), theirs = whole(*o);
-        if (llvm::count_if(theirs, [&](Value *x) { return llvm::is_contained(mine, x); }) >= 2 && join(o, g))
+        steps += o->nodes.size(), --tries;
+        if (llvm::count_if(wholeInputs(*o), [&](Value *x) { return mine.contains(x); }) >= 2 && join(o, g))
           g = groupOf.lookup(member);
       }
+    }
   }
   settle();
 }

@@ -37,6 +37,8 @@ struct FuseGroup {
 
 /// A kernel's code should stay within the instruction cache, and its pointers within reason.
 constexpr size_t kMostNodes = 128, kMostInputs = 32;
+/// Of a tensor with many readers, so many are looked at.
+constexpr size_t kMostLooks = 256;
 
 class FuseGroups {
 public:

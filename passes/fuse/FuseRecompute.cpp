@@ -135,10 +135,13 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
 
 /// Whether something reads a value where `reader` stands, or behind it.
 bool FuseGroups::isReadFrom(const Value *v, const FuseGroup &reader) const {
-  return llvm::any_of(v->uses, [&](auto &u) {
-    const FuseGroup *g = groupOf.lookup(u.node);
-    return u.node->op->view ? isReadFrom(u.node->result(), reader) : g && g->label >= reader.label;
-  });
+  size_t looks = kMostLooks;
+  for (auto u = v->uses.rbegin(); u != v->uses.rend() && looks; ++u, --looks) { // the last first
+    const FuseGroup *g = groupOf.lookup(u->node);
+    if (u->node->op->view ? isReadFrom(u->node->result(), reader) : g && g->label >= reader.label)
+      return true;
+  }
+  return false;
 }
 
 /// Follows the cone's value for its only reader, in the backward, over one operator that is dear, as far as what it is computed
