@@ -13,6 +13,7 @@
 #include "llvm/Support/raw_ostream.h"
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sched.h>
 #include <set>
 
@@ -58,18 +59,27 @@ static double waitedSeconds() {
   return seconds;
 }
 
-/// Runs `body` with `threads`, and warns where other programs ran in its place: their profile is of a slower machine.
-template <class F> static void withOwnCores(int threads, F body) {
-  const double waited = waitedSeconds();
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  const double lost = (waitedSeconds() - waited) / (secondsSince(start) * threads);
-  constexpr double kNoise = 0.05;
-  if (lost > kNoise)
-    llvm::errs()
-        << "zcc: warning: other programs took " << llvm::format("%.0f", lost * 100)
-        << " % of the processors' time meanwhile: this profile is of a slower machine; calibrate again when they have ended\n";
-}
+/// Warns where other programs ran in this one's place: their profile is of a slower machine.
+class OwnCores {
+public:
+  template <class F> void run(int threads, F body) {
+    const double waited = waitedSeconds();
+    const auto start = std::chrono::steady_clock::now();
+    body();
+    lost_ += waitedSeconds() - waited;
+    all_ += secondsSince(start) * threads;
+  }
+  ~OwnCores() {
+    constexpr double kNoise = 0.05;
+    if (lost_ > kNoise * all_)
+      llvm::errs()
+          << "zcc: warning: other programs took " << llvm::format("%.0f", lost_ / all_ * 100)
+          << " % of the processors' time meanwhile: this profile is of a slower machine; calibrate again when they have ended\n";
+  }
+
+private:
+  double lost_ = 0, all_ = 0;
+};
 
 static Profile measure(const ToolOptions &tool, int threads) {
   const double seconds = tool.calibrateSeconds;
@@ -79,15 +89,24 @@ static Profile measure(const ToolOptions &tool, int threads) {
   p.whole = measureLinks(seconds / 40); // while there are no threads: it forks
   if (hasDisk)                          // first: a folder that cannot be used is known at once
     p.whole[Rate::Disk] = diskRate(*tool.calibrate, seconds / 4);
-  std::set<int> counts{1, threads};
+  OwnCores cores;
+  const std::set<int> counts{1, threads};
+  const double share = seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size());
   for (int n : counts) {
-    llvm::errs() << "zcc: measuring " << p.cpu << " with " << n << (n > 1 ? " threads\n" : " thread\n");
-    const double share = seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size());
-    withOwnCores(n, [&] {
-      p.waysByThreads[n] = measureWays(n, share / 3);
-      p.byThreads[n] = measureRates(n, share * 2 / 3, p);
-    });
+    llvm::errs() << "zcc: measuring ways of " << p.cpu << " with " << n << (n > 1 ? " threads\n" : " thread\n");
+    cores.run(n, [&] { p.waysByThreads[n] = measureWays(n, share / 3); });
   }
+  std::map<int, RateRounds> rates;
+  for (int n : counts)
+    rates.try_emplace(n, n, p);
+  const int rounds = std::clamp(int(share * 2 / 3 / 3), 1, 4);
+  for (int round = 0; round < rounds; ++round) {
+    llvm::errs() << "zcc: measuring rates, " << round + 1 << " of " << rounds << '\n';
+    for (auto &[n, of] : rates)
+      cores.run(n, [&, &of = of] { of.measure(share * 2 / 3 / rounds); });
+  }
+  for (auto &[n, of] : rates)
+    p.byThreads[n] = of.rates();
   p.whole[Rate::HostCopy] = measureCopy(seconds / 40);
   return p;
 }

@@ -1,6 +1,6 @@
 // Times kernels of the runtime on shapes that stand for a class, as a step calls them: on data that no cache holds, one call
-// after the other, and what a call takes in the middle of them. All are measured in turn, several times, so that a disturbance
-// spoils a few samples of many.
+// after the other, and what a call takes in the middle of them. All are measured in turn, in rounds, of which quiet ones count:
+// a machine whose host others use may be slow for half a minute.
 #include "tools/MachineRates.h"
 #include "runtime/cpu/Call.h"
 #include "tools/KernelRun.h"
@@ -15,10 +15,17 @@ using Shape = KernelRun::Shape;
 
 // ---- kernels of the library
 
+/// Of what a kernel takes in each round, what it takes in quiet ones: the least, but for the first quarter of four and more.
+static double quiet(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + long(v.size() / 4), v.end());
+  return v[v.size() / 4];
+}
+
 namespace {
 /// A kernel that stands for a rate.
 struct Run : KernelRun {
   Run(Rate rate, const char *kernel, int32_t elem, double flops) : KernelRun(kernel, elem), rate(rate), flops(flops) {}
+  double typical() const { return quiet(seconds); }
   Rate rate;
   double flops, filterBytes = 0, imageBytes = 0;
 };
@@ -118,7 +125,7 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs)
       for (const Run &r : runs)
         if (r.rate == rate) {
           work.push_back({r.flops, r.filterBytes, r.imageBytes});
-          seconds.push_back(median(r.seconds));
+          seconds.push_back(r.typical());
         }
       const auto parts = partsOf(work, seconds);
       const Rate each[] = {rate, Rate(filters), Rate(filters + kConvolutions)};
@@ -131,38 +138,48 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs)
 static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs) {
   std::map<Rate, std::pair<double, int>> each; // seconds for one operation, summed
   for (const Run &r : runs) {
-    each[r.rate].first += median(r.seconds) / r.flops;
+    each[r.rate].first += r.typical() / r.flops;
     each[r.rate].second += 1;
   }
   for (auto &[rate, sum] : each)
     rates[rate] = sum.second / sum.first;
 }
 
-Profile::Rates zcc::measureRates(int threads, double seconds, const Profile &ways) {
-  const int rounds = std::clamp(int(seconds / 5), 1, 3);
+// ---- rounds
+
+struct RateRounds::Parts {
   std::vector<Run> runs;
+  std::map<Rate, std::vector<double>> loops; ///< seconds for one of what is counted, each round
+};
+
+RateRounds::RateRounds(int threads, const Profile &ways) : threads_(threads), parts_(std::make_unique<Parts>()) {
   for (int32_t elem : {ZCCRT_F32, ZCCRT_BF16}) {
-    addProducts(runs, elem);
-    addAttention(runs, elem);
-    addConvolutions(runs, elem);
+    addProducts(parts_->runs, elem);
+    addAttention(parts_->runs, elem);
+    addConvolutions(parts_->runs, elem);
   }
-  for (Run &r : runs)
+  for (Run &r : parts_->runs)
     if (auto c = r.withCall(threads, [&](const zccrt_call *call) { return zccrt::cpu::wayCase(r.kernel(), call); }))
       r.way(ways.wayOf(*c, threads));
-  std::map<Rate, std::vector<double>> loops;
-  const double share = seconds / double(rounds * int(runs.size() + loopRates().size()));
-  for (int round = 0; round < rounds; ++round) {
-    for (Run &r : runs)
-      measureInTurn(r, threads, share);
-    for (const LoopRate &l : loopRates())
-      if (threads > 1 || l.rate != Rate::Teams)
-        loops[l.rate].push_back(l.measure(threads, share));
-  }
+}
+
+RateRounds::~RateRounds() = default;
+
+void RateRounds::measure(double seconds) {
+  const double share = seconds / double(parts_->runs.size() + loopRates().size());
+  for (Run &r : parts_->runs)
+    measureInTurn(r, threads_, share);
+  for (const LoopRate &l : loopRates())
+    if (threads_ > 1 || l.rate != Rate::Teams)
+      parts_->loops[l.rate].push_back(1 / l.measure(threads_, share));
+}
+
+Profile::Rates RateRounds::rates() const {
   Profile::Rates rates;
-  addProductRates(rates, runs);
-  addConvolutionRates(rates, runs);
-  for (auto &[rate, measured] : loops)
-    rates[rate] = median(measured);
+  addProductRates(rates, parts_->runs);
+  addConvolutionRates(rates, parts_->runs);
+  for (auto &[rate, measured] : parts_->loops)
+    rates[rate] = 1 / quiet(measured);
   return rates;
 }
 

@@ -2,11 +2,25 @@
 #pragma once
 
 #include "codegen/Profile.h"
+#include <memory>
 
 namespace zcc {
 
-/// With so many threads, in about `seconds`, in the ways of a profile.
-Profile::Rates measureRates(int threads, double seconds, const Profile &ways);
+/// What calls with so many threads reach, in the ways of a profile. Rounds of several numbers of threads may alternate.
+class RateRounds {
+public:
+  RateRounds(int threads, const Profile &ways);
+  ~RateRounds();
+  /// One round more, in about `seconds`.
+  void measure(double seconds);
+  /// As quiet rounds found them.
+  Profile::Rates rates() const;
+
+private:
+  struct Parts;
+  const int threads_;
+  std::unique_ptr<Parts> parts_;
+};
 /// Bytes per second that one thread copies.
 double measureCopy(double seconds);
 
