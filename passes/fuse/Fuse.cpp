@@ -9,7 +9,8 @@
 //
 // A group is what kernelShape() finds loops for; it grows from each operator towards its producers, then over siblings that read
 // the same tensor, and over sums over the rows that another kernel goes along. Values that are cheap to compute again from what
-// is kept anyway are computed again instead of stored. Equal bodies become one kernel.
+// is kept anyway are computed again instead of stored, for a single reader in the backward a function's, too; then kernels of the
+// backward that read two tensors in common are one. Equal bodies become one kernel.
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
