@@ -59,7 +59,7 @@ static double waitedSeconds() {
   return seconds;
 }
 
-/// Warns where other programs ran in this one's place: their profile is of a slower machine.
+/// Warns at its end where other programs ran in this one's place: their profile is of a slower machine.
 class OwnCores {
 public:
   template <class F> void run(int threads, F body) {
@@ -89,12 +89,12 @@ static Profile measure(const ToolOptions &tool, int threads) {
   p.whole = measureLinks(seconds / 40); // while there are no threads: it forks
   if (hasDisk)                          // first: a folder that cannot be used is known at once
     p.whole[Rate::Disk] = diskRate(*tool.calibrate, seconds / 4);
-  OwnCores cores;
+  std::map<int, OwnCores> cores;
   const std::set<int> counts{1, threads};
   const double share = seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size());
   for (int n : counts) {
     llvm::errs() << "zcc: measuring ways of " << p.cpu << " with " << n << (n > 1 ? " threads\n" : " thread\n");
-    cores.run(n, [&] { p.waysByThreads[n] = measureWays(n, share / 3); });
+    cores[n].run(n, [&] { p.waysByThreads[n] = measureWays(n, share / 3); });
   }
   std::map<int, RateRounds> rates;
   for (int n : counts)
@@ -103,7 +103,7 @@ static Profile measure(const ToolOptions &tool, int threads) {
   for (int round = 0; round < rounds; ++round) {
     llvm::errs() << "zcc: measuring rates, " << round + 1 << " of " << rounds << '\n';
     for (auto &[n, of] : rates)
-      cores.run(n, [&, &of = of] { of.measure(share * 2 / 3 / rounds); });
+      cores[n].run(n, [&, &of = of] { of.measure(share * 2 / 3 / rounds); });
   }
   for (auto &[n, of] : rates)
     p.byThreads[n] = of.rates();

@@ -281,8 +281,9 @@ void FuseGroups::grow() {
   settle();
 }
 
-/// Joins `g` with a reduction that reads what it reads; the joint group, or nullptr. `looks`: how many more readers to try.
-FuseGroup *FuseGroups::joinSibling(FuseGroup *g, size_t &looks) {
+/// Joins `g` with a kernel of its form that reads what it reads, and that `suits`; the joint group, or nullptr. `looks`: how many
+/// more readers to try.
+FuseGroup *FuseGroups::joinSibling(FuseGroup *g, size_t &looks, llvm::function_ref<bool(const FuseGroup &)> suits) {
   for (Value *v : g->inputs()) {
     if (v->type.localCount() != g->shape->count())
       continue;
@@ -293,7 +294,7 @@ FuseGroup *FuseGroups::joinSibling(FuseGroup *g, size_t &looks) {
       FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
       if (!o || o == g || !o->isKernel || o->shape->form != g->shape->form || o->shape->count() != g->shape->count())
         continue;
-      if (join(o, g))
+      if (suits(*o) && join(o, g))
         return groupOf.lookup(u.node);
     }
   }
@@ -305,7 +306,7 @@ void FuseGroups::joinSiblings() {
     size_t looks = kMostLooks;
     if (g->isKernel && g->shape->form != KernelShape::Pointwise)
       while (g && looks)
-        g = joinSibling(g, looks);
+        g = joinSibling(g, looks, [](auto &) { return true; });
   }
   settle();
 }
@@ -321,29 +322,19 @@ static llvm::SmallPtrSet<Value *, 8> wholeInputs(const FuseGroup &g) {
 
 void FuseGroups::joinReaders() {
   constexpr size_t kMostTries = 8; // of kernels beside one
-  auto isOne = [](const FuseGroup *g) {
-    return g && g->isKernel && g->shape->form == KernelShape::Pointwise && g->nodes.back()->phase == Phase::Backward;
+  auto isOne = [](const FuseGroup &g) {
+    return g.isKernel && g.shape->form == KernelShape::Pointwise && g.nodes.back()->phase == Phase::Backward;
   };
   for (FuseGroup *g : sequence.all()) {
-    if (!isOne(g))
-      continue;
-    const auto mine = wholeInputs(*g);
-    const Node *member = g->nodes.front();
-    size_t looks = mine.size() < 2 ? 0 : kMostLooks, tries = kMostTries;
-    for (Value *v : g->inputs()) {
-      if (!mine.contains(v))
-        continue;
-      for (auto &u : v->uses) {
-        if (!looks || !tries)
-          break;
-        ++steps, --looks;
-        FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
-        if (o == g || !isOne(o) || o->shape->count() != g->shape->count())
-          continue;
-        steps += o->nodes.size(), --tries;
-        if (llvm::count_if(wholeInputs(*o), [&](Value *x) { return mine.contains(x); }) >= 2 && join(o, g))
-          g = groupOf.lookup(member);
-      }
+    size_t looks = kMostLooks, tries = kMostTries;
+    while (g && isOne(*g) && looks) {
+      const auto mine = wholeInputs(*g);
+      g = joinSibling(g, looks, [&](const FuseGroup &o) {
+        if (!isOne(o) || !tries)
+          return false;
+        steps += o.nodes.size(), --tries;
+        return llvm::count_if(wholeInputs(o), [&](Value *x) { return mine.contains(x); }) >= 2;
+      });
     }
   }
   settle();

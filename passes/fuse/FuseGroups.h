@@ -89,7 +89,7 @@ private:
   bool isSeenBetween(const FuseGroup &a, const FuseGroup &b) const;
   void forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const;
   void forSources(const FuseGroup &g, llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const;
-  FuseGroup *joinSibling(FuseGroup *g, size_t &looks);
+  FuseGroup *joinSibling(FuseGroup *g, size_t &looks, llvm::function_ref<bool(const FuseGroup &)> suits);
   bool bringTogether(FuseGroup *a, FuseGroup *b);
   void settle();
 
