@@ -35,6 +35,7 @@ static std::string nodeText(const Function &f, const Node &n) {
   return from.empty() ? s : s + " (node " + from + ")";
 }
 
+/// What of the device is live there.
 static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
   p.live.clear();
   llvm::DenseMap<int64_t, size_t> known; // values written over one another count once
@@ -46,10 +47,10 @@ static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
       p.live.push_back(std::move(item));
   };
   for (auto &[v, life] : l.values)
-    if (v->def && life.first <= at && at <= life.last)
+    if (v->def && v->type.space == Space::Device && life.first <= at && at <= life.last)
       add(plannedOffset(f, v), {"%" + v->name + " : " + v->type.str(), nodeName(v->def->loc), v->type.localBytes()});
   for (auto &n : f.nodes)
-    if (n->attrs.has("scratch") && l.number.lookup(n.get()) == at)
+    if (n->attrs.has("scratch") && computeSpace(*n) == Space::Device && l.number.lookup(n.get()) == at)
       add(n->attrs.i("scratch"), {"workspace", nodeName(n->loc), n->attrs.i("scratch_bytes")});
   llvm::stable_sort(p.live, [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
 }

@@ -9,7 +9,8 @@
 //
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
 // its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
-// window where most is live of what compute makes, and elsewhere into what is free beside it, too. The first groups may start in
+// window where most is live of what compute makes, and elsewhere into what is free beside it, too, but no more than is enough. The
+// first groups may start in
 // front of any node before them: states are read beside the forward. What is transferred away until later, gradients that wait
 // and what the backward reads, has a window of its own, three times as wide as the largest where less is live. Updates in the
 // backward first go to where there is time for what they read and write (SpreadUpdates.h).
@@ -29,6 +30,9 @@ using namespace zcc;
 /// A group is read, updated and written, each beside others: so many are under way. What is read takes as many parts less one of
 /// a window, lest each group be waited for as soon as it is to be written.
 constexpr size_t kStages = 3;
+/// Where a window is narrower than what is free: what is under way so far ahead is there when it is read. More would scatter the
+/// rest, and keep what else is moved waiting behind it.
+constexpr int64_t kEnough = 48 << 20;
 
 namespace {
 struct Group {
@@ -57,6 +61,7 @@ private:
   int madeAt(const Node &transfer) const;
   bool writesFor(const Group &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
+  int64_t besideOf(size_t k) const;
   std::vector<int64_t> windows();
   std::vector<int64_t> roomForSpills(const Positions &at, int64_t window, int64_t enough) const;
 
@@ -171,20 +176,25 @@ void Scheduler::finish(Group &g, Node *before) {
 /// What a note says, else enough for so many bytes.
 int64_t Scheduler::windowFor(int64_t bytes) const { return f_.module->attrs.i("transfer_window", std::max(bytes, kLeastWindow)); }
 
+/// Bytes of the groups that are beside one another there.
+int64_t Scheduler::besideOf(size_t k) const {
+  const size_t count = groups_.size(), first = std::min(k - std::min<size_t>(k, 1), count - std::min(count, kStages));
+  int64_t bytes = 0;
+  for (size_t i = first; i < std::min(count, first + kStages); ++i)
+    bytes += groups_[i].bytes;
+  return bytes;
+}
+
 /// From where each group is first read to where the next one is: what may be under way. Somewhere that is what a note says, else
 /// enough for the groups beside one another there; nowhere does more live, with it, than there.
 std::vector<int64_t> Scheduler::windows() {
   const size_t count = groups_.size();
   std::vector<int64_t> live(count, 0);
   for (size_t k = 0; k < count; ++k) {
-    int64_t near = 0;
-    const size_t first = std::min(k - std::min<size_t>(k, 1), count - std::min(count, kStages));
-    for (size_t i = first; i < std::min(count, first + kStages); ++i)
-      near += groups_[i].bytes;
     auto begin = live_.begin() + at_.lookup(groups_[k].head);
     auto end = k + 1 < count ? live_.begin() + at_.lookup(groups_[k + 1].head) : live_.end();
     live[k] = *std::max_element(begin, std::max(end, begin + 1));
-    most_ = std::max(most_, live[k] + (groups_[k].isPlace() ? 0 : windowFor(near)));
+    most_ = std::max(most_, live[k] + (groups_[k].isPlace() ? 0 : windowFor(besideOf(k))));
   }
   for (int64_t &n : live)
     n = most_ - n;
@@ -227,8 +237,10 @@ void Scheduler::startGroups() {
     Group &g = groups_[k];
     unread += g.bytes;
     taken += g.bytes;
+    const int64_t near = besideOf(k), enough = std::max({windowFor(near), near, kEnough});
+    auto room = [&] { return std::min(window(place, k), enough); };
     auto mustWait = [&] {
-      return unread > window(place, k) / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] <= madeAt(*g.in));
+      return unread > room() / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] <= madeAt(*g.in));
     };
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
@@ -237,7 +249,7 @@ void Scheduler::startGroups() {
     if (g.in && madeAt(*g.in) >= 0)
       for (size_t i = oldest; i < place; ++i)
         written = writesFor(groups_[i], *g.in) ? i + 1 : written;
-    for (; (taken > window(place, k) && oldest < place) || oldest < written; ++oldest) {
+    for (; (taken > room() && oldest < place) || oldest < written; ++oldest) {
       taken -= groups_[oldest].bytes;
       finish(groups_[oldest], before);
     }
@@ -308,7 +320,7 @@ void Scheduler::startSpills() {
   }
   const Positions at = positions(f_);
   // What a note says is narrow where most is live; without one the window is as wide as spills need.
-  const bool isNarrow = window && f_.module->attrs.has("transfer_window");
+  const bool isNarrow = f_.module->attrs.has("transfer_window");
   const std::vector<int64_t> room =
       isNarrow ? roomForSpills(at, window, int64_t(kStages) * largest) : std::vector<int64_t>(at.size(), window);
   std::deque<Node *> under;
@@ -361,7 +373,7 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
       if (!live)
         return live.takeError();
       std::vector<int64_t> own = liveBytes(now, *live, Space::Device, movedBy(now));
-      if (f->name == "micro" && m.attrs.i("transfer_window", 1) != 0) // else as little memory as can be
+      if (f->name == "micro")
         spreadUpdates(*f, own, *llvm::max_element(liveBytes(now, *live)), machineOf(ctx.target), m.ranks);
       changed |= Scheduler(*f, std::move(own)).run();
     }
