@@ -9,11 +9,11 @@
 //
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
 // its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
-// window where most is live of what compute makes, and elsewhere into what is free beside it, too, but no more than is enough. The
-// first groups may start in
-// front of any node before them: states are read beside the forward. What is transferred away until later, gradients that wait
-// and what the backward reads, has a window of its own, three times as wide as the largest where less is live. Updates in the
-// backward first go to where there is time for what they read and write (SpreadUpdates.h).
+// window where most is live of what compute makes, and elsewhere into what is free beside it, too; where a note says how wide the
+// window is, into no more than is enough. The first groups may start in front of any node before them: states are read beside the
+// forward. What is transferred away until later, gradients that wait and what the backward reads, has a window of its own, three
+// times as wide as the largest where less is live. Updates in the backward first go to where there is time for what they read and
+// write (SpreadUpdates.h).
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"
@@ -30,7 +30,7 @@ using namespace zcc;
 /// A group is read, updated and written, each beside others: so many are under way. What is read takes as many parts less one of
 /// a window, lest each group be waited for as soon as it is to be written.
 constexpr size_t kStages = 3;
-/// Where a window is narrower than what is free: what is under way so far ahead is there when it is read. More would scatter the
+/// Where a note says how wide a window is: so much under way is there when it is read. More, where it is free, would scatter the
 /// rest, and keep what else is moved waiting behind it.
 constexpr int64_t kEnough = 48 << 20;
 
@@ -61,6 +61,7 @@ private:
   int madeAt(const Node &transfer) const;
   bool writesFor(const Group &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
+  bool isNarrow() const { return f_.module->attrs.has("transfer_window"); }
   int64_t besideOf(size_t k) const;
   std::vector<int64_t> windows();
   std::vector<int64_t> roomForSpills(const Positions &at, int64_t window, int64_t enough) const;
@@ -237,7 +238,7 @@ void Scheduler::startGroups() {
     Group &g = groups_[k];
     unread += g.bytes;
     taken += g.bytes;
-    const int64_t near = besideOf(k), enough = std::max({windowFor(near), near, kEnough});
+    const int64_t near = besideOf(k), enough = isNarrow() ? std::max({windowFor(near), near, kEnough}) : INT64_MAX;
     auto room = [&] { return std::min(window(place, k), enough); };
     auto mustWait = [&] {
       return unread > room() / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] <= madeAt(*g.in));
@@ -320,9 +321,8 @@ void Scheduler::startSpills() {
   }
   const Positions at = positions(f_);
   // What a note says is narrow where most is live; without one the window is as wide as spills need.
-  const bool isNarrow = f_.module->attrs.has("transfer_window");
   const std::vector<int64_t> room =
-      isNarrow ? roomForSpills(at, window, int64_t(kStages) * largest) : std::vector<int64_t>(at.size(), window);
+      isNarrow() ? roomForSpills(at, window, int64_t(kStages) * largest) : std::vector<int64_t>(at.size(), window);
   std::deque<Node *> under;
   for (Node *n = f_.first(); n; n = n->next()) {
     if (auto it = begun.find(n); it != begun.end()) {
