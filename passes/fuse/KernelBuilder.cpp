@@ -203,21 +203,36 @@ Node *KernelBuilder::call(const KnownKernel &k, ArrayRef<Value *> outputs, Loc l
   return node;
 }
 
+/// Of members in the order of their definitions, those that outputs are computed from: what each reader computes by itself is no
+/// output any more.
+static std::vector<Node *> neededFor(ArrayRef<Value *> outputs, ArrayRef<Node *> members) {
+  llvm::DenseSet<const Value *> read(outputs.begin(), outputs.end());
+  std::vector<Node *> needed;
+  for (Node *n : llvm::reverse(members))
+    if (llvm::any_of(n->results, [&](auto &r) { return read.contains(r.get()); })) {
+      needed.push_back(n);
+      for (Value *v : n->operands())
+        read.insert(v);
+    }
+  std::reverse(needed.begin(), needed.end());
+  return needed;
+}
+
 Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
   parts.clear();
   operands.clear();
   places.clear();
   Loc loc;
-  for (Node *n : g.withReshapes()) {
+  std::vector<Value *> outputs = g.outputs();
+  for (Node *n : neededFor(outputs, g.withReshapes())) {
     addMember(*n);
     loc = mergeLocs(loc, n->loc);
   }
-  std::vector<Value *> outputs = g.outputs();
   KnownKernel &k = known[key(outputs)];
   if (k.name.empty())
     define(k, outputs);
   // Of its first result: the forward may be computed again in the backward, which may hold updates.
-  Phase phase = outputs.empty() ? g.nodes.front()->phase : Phase::Update;
+  Phase phase = Phase::Update;
   for (const Value *v : outputs)
     phase = std::min(phase, v->def->phase);
   return call(k, outputs, std::move(loc), phase, before);
