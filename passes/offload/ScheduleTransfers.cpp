@@ -373,7 +373,7 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
       if (!live)
         return live.takeError();
       std::vector<int64_t> own = liveBytes(now, *live, Space::Device, movedBy(now));
-      if (f->name == "micro")
+      if (f->name == "micro" && m.attrs.i("transfer_window", 1) != 0) // else as little memory as can be
         spreadUpdates(*f, own, *llvm::max_element(liveBytes(now, *live)), machineOf(ctx.target), m.ranks);
       changed |= Scheduler(*f, std::move(own)).run();
     }
