@@ -42,8 +42,8 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Targ
   KernelBuilder kernels(m, f, known);
   std::vector<FuseGroup *> order = groups.order();
   groups.copyForReductions(order);
-  for (FuseGroup *g : order)                  // places single nodes too
-    if (g->isKernel && !g->outputs().empty()) // what its readers compute by themselves it gives to none
+  for (FuseGroup *g : order) // places single nodes too
+    if (g->isKernel)
       kernels.build(*g, g->nodes.back());
   eraseDeadNodes(f); // members, and the views between them, which may stand in any order
   return before != nodesOf(f);

@@ -161,17 +161,17 @@ void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
   Cone c{v, home, false, 0, {}, {}}, fromKept{v, home, true, 0, {}, {}};
   const bool startsAtKept = follow(v, fromKept), isCheap = follow(v, c);
   auto isNoLarger = [&](Value *l) { return l->type.localBytes() <= v->type.localBytes(); };
-  if (!isCheap && startsAtKept && llvm::all_of(fromKept.leaves, isNoLarger))
-    c = fromKept; // what a dear function gives is there until then: tanh, for 1 - tanh^2
-  else if (!isCheap && !followDear(c, readers))
-    return;
   auto readsMore = [&](FuseGroup *r) {
     size_t extra = extraReads(*r, c);
     return extra && extraReads(*r, fromKept) <= extra;
   };
-  // What a reader must read in addition should be what is there anyway: the result of a rectifier and not what it was given.
-  if (isCheap && startsAtKept && fromKept.nodes.size() < c.nodes.size() && llvm::all_of(readers, readsMore))
+  // What a reader must read in addition should be what is there anyway: the result of a rectifier and not what it was given, or
+  // that of a dear function, tanh for 1 - tanh^2.
+  if (startsAtKept && (isCheap ? fromKept.nodes.size() < c.nodes.size() && llvm::all_of(readers, readsMore)
+                               : llvm::all_of(fromKept.leaves, isNoLarger)))
     c = std::move(fromKept);
+  else if (!isCheap && !followDear(c, readers))
+    return;
   for (FuseGroup *r : readers)
     if (llvm::any_of(c.leaves, [&](Value *l) { return isOverwritten(l, r); }))
       return;

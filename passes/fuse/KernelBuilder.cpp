@@ -224,6 +224,8 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
   places.clear();
   Loc loc;
   std::vector<Value *> outputs = g.outputs();
+  if (outputs.empty()) // its readers compute all of it by themselves
+    return nullptr;
   for (Node *n : neededFor(outputs, g.withReshapes())) {
     addMember(*n);
     loc = mergeLocs(loc, n->loc);

@@ -22,7 +22,7 @@ class KernelBuilder {
 public:
   KernelBuilder(Module &mod, Function &fn, KnownKernels &k) : m(mod), f(fn), known(k) {}
 
-  /// Inserts the call before `before`, replaces the group's values and returns the call.
+  /// Inserts the call before `before`, replaces the group's values and returns the call; nullptr: nothing outside reads any.
   Node *build(const FuseGroup &g, Node *before);
 
 private:
