@@ -69,7 +69,7 @@ static std::vector<std::string> sanitizers() {
 
 // ---- the machine
 
-llvm::Expected<std::string> zcc::isaOf(StringRef march) {
+llvm::Expected<std::string> zcc::isaOf(StringRef march, StringRef option) {
   // Features that GCC's code may use, as the runtime and /proc/cpuinfo call them.
   constexpr StringRef kFeatures[] = {
       "sse3",       "ssse3",      "sse4_1",       "sse4_2",     "popcnt",          "avx",         "avx2",
@@ -90,7 +90,7 @@ llvm::Expected<std::string> zcc::isaOf(StringRef march) {
     if (auto e = work.checkRoom(job->log))
       return e;
   if (!isWhole)
-    return error("the compiler does not know --march=" + march);
+    return error("the compiler does not know " + option + "=" + march);
   std::vector<std::string> found;
   for (StringRef f : kFeatures) {
     std::string macro = "#define __" + f.upper() + "__ 1\n";

@@ -8,7 +8,7 @@ namespace zcc {
 /// What the CPU must have for code of an architecture (-march): names of cpuid features ("avx2
 /// fma"), separated by blanks; empty where the compiler's macros name none. An error if the
 /// compiler does not know the architecture.
-llvm::Expected<std::string> isaOf(llvm::StringRef march);
+llvm::Expected<std::string> isaOf(llvm::StringRef march, llvm::StringRef option = "--march");
 
 /// Writes a file; what keeps it from being whole.
 std::error_code writeFile(llvm::StringRef path, llvm::StringRef bytes);

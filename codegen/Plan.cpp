@@ -50,7 +50,7 @@ static void addLive(Plan &p, const Function &f, const Liveness &l, int at) {
     if (v->def && v->type.space == Space::Device && life.first <= at && at <= life.last)
       add(plannedOffset(f, v), {"%" + v->name + " : " + v->type.str(), nodeName(v->def->loc), v->type.localBytes()});
   for (auto &n : f.nodes)
-    if (n->attrs.has("scratch") && computeSpace(*n) == Space::Device && l.number.lookup(n.get()) == at)
+    if (n->attrs.has("scratch") && computeSpace(*n) == Space::Device && l.number.lookup(n.get()) <= at && at <= endOf(*n, l))
       add(n->attrs.i("scratch"), {"workspace", nodeName(n->loc), n->attrs.i("scratch_bytes")});
   llvm::stable_sort(p.live, [](const LiveItem &a, const LiveItem &b) { return a.bytes > b.bytes; });
 }

@@ -4,6 +4,8 @@
 #include "runtime/Trace.h"
 #include "runtime/nvme/Nvme.h"
 #include <algorithm>
+#include <array>
+#include <memory>
 
 namespace zccrt {
 
@@ -34,16 +36,45 @@ void DeviceTransfers::hostToDisk(const char *from, int64_t to, int64_t bytes, co
   on.call(Device::Disk, [=, this] { disk->wait(disk->write(to, from, bytes, name)); });
 }
 
+/// Of one byte at least. In pieces of half the bounce: while one is copied, the disk has the one before or behind it.
 void DeviceTransfers::throughBounce(const zccrt_move &m) {
-  for (int64_t at = 0; at < m.bytes; at += kBounceBytes) {
-    int64_t n = std::min(kBounceBytes, m.bytes - at);
-    if (m.from_space == kNvme) {
-      diskToHost(m.from + at, bounce->base(), n, m.name);
-      on.copy(Device::Disk, arenas[kDevice].base() + m.to + at, bounce->base(), n);
-    } else {
-      on.copy(Device::Disk, bounce->base(), arenas[kDevice].base() + m.from + at, n);
-      hostToDisk(bounce->base(), m.to + at, n, m.name);
+  const bool isRead = m.from_space == kNvme;
+  const int64_t half = kBounceBytes / 2, pieces = (m.bytes + half - 1) / half;
+  auto tickets = std::make_shared<std::array<NvmeTicket, 2>>(); // of the halves; a graph calls the functions again
+  auto start = [=, this](int64_t i) {
+    const int64_t n = std::min(half, m.bytes - i * half);
+    char *piece = bounce->base() + i % 2 * half;
+    (*tickets)[i % 2] = isRead ? disk->read(m.from + i * half, piece, n, m.name) : disk->write(m.to + i * half, piece, n, m.name);
+  };
+  auto end = [=, this](int64_t i) { disk->wait((*tickets)[i % 2]); };
+  auto copy = [&](int64_t i) {
+    char *piece = bounce->base() + i % 2 * half;
+    const int64_t n = std::min(half, m.bytes - i * half);
+    if (isRead)
+      on.copy(Device::Disk, arenas[kDevice].base() + m.to + i * half, piece, n);
+    else
+      on.copy(Device::Disk, piece, arenas[kDevice].base() + m.from + i * half, n);
+  };
+  if (isRead) {
+    on.call(Device::Disk, [=] { start(0); });
+    for (int64_t i = 0; i < pieces; ++i) {
+      on.call(Device::Disk, [=] {
+        end(i);
+        if (i + 1 < pieces)
+          start(i + 1);
+      });
+      copy(i);
     }
+  } else {
+    for (int64_t i = 0; i < pieces; ++i) {
+      copy(i);
+      on.call(Device::Disk, [=] {
+        if (i)
+          end(i - 1);
+        start(i);
+      });
+    }
+    on.call(Device::Disk, [=] { end(pieces - 1); });
   }
 }
 

@@ -4,7 +4,7 @@
 namespace zccrt {
 
 void StepGraphs::run(void (*function)(char *arena)) {
-  auto [known, isFirst] = entries.try_emplace({function, zccrt_late});
+  auto [known, isFirst] = entries.try_emplace({function, zccrt_late, zccrt_first});
   if (isFirst)
     return runToEnd(function, arena);
   Entry &e = known->second;

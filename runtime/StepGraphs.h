@@ -6,6 +6,7 @@
 #include "runtime/Device.h"
 #include "runtime/comm/Comm.h"
 #include <map>
+#include <tuple>
 
 namespace zccrt {
 
@@ -23,7 +24,8 @@ private:
     std::unique_ptr<DeviceGraph> graph; ///< nullptr: it has been called once
     Traffic sends;                      ///< each time
   };
-  std::map<std::pair<void (*)(char *), int>, Entry> entries; ///< by function, and whether it does late updates
+  /// By function, and what it looks at: whether it does late updates, and what is done once for all micro-batches.
+  std::map<std::tuple<void (*)(char *), int, int>, Entry> entries;
 };
 
 } // namespace zccrt

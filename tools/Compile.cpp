@@ -143,7 +143,7 @@ llvm::Error Compilation::checkOutput() {
       return e;
   std::string gpu;
   if (isCuda) {
-    march = "native"; // of the host
+    march = tool.hostMarch;
     auto found = gpuOf(textsOf("march").empty() ? "" : tool.march);
     if (!found)
       return found.takeError();
@@ -156,7 +156,7 @@ llvm::Error Compilation::checkOutput() {
   } else {
     march = tool.march;
   }
-  auto known = isaOf(march);
+  auto known = isaOf(march, isCuda ? "--host-march" : "--march");
   if (!known)
     return known.takeError();
   isa = std::move(*known);

@@ -65,16 +65,24 @@ std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device,
 }
 
 const CudaTarget::Model &CudaTarget::model() const {
-  // From NVIDIA's data sheets and white papers of each: A100 80GB SXM, H100 SXM; 16-bit rates without sparsity.
+  // From NVIDIA's data sheets and white papers of each: A100 80GB SXM, H100 SXM, B200 SXM; 16-bit rates without sparsity.
   static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 65e12, 320e9, 16e9},
                                       {"sm_80", "an A100", 19.5e12, 312e12, 2039e9, 300e9},
                                       {"sm_86", "an A10", 31.2e12, 125e12, 600e9, 32e9},
                                       {"sm_89", "an L40", 90.5e12, 181e12, 864e9, 32e9},
-                                      {"sm_90", "an H100", 67e12, 989e12, 3350e9, 450e9}};
+                                      {"sm_90", "an H100", 67e12, 989e12, 3350e9, 450e9},
+                                      {"sm_100", "a B200", 75e12, 2250e12, 7700e9, 900e9},
+                                      {"sm_120", "an RTX 5090", 104.8e12, 209.5e12, 1792e9, 63e9}};
+  auto number = [](llvm::StringRef arch) {
+    int n = 0;
+    arch.substr(3).getAsInteger(10, n);
+    return n;
+  };
+  const Model *found = kModels; // the newest that is not newer
   for (const Model &m : kModels)
-    if (m.arch == arch_)
-      return m;
-  return kModels[std::size(kModels) - 1];
+    if (number(m.arch) <= number(arch_))
+      found = &m;
+  return *found;
 }
 
 /// What programs are thought to sustain of the published rates: assumptions, until they are measured. What a loop has of

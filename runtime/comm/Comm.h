@@ -73,8 +73,9 @@ protected:
 };
 
 /// Joins the job: MPI if the program was started by mpirun, one rank otherwise. Ranks that share a
-/// node use a shared-memory window of fixed size. Throws a Failure.
-std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind);
+/// node use a shared-memory window of fixed size. Which ranks share this one's node is MPI's word: not every launcher says it in
+/// the environment. Throws a Failure.
+std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind);
 
 /// Ends MPI if joinJob began it; every rank calls it.
 void leaveJob();

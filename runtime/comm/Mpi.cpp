@@ -14,6 +14,8 @@
 #include <mpi.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace zccrt {
 
@@ -30,6 +32,7 @@ struct MpiLibrary {
   F(MPI_Isend)                                                                                                                   \
   F(MPI_Irecv)                                                                                                                   \
   F(MPI_Waitall)                                                                                                                 \
+  F(MPI_Get_count)                                                                                                               \
   F(MPI_Barrier)                                                                                                                 \
   F(MPI_Bcast)                                                                                                                   \
   F(MPI_Allreduce)                                                                                                               \
@@ -95,14 +98,21 @@ public:
     return memory.data();
   }
   void send(const char *data, int64_t bytes, int to) override {
-    mpi().MPI_Isend(data, static_cast<int>(bytes), mpi().bytes, to, 0, mpi().world, request());
+    mpi().MPI_Isend(data, static_cast<int>(bytes), mpi().bytes, to, 0, mpi().world, request(kSent));
   }
   void receive(char *data, int64_t bytes, int from) override {
-    mpi().MPI_Irecv(data, static_cast<int>(bytes), mpi().bytes, from, 0, mpi().world, request());
+    mpi().MPI_Irecv(data, static_cast<int>(bytes), mpi().bytes, from, 0, mpi().world, request(static_cast<int>(bytes)));
   }
   void finish() override {
-    mpi().MPI_Waitall(static_cast<int>(pending), requests.data(), MPI_STATUSES_IGNORE);
-    pending = 0;
+    const size_t count = std::exchange(pending, 0);
+    mpi().MPI_Waitall(static_cast<int>(count), requests.data(), statuses.data());
+    // MPI takes a message that is shorter than its place. NCCL would wait for the rest of it.
+    for (size_t i = 0; i < count; ++i)
+      if (int bytes = 0; expected[i] != kSent) {
+        mpi().MPI_Get_count(&statuses[i], mpi().bytes, &bytes);
+        if (bytes != expected[i])
+          fail("internal: rank %d has sent %d bytes where %d are expected", statuses[i].MPI_SOURCE, bytes, expected[i]);
+      }
   }
   void copy(char *to, const char *from, int64_t bytes) override { std::memcpy(to, from, bytes); }
   void zero(char *to, int64_t bytes) override { std::memset(to, 0, bytes); }
@@ -114,14 +124,22 @@ public:
   }
 
 private:
-  MPI_Request *request() {
-    if (pending == requests.size())
-      requests.resize(2 * pending + 2); // the largest bucket's, from the first step on
+  static constexpr int kSent = -1;
+
+  MPI_Request *request(int bytes) {
+    if (pending == requests.size()) { // the largest bucket's, from the first step on
+      requests.resize(2 * pending + 2);
+      statuses.resize(requests.size());
+      expected.resize(requests.size());
+    }
+    expected[pending] = bytes;
     return &requests[pending++];
   }
 
   std::vector<char> memory;
   std::vector<MPI_Request> requests;
+  std::vector<MPI_Status> statuses;
+  std::vector<int> expected; ///< bytes to receive; kSent
   std::vector<const void *> parts;
   size_t pending = 0;
 };
@@ -188,10 +206,10 @@ void *mapWindow(int rank, int64_t bytes) {
 std::unique_ptr<Transport> mpiTransport() { return std::make_unique<MpiTransport>(); }
 std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
 
-std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
+std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind) {
   if (!launch.underMpi)
     return singleRank();
-  int level = 0, rank = 0, ranks = 1, onNode = 1;
+  int level = 0, rank = 0, ranks = 1;
   mpi().MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   mpi().MPI_Comm_rank(mpi().world, &rank);
   mpi().MPI_Comm_size(mpi().world, &ranks);
@@ -208,10 +226,11 @@ std::unique_ptr<Comm> joinJob(const Launch &launch, CommKind kind) {
     return singleRank();
   MPI_Comm node;
   mpi().MPI_Comm_split_type(mpi().world, MPI_COMM_TYPE_SHARED, 0, mpi().noInfo, &node);
-  mpi().MPI_Comm_size(node, &onNode);
+  mpi().MPI_Comm_size(node, &launch.ranksOnNode);
+  mpi().MPI_Comm_rank(node, &launch.rankOnNode);
   mpi().MPI_Comm_free(&node);
   std::unique_ptr<Comm> comm;
-  int everyoneHere = onNode == ranks, all = 0;
+  int everyoneHere = launch.ranksOnNode == ranks, all = 0;
   mpi().MPI_Allreduce(&everyoneHere, &all, 1, mpi().integers, mpi().least, mpi().world);
   if (all && kind == CommKind::Auto) {
     void *window = mapWindow(rank, ShmComm::windowBytes(ranks, kShmChunkBytes));

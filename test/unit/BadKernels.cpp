@@ -1,4 +1,5 @@
 #include "test/unit/BadKernels.h"
+#include "runtime/cuda/AsyncCopy.h"
 #include "runtime/cuda/Loops.h"
 #include <cstring>
 
@@ -58,6 +59,20 @@ __global__ void sums(float *x) {
   x[threadIdx.x] = blockReduce(x[threadIdx.x], [](float a, float b) { return a + b; });
 }
 
+/// Every thread turns four numbers round, which it copies to shared memory in two groups, the second of which has two of them.
+template <int kLeft> __global__ void turnFours(float *x) {
+  __shared__ float all[4 * kThreads + 4];
+  float *const own = all + 4 * threadIdx.x;
+  zccrt::cuda::copyLater(own, x + 4 * threadIdx.x, true);
+  zccrt::cuda::endGroup();
+  if (!threadIdx.x)
+    zccrt::cuda::copyLater(all + 4 * kThreads, x, false);
+  zccrt::cuda::endGroup();
+  zccrt::cuda::waitForCopies<kLeft>();
+  for (int i = 0; i < 4; ++i)
+    x[4 * threadIdx.x + i] = own[3 - i];
+}
+
 } // namespace
 
 void kerneltest::queueBadKernel(const char *name, float *x) {
@@ -88,4 +103,14 @@ void kerneltest::queueBadKernel(const char *name, float *x) {
     ZCC_LAUNCH(longIndex, 1, kThreads, x);
   else if (is("sums"))
     ZCC_LAUNCH(sums, 1, kThreads, x);
+  else if (is("copied"))
+    ZCC_LAUNCH(turnFours<1>, 1, kThreads, x);
+  else if (is("not waited for"))
+    ZCC_LAUNCH(turnFours<2>, 1, kThreads, x);
+  else if (is("large block"))
+    ZCC_LAUNCH(acrossBlocks, 1, 1025, x);
+  else if (is("high grid"))
+    ZCC_LAUNCH(acrossBlocks, dim3(1, 65536), kThreads, x);
+  else if (is("no block"))
+    ZCC_LAUNCH(acrossBlocks, 0, kThreads, x);
 }

@@ -5,13 +5,13 @@
 #include "codegen/EmitProgram.h"
 #include "codegen/Link.h"
 #include "codegen/cuda/CudaTarget.h"
+#include "codegen/cuda/Toolkit.h"
 #include "ir/Control.h"
 #include "passes/PassManager.h"
 #include "passes/Pipeline.h"
 #include "tools/Npz.h"
 #include <cmath>
 #include <cstdlib>
-#include <gtest/gtest.h>
 #include <map>
 
 using namespace zcc;
@@ -188,7 +188,9 @@ void Batch::finish() {
 // ---- running
 
 static std::unique_ptr<Target> targetOf(On on, llvm::StringRef isa) {
-  return on == On::Cpu ? cpuTarget(isa, kThreads) : cudaTarget("sm_80", kEmulation, cpuTarget(isa, kThreads));
+  if (on == On::Cpu)
+    return cpuTarget(isa, kThreads);
+  return cudaTarget("sm_80", on == On::Gpu ? CudaDevice::Gpu : kEmulation, cpuTarget(isa, kThreads));
 }
 
 /// Compiles as `zcc --loss=none` does; nothing on failure.
@@ -241,8 +243,19 @@ static std::string difference(const Tensor &got, const Tensor &want, const Tenso
   return "";
 }
 
+void CompiledOpsGpu::SetUp() {
+#ifdef ZCC_SANITIZED
+  GTEST_SKIP() << "the same without a sanitizer";
+#endif
+  if (auto e = checkToolkit())
+    GTEST_SKIP() << llvm::toString(std::move(e));
+}
+
 void zcc::test::check(Batch &b, On on) {
   b.finish();
+  runtimetest::Folder folder;
+  if (on == On::Gpu)
+    return compile(b.module, on, folder / "program");
   std::vector<Tensor> want, exact;
   for (auto [compute, out] : {std::pair(Compute::F32, &want), std::pair(Compute::F64, &exact)}) {
     Memory memory;
@@ -250,7 +263,6 @@ void zcc::test::check(Batch &b, On on) {
     ASSERT_TRUE(bool(results)) << llvm::toString(results.takeError());
     *out = std::move(*results);
   }
-  runtimetest::Folder folder;
   std::map<std::string, Array> inputs;
   for (size_t i = 0; i < b.args.size(); ++i)
     inputs[b.eval->args[i]->name] = {b.args[i].type, tensorToBytes(b.args[i])};

@@ -5,13 +5,15 @@
 #include "ir/Interpreter.h"
 #include "test/unit/OpCases.h"
 #include "llvm/ADT/StringSet.h"
+#include <gtest/gtest.h>
 #include <map>
 #include <random>
 
 namespace zcc::test {
 
-/// What programs compute on. Of the emulated GPU each access of a kernel is looked at, too.
-enum class On { Cpu, EmulatedGpu };
+/// What programs compute on. Of the emulated GPU each access of a kernel is looked at, too. For a real one they are compiled and
+/// linked, and not run.
+enum class On { Cpu, EmulatedGpu, Gpu };
 
 /// What a run is given and must return.
 struct Batch {
@@ -36,8 +38,14 @@ private:
   void argumentsForGlobals();
 };
 
-/// Compiles and runs a batch: what it returns is what the interpreter computes.
+/// Compiles and runs a batch: what it returns is what the interpreter computes. For a real GPU it is only compiled.
 void check(Batch &b, On on);
+
+/// Tests that need CUDA's toolkit, and no GPU.
+class CompiledOpsGpu : public testing::Test {
+protected:
+  void SetUp() override;
+};
 
 inline bool isHalf(Elem e) { return e == Elem::F16 || e == Elem::BF16; }
 

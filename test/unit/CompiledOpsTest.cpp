@@ -51,7 +51,7 @@ static std::string scaled(llvm::StringRef operands, int64_t factor) {
 
 /// A GPU's convolutions read no blocks of channels.
 static std::vector<OpCase> computedOn(On on, std::vector<OpCase> cases) {
-  llvm::erase_if(cases, [&](const OpCase &c) { return on == On::EmulatedGpu && hasBlocks(c); });
+  llvm::erase_if(cases, [&](const OpCase &c) { return on != On::Cpu && hasBlocks(c); });
   return cases;
 }
 
@@ -110,6 +110,8 @@ TEST(CompiledOps, ForwardEqualsTheInterpreter) { checkForward(On::Cpu); }
 TEST(CompiledOps, GradientsEqualTheInterpreter) { checkGradients(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, ForwardEqualsTheInterpreter) { checkForward(On::EmulatedGpu); }
 TEST(CompiledOpsEmulatedGpu, GradientsEqualTheInterpreter) { checkGradients(On::EmulatedGpu); }
+TEST_F(CompiledOpsGpu, Forward) { checkForward(On::Gpu); }
+TEST_F(CompiledOpsGpu, Gradients) { checkGradients(On::Gpu); }
 
 /// The cases of operators that lower-precision leaves in 16 bits; those of libraries at more lengths.
 static std::vector<OpCase> lowCases() {
@@ -140,6 +142,7 @@ static void checkLowPrecision(On on) {
 
 TEST(CompiledOps, LowPrecisionEqualsTheInterpreter) { checkLowPrecision(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, LowPrecisionEqualsTheInterpreter) { checkLowPrecision(On::EmulatedGpu); }
+TEST_F(CompiledOpsGpu, LowPrecision) { checkLowPrecision(On::Gpu); }
 
 /// Every elementwise operator as the kernel of a product's node.
 static void checkEpilogues(On on) {
@@ -164,6 +167,7 @@ static void checkEpilogues(On on) {
 
 TEST(CompiledOps, EpiloguesEqualTheInterpreter) { checkEpilogues(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, EpiloguesEqualTheInterpreter) { checkEpilogues(On::EmulatedGpu); }
+TEST_F(CompiledOpsGpu, Epilogues) { checkEpilogues(On::Gpu); }
 
 // `structural` ones have no kernel: programs and ranks test them (test/e2e), control flow ControlTest. Those that feed a kernel
 // of the module are tested above, packed values with the kernels that read them.

@@ -4,6 +4,7 @@
 #include "runtime/Fail.h"
 #include "runtime/cuda/emulate/Watch.h"
 #include "test/unit/BadKernels.h"
+#include <cmath>
 #include <gtest/gtest.h>
 
 using namespace zccrt;
@@ -58,6 +59,31 @@ TEST_F(KernelWatch, KernelsTouchTheirOperandsAndResults) {
   expectFault("every second", "node '/fc1/MatMul': kernel 'everySecond': thread 8 of block 0 writes memory that is an operand's",
               64);
   expectFault("long index", "thread 4 of block 0 goes to index 4 of an array that is shorter");
+}
+
+TEST_F(KernelWatch, LaunchesAreWhatEveryDeviceTakes) {
+  expectFault("large block", "kernel 'acrossBlocks': CUDA would refuse 1 x 1 x 1 blocks of 1025 x 1 x 1 threads");
+  expectFault("high grid", "CUDA would refuse 1 x 65536 x 1 blocks");
+  expectFault("no block", "CUDA would refuse 0 x 1 x 1 blocks");
+}
+
+/// Ends with 7 where the kernel has read what no copy has brought.
+void expectCopied(const char *kernel, bool isThere) {
+  auto runAndLook = [&] {
+    openDevice(zccrt_emulated_device, 0);
+    auto *x = reinterpret_cast<float *>(device()->allocate(kBytes));
+    for (int i = 0; i < 256; ++i)
+      x[i] = float(i);
+    kerneltest::queueBadKernel(kernel, x);
+    device()->synchronize();
+    exit(x[0] == 3 && x[255] == 252 ? 0 : std::isnan(x[0]) ? 7 : 1);
+  };
+  EXPECT_EXIT(runAndLook(), testing::ExitedWithCode(isThere ? 0 : 7), "") << kernel;
+}
+
+TEST_F(KernelWatch, CopiesAreThereOnceTheyAreWaitedFor) {
+  expectCopied("copied", true);
+  expectCopied("not waited for", false);
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 struct uint3 {
   unsigned x, y, z;
@@ -64,6 +65,17 @@ void syncBlock();
 uint64_t exchange(unsigned mask, uint64_t value, int from);
 void syncLanes(unsigned mask);
 int lane();
+
+/// 16 bytes that are copied while the thread computes (cp.async); from nullptr: zeros.
+struct LateCopy {
+  void *to;
+  const void *from;
+};
+void addLateCopy(LateCopy c);
+/// What the thread has added since its last group is one.
+void endLateGroup();
+/// What the thread has to have copied by now: all but its newest `left` groups.
+std::vector<LateCopy> lateCopies(int left);
 
 template <class T> T shuffle(unsigned mask, T value, int from) {
   static_assert(sizeof(T) <= 8);

@@ -151,6 +151,12 @@ public:
     syncLanes(mask);
     return slots[from];
   }
+  /// Of the thread that runs; the last group is open.
+  std::vector<std::vector<LateCopy>> &late() {
+    if (copies.empty())
+      copies.resize(threads, std::vector<std::vector<LateCopy>>(1));
+    return copies[current->thread];
+  }
   int lane() const { return current->thread % kLanes; }
   Position position() const { return {block, current->thread, all.round, warps[current->thread / kLanes].round}; }
 
@@ -160,6 +166,7 @@ private:
   int threads = 0, next = 0, ended = 0;
   Meeting all;
   std::vector<Warp> warps;
+  std::vector<std::vector<std::vector<LateCopy>>> copies; ///< by thread, in groups; empty: the block has none
   std::vector<std::unique_ptr<Fiber>> fibers;
   Context scheduler;
   Fiber *current = nullptr;
@@ -246,6 +253,7 @@ void Runner::run(const Grid &g, int64_t number) {
   next = ended = 0;
   all = {};
   warps.assign((threads + kLanes - 1) / kLanes, {});
+  copies.clear();
   while (ended < threads) {
     bool isStuck = true;
     size_t free = 0;
@@ -290,7 +298,18 @@ static void runGrid(const Grid &g, const Watched *watched) {
     runBlock(g, b);
 }
 
+/// What every GPU takes (CUDA C++ Programming Guide, "Compute Capabilities").
+static bool isLegal(dim3 blocks, dim3 threads) {
+  constexpr unsigned kBlocks = 0x7fffffff, kOthers = 65535, kThreads = 1024, kDeep = 64;
+  return blocks.x && blocks.y && blocks.z && blocks.x <= kBlocks && blocks.y <= kOthers && blocks.z <= kOthers && threads.x &&
+         threads.y && threads.z && threads.x <= kThreads && threads.y <= kThreads && threads.z <= kDeep &&
+         uint64_t(threads.x) * threads.y * threads.z <= kThreads;
+}
+
 void launch(int stream, const char *kernel, dim3 blocks, dim3 threads, std::function<void()> thread) {
+  if (!isLegal(blocks, threads))
+    endJob(format("kernel '%s': CUDA would refuse %u x %u x %u blocks of %u x %u x %u threads", kernel, blocks.x, blocks.y,
+                  blocks.z, threads.x, threads.y, threads.z));
   auto watched = watcher ? watcher->launch(stream, kernel) : nullptr;
   queue(stream, [g = Grid{kernel, blocks, threads, std::move(thread)}, watched] { runGrid(g, watched.get()); });
 }
@@ -300,5 +319,15 @@ void syncBlock() { runner.syncBlock(); }
 void syncLanes(unsigned mask) { runner.syncLanes(mask); }
 uint64_t exchange(unsigned mask, uint64_t value, int from) { return runner.exchange(mask, value, from); }
 int lane() { return runner.lane(); }
+
+void addLateCopy(LateCopy c) { runner.late().back().push_back(c); }
+void endLateGroup() { runner.late().emplace_back(); }
+std::vector<LateCopy> lateCopies(int left) {
+  auto &groups = runner.late();
+  std::vector<LateCopy> out;
+  for (; int(groups.size()) - 1 > left; groups.erase(groups.begin()))
+    out.insert(out.end(), groups[0].begin(), groups[0].end());
+  return out;
+}
 
 } // namespace zccrt::emulate

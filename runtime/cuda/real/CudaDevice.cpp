@@ -51,6 +51,9 @@ static int countDevices() {
   cudaDriverGetVersion(&driver);
   if (!driver)
     fail("this program needs an NVIDIA GPU, and there is no driver for one here (libcuda.so.1)");
+  if (e == cudaErrorInsufficientDriver)
+    fail("this program needs an NVIDIA GPU with a driver for CUDA %d.%d or newer, and the one here is for CUDA %d.%d",
+         CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, driver / 1000, driver % 1000 / 10);
   fail("this program needs an NVIDIA GPU, and the driver offers none: %s",
        e == cudaSuccess ? "no device" : cudaGetErrorString(e));
 }
