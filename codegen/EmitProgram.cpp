@@ -499,7 +499,7 @@ std::string ProgramEmitter::record() const {
   field("plan_json", "planJson");
   s += limits();
   table("nodes", "nnodes", std::to_string(nodes.size()));
-  return s + deviceFields(m, info.target->deviceSymbol()) + "};\n";
+  return s + deviceFields(m, *info.target) + "};\n";
 }
 
 /// The parameters with a gradient, in the order of %grad_squares.

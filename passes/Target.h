@@ -44,6 +44,8 @@ public:
 
   /// Whether the emulation of a device looks at every access of its kernels.
   virtual bool checksKernels() const { return false; }
+  /// Whether the device may round the factors of f32 products to TF32.
+  virtual bool multipliesInTf32() const { return false; }
 
   /// The library kernel of a record (OpDef::kernel) and which of its tensors may be strided, or nullptr.
   virtual const zccrt_kernel_def *findKernel(llvm::StringRef name) const = 0;

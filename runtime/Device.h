@@ -33,6 +33,8 @@ public:
     uint64_t number = 0; ///< 0: nothing
   };
 
+  bool multipliesInTf32 = false; ///< products of f32, after their factors have been rounded
+
   virtual ~Device();
 
   /// What it is called in messages: "NVIDIA H100", "an emulated GPU".

@@ -102,8 +102,10 @@ void Session::start(uint64_t command, const GivenWeights &given) {
   });
   std::vector<uint64_t> hashes;
   together([&] {
-    if (p.device)
+    if (p.device) {
       openDevice(p.device, launch.rankOnNode);
+      device()->multipliesInTf32 = p.tf32;
+    }
     spaces = std::make_unique<Spaces>(p, spaceOptions(p, o));
     useSpaces(spaces.get());
     arena = &spaces->arenas()[kDevice];

@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 18 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 19 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -330,6 +330,7 @@ typedef struct {
   void *(*device)(void); /* makes what the arena lies on, a zccrt::Device; NULL: the host */
   const char *no_graph;  /* why that is not given a step's launches as graphs; NULL: it is */
   int64_t staging_bytes; /* pinned memory of the host through which its collectives go where they are staged; 0: it has none */
+  int32_t tf32;          /* whether it may round the factors of f32 products to TF32 */
 } zccrt_program;
 
 extern const zccrt_program zccrt_the_program; /* defined by the emitted source */

@@ -165,7 +165,7 @@ llvm::Error Compilation::checkOutput() {
     return profile.takeError();
   if (isCuda) {
     CudaDevice device = tool.checkKernels ? CudaDevice::Checked : tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu;
-    target = cudaTarget(gpu, device, cpuTarget(isa, options.threads), std::move(*profile));
+    target = cudaTarget(gpu, device, cpuTarget(isa, options.threads), std::move(*profile), tool.tf32);
   } else {
     target = cpuTarget(isa, options.threads, std::move(*profile), options.ranks);
   }

@@ -146,6 +146,8 @@ llvm::Error zcc::readToolOptions(Request &r) {
     return error("--emulate stands for a GPU: give --target=cuda, too");
   if (r.tool.checkKernels && !r.tool.emulate)
     return error("--check-kernels looks at emulated kernels: give --target=cuda --emulate, too");
+  if (r.tool.tf32 && r.tool.target != "cuda")
+    return error("--fp32-precision=tf32 is what GPUs have: give --target=cuda, too");
   if (r.tool.target != "cuda" && !textsOf("host-march").empty())
     return error("--host-march is the CPU beside a GPU: give --target=cuda, too, or name the CPU by --march");
   return llvm::Error::success();

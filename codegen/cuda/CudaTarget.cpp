@@ -16,8 +16,8 @@ namespace {
 
 class CudaTarget : public Target {
 public:
-  CudaTarget(llvm::StringRef arch, CudaDevice device, std::unique_ptr<Target> host, std::optional<Profile> profile)
-      : arch_(arch), device_(device), host_(std::move(host)), profile_(std::move(profile)) {}
+  CudaTarget(llvm::StringRef arch, CudaDevice device, std::unique_ptr<Target> host, std::optional<Profile> profile, bool tf32)
+      : arch_(arch), device_(device), host_(std::move(host)), profile_(std::move(profile)), tf32_(tf32) {}
 
   llvm::StringRef name() const override { return "cuda"; }
   int threads() const override { return host_->threads(); }
@@ -28,6 +28,7 @@ public:
   llvm::StringRef deviceSymbol() const override {
     return device_ == CudaDevice::Gpu ? "zccrt_cuda_device" : "zccrt_emulated_device";
   }
+  bool multipliesInTf32() const override { return tf32_; }
   bool checksKernels() const override { return device_ == CudaDevice::Checked; }
   llvm::StringRef gpu() const override { return device_ == CudaDevice::Gpu ? arch_ : llvm::StringRef(); }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
@@ -44,9 +45,9 @@ private:
   /// What a vendor says of a GPU, per second.
   struct Model {
     llvm::StringRef arch, name;
-    double f32, low; ///< products and sums together: of f32 without tensor cores, dense ones of 16-bit floats with them
-    double bytes;    ///< memory
-    double link;     ///< NVLink or PCIe one way
+    double f32, tf32, low; ///< products and sums together: of f32 without tensor cores; with them dense ones, of TF32 and 16 bits
+    double bytes;          ///< memory
+    double link;           ///< NVLink or PCIe one way
   };
   const Model &model() const;
 
@@ -54,25 +55,26 @@ private:
   CudaDevice device_;
   std::unique_ptr<Target> host_;
   std::optional<Profile> profile_;
+  bool tf32_;
   mutable Workspaces workspaces_{*this}; ///< it only remembers
 };
 
 } // namespace
 
 std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device, std::unique_ptr<Target> host,
-                                        std::optional<Profile> profile) {
-  return std::make_unique<CudaTarget>(arch, device, std::move(host), std::move(profile));
+                                        std::optional<Profile> profile, bool tf32) {
+  return std::make_unique<CudaTarget>(arch, device, std::move(host), std::move(profile), tf32);
 }
 
 const CudaTarget::Model &CudaTarget::model() const {
   // From NVIDIA's data sheets and white papers of each: A100 80GB SXM, H100 SXM, B200 SXM; 16-bit rates without sparsity.
-  static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 65e12, 320e9, 16e9},
-                                      {"sm_80", "an A100", 19.5e12, 312e12, 2039e9, 300e9},
-                                      {"sm_86", "an A10", 31.2e12, 125e12, 600e9, 32e9},
-                                      {"sm_89", "an L40", 90.5e12, 181e12, 864e9, 32e9},
-                                      {"sm_90", "an H100", 67e12, 989e12, 3350e9, 450e9},
-                                      {"sm_100", "a B200", 75e12, 2250e12, 7700e9, 900e9},
-                                      {"sm_120", "an RTX 5090", 104.8e12, 209.5e12, 1792e9, 63e9}};
+  static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 8.1e12, 65e12, 320e9, 16e9},
+                                      {"sm_80", "an A100", 19.5e12, 156e12, 312e12, 2039e9, 300e9},
+                                      {"sm_86", "an A10", 31.2e12, 62.5e12, 125e12, 600e9, 32e9},
+                                      {"sm_89", "an L40", 90.5e12, 90.5e12, 181e12, 864e9, 32e9},
+                                      {"sm_90", "an H100", 67e12, 494e12, 989e12, 3350e9, 450e9},
+                                      {"sm_100", "a B200", 75e12, 1100e12, 2250e12, 7700e9, 900e9},
+                                      {"sm_120", "an RTX 5090", 104.8e12, 104.8e12, 209.5e12, 1792e9, 63e9}};
   auto number = [](llvm::StringRef arch) {
     int n = 0;
     arch.substr(3).getAsInteger(10, n);
@@ -114,7 +116,7 @@ static void setProducts(Machine &m, Rate first, double flops) {
 Machine CudaTarget::machine() const {
   const Model &published = model();
   Machine m(published.f32, published.bytes * share::kMemory, published.link * share::kLink);
-  setProducts(m, Rate::Large, published.f32);
+  setProducts(m, Rate::Large, tf32_ ? published.tf32 : published.f32);
   setProducts(m, Rate::LowLarge, published.low);
   m[Rate::Attention] = published.f32 * share::kAttention;
   m[Rate::LowAttention] = published.low * share::kLowAttention;

@@ -15,10 +15,11 @@ std::string zcc::whyNoGraph(const Module &m) {
   return "";
 }
 
-std::string zcc::deviceFields(const Module &m, llvm::StringRef device) {
+std::string zcc::deviceFields(const Module &m, const Target &target) {
+  const llvm::StringRef device = target.deviceSymbol();
   if (device.empty())
     return "";
   const std::string why = whyNoGraph(m);
-  return llvm::formatv("    .device = {0},\n    .no_graph = {1},\n    .staging_bytes = {2},\n", device,
-                       why.empty() ? "nullptr" : cString(why), stagingBytes(m));
+  return llvm::formatv("    .device = {0},\n    .no_graph = {1},\n    .staging_bytes = {2},\n    .tf32 = {3:d},\n", device,
+                       why.empty() ? "nullptr" : cString(why), stagingBytes(m), target.multipliesInTf32());
 }

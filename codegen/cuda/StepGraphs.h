@@ -2,13 +2,14 @@
 #pragma once
 
 #include "ir/Graph.h"
+#include "passes/Target.h"
 
 namespace zcc {
 
 /// What forbids it; "": nothing.
 std::string whyNoGraph(const Module &m);
-/// Of a program's record: what computes ("": the host, and there are none), why it gets no graphs, and what
-/// collectives need that go by way of the host.
-std::string deviceFields(const Module &m, llvm::StringRef device);
+/// Of a program's record: what computes (none where the host does), why it gets no graphs, what collectives need that go by way
+/// of the host, and how it multiplies.
+std::string deviceFields(const Module &m, const Target &target);
 
 } // namespace zcc

@@ -6,6 +6,8 @@
 #include "runtime/cpu/Parallel.h"
 #include "runtime/cuda/Cuda.h"
 #include "runtime/cuda/Product.h"
+#include <bit>
+#include <cmath>
 #include <dnnl.h>
 #include <omp.h>
 #include <vector>
@@ -51,6 +53,14 @@ void sgemm(const Product &p, const float *a, int64_t lda, const float *b, int64_
     zccrt_fail(p.node, "sgemm failed");
 }
 
+/// To 10 bits behind the point, ties to even.
+float roundedToTf32(float x) {
+  uint32_t bits = std::bit_cast<uint32_t>(x);
+  if (std::isfinite(x))
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
+  return std::bit_cast<float>(bits);
+}
+
 /// A matrix in f32, its rows dense.
 template <typename T> std::vector<float> widened(const Factor &f, const T *data, int64_t rows, int64_t columns) {
   if (f.isTransposed)
@@ -62,9 +72,13 @@ template <typename T> std::vector<float> widened(const Factor &f, const T *data,
   return out;
 }
 
-/// 16-bit floats are multiplied and summed in f32, and rounded once.
+/// 16-bit floats, and what is rounded to TF32, are multiplied and summed in f32, and rounded once.
 template <typename T> void widely(const Product &p, const T *a, const T *b, char *y) {
   auto x = widened(p.a, a, p.m, p.k), w = widened(p.b, b, p.k, p.n);
+  if constexpr (std::is_same_v<T, float>)
+    for (auto *factor : {&x, &w})
+      for (float &e : *factor)
+        e = roundedToTf32(e);
   int64_t lda = storedWidth(p.a, p.m, p.k), ldb = storedWidth(p.b, p.k, p.n);
   if (p.elemY == ZCCRT_F32)
     return sgemm(p, x.data(), lda, w.data(), ldb, (float *)y, p.ldY, p.isAdded);
@@ -80,12 +94,13 @@ template <typename T> void widely(const Product &p, const T *a, const T *b, char
 void run(const Product &p) {
   cpu::withFloat(p.elem, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
+    const bool isTf32 = device()->multipliesInTf32;
     int64_t bytesY = p.elemY == ZCCRT_F32 ? 4 : int64_t(sizeof(T));
     auto one = [&](int64_t i) {
       const T *a = (const T *)p.a.data + i * p.a.step, *b = (const T *)p.b.data + i * p.b.step;
       char *y = p.y + i * p.stepY * bytesY;
       if constexpr (std::is_same_v<T, float>)
-        sgemm(p, a, p.a.ld, b, p.b.ld, (float *)y, p.ldY, p.isAdded);
+        isTf32 ? widely(p, a, b, y) : sgemm(p, a, p.a.ld, b, p.b.ld, (float *)y, p.ldY, p.isAdded);
       else if constexpr (std::is_same_v<T, double>)
         inLoops(p, a, b, (double *)y);
       else

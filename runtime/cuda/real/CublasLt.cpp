@@ -96,10 +96,9 @@ cublasLtMatrixLayout_t layoutOf(const Product &p, const Factor &f, int64_t rows,
 
 Prepared::Prepared(const Product &p) {
   Library &l = library();
-  bool isDouble = p.elem == ZCCRT_F64;
-  expect(
-      l.cublasLtMatmulDescCreate(&desc, isDouble ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, isDouble ? CUDA_R_64F : CUDA_R_32F),
-      p, "a product");
+  bool isDouble = p.elem == ZCCRT_F64, isTf32 = p.elem == ZCCRT_F32 && device()->multipliesInTf32;
+  cublasComputeType_t by = isDouble ? CUBLAS_COMPUTE_64F : isTf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  expect(l.cublasLtMatmulDescCreate(&desc, by, isDouble ? CUDA_R_64F : CUDA_R_32F), p, "a product");
   for (auto [attribute, isTransposed] :
        {std::pair(CUBLASLT_MATMUL_DESC_TRANSA, p.b.isTransposed), std::pair(CUBLASLT_MATMUL_DESC_TRANSB, p.a.isTransposed)}) {
     cublasOperation_t op = isTransposed ? CUBLAS_OP_T : CUBLAS_OP_N;
