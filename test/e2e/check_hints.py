@@ -8,7 +8,7 @@ zcc, program = sys.argv[1:]
 
 def options(tool):
     text = subprocess.run([tool, "--help"], capture_output=True, text=True, check=True).stdout
-    return set(re.findall(r"^  --([a-z-]+)", text, re.MULTILINE))
+    return set(re.findall(r"^  --([a-z0-9-]+)", text, re.MULTILINE))
 
 
 ours, own = options(zcc), options(program)
