@@ -5,13 +5,13 @@
 #include "codegen/EmitProgram.h"
 #include "codegen/Link.h"
 #include "codegen/cuda/CudaTarget.h"
-#include "codegen/cuda/Toolkit.h"
 #include "ir/Control.h"
 #include "passes/PassManager.h"
 #include "passes/Pipeline.h"
 #include "tools/Npz.h"
 #include <cmath>
 #include <cstdlib>
+#include <gtest/gtest.h>
 #include <map>
 
 using namespace zcc;
@@ -241,14 +241,6 @@ static std::string difference(const Tensor &got, const Tensor &want, const Tenso
     if (got.i[i] != want.i[i])
       return "element " + std::to_string(i) + " is " + std::to_string(got.i[i]) + ", expected " + std::to_string(want.i[i]);
   return "";
-}
-
-void CompiledOpsGpu::SetUp() {
-#ifdef ZCC_SANITIZED
-  GTEST_SKIP() << "the same without a sanitizer";
-#endif
-  if (auto e = checkToolkit())
-    GTEST_SKIP() << llvm::toString(std::move(e));
 }
 
 void zcc::test::check(Batch &b, On on) {

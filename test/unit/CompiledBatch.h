@@ -5,7 +5,6 @@
 #include "ir/Interpreter.h"
 #include "test/unit/OpCases.h"
 #include "llvm/ADT/StringSet.h"
-#include <gtest/gtest.h>
 #include <map>
 #include <random>
 
@@ -40,12 +39,6 @@ private:
 
 /// Compiles and runs a batch: what it returns is what the interpreter computes. For a real GPU it is only compiled.
 void check(Batch &b, On on);
-
-/// Tests that need CUDA's toolkit, and no GPU.
-class CompiledOpsGpu : public testing::Test {
-protected:
-  void SetUp() override;
-};
 
 inline bool isHalf(Elem e) { return e == Elem::F16 || e == Elem::BF16; }
 

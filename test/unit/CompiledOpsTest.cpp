@@ -1,6 +1,7 @@
 // Every record of the operator table as a program computes it: the cases, and their gradients, go through the pipeline, the
 // emitter and the compiler, and what the executable writes is what the naive interpreter computes, in fp32 and, where an operator
 // may run in 16 bits, in those.
+#include "codegen/cuda/Toolkit.h"
 #include "ir/Op.h"
 #include "test/unit/CompiledBatch.h"
 #include <gtest/gtest.h>
@@ -105,6 +106,18 @@ static void checkGradients(On on) {
   fillGradients(b, on);
   check(b, on);
 }
+
+/// Tests that need CUDA's toolkit, and no GPU.
+class CompiledOpsGpu : public testing::Test {
+protected:
+  void SetUp() override {
+#ifdef ZCC_SANITIZED
+    GTEST_SKIP() << "the same without a sanitizer";
+#endif
+    if (auto e = checkToolkit())
+      GTEST_SKIP() << llvm::toString(std::move(e));
+  }
+};
 
 TEST(CompiledOps, ForwardEqualsTheInterpreter) { checkForward(On::Cpu); }
 TEST(CompiledOps, GradientsEqualTheInterpreter) { checkGradients(On::Cpu); }

@@ -9,6 +9,7 @@ the first batch with the trained weights: the loss if the file has one, its outp
 """
 import argparse, json, os, subprocess, sys, tempfile
 import numpy as np
+from exported import variant_flags
 
 
 def main():
@@ -28,19 +29,14 @@ def main():
         for variant in ref["variants"]:
             with tempfile.TemporaryDirectory() as tmp:
                 prog, out = os.path.join(tmp, "prog"), os.path.join(tmp, "trained.onnx")
-                flags = ["--optimizer=sgd", "--lr=0.05", "--momentum=0.9"]
-                if variant.startswith("logits"):
-                    flags.append("--loss=" + ref["loss"])
-                if variant.startswith("dynbatch"):
-                    flags.append(f"--dim=batch={ref['batch']}")
+                flags = variant_flags(ref, variant)
                 run = lambda cmd: subprocess.run(cmd, check=True, capture_output=True, text=True)
                 np.savez(os.path.join(tmp, "half.npz"), **half)
                 onnx = os.path.join(folder, variant + ".onnx")
-                run([a.zcc, onnx, "-o", prog] + flags)
+                run([a.zcc, onnx, "-o", prog, "--optimizer=sgd", "--lr=0.05", "--momentum=0.9"] + flags)
                 run([prog, "--data=" + os.path.join(folder, "data.npz"), "--steps=3", "--export=" + out])
                 # Evaluate the trained weights: the exported file, compiled anew.
-                loss = [f for f in flags if f.startswith(("--loss", "--dim"))]
-                run([a.zcc, out, "-o", prog] + loss)
+                run([a.zcc, out, "-o", prog] + flags)
                 log, outputs = os.path.join(tmp, "log.jsonl"), os.path.join(tmp, "out.npz")
                 run([prog, "--eval", f"--data={tmp}/half.npz", "--log=" + log, "--outputs=" + outputs])
                 s = ort.InferenceSession(out, providers=["CPUExecutionProvider"])

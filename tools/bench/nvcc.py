@@ -6,6 +6,7 @@
 DIR/NAME/VARIANT.onnx, as test/models has them. A ref.json beside them may hold `flags`, `loss` (of the variants logits.*, whose graph has none) and `batch`
 (of dynbatch.*). Prints what fails, and a line for each architecture. Ends with 1 if anything failed."""
 import argparse, concurrent.futures, glob, json, os, shlex, subprocess, sys, tempfile, time
+from exported import variant_flags
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -14,8 +15,7 @@ def flags_of(path):
     folder, variant = os.path.dirname(path), os.path.basename(path)
     about = os.path.join(folder, "ref.json")
     ref = json.load(open(about)) if os.path.exists(about) else {}
-    return (ref.get("flags", []) + ([f"--loss={ref['loss']}"] if variant.startswith("logits") else [])
-            + ([f"--dim=batch={ref['batch']}"] if variant.startswith("dynbatch") else []))
+    return ref.get("flags", []) + variant_flags(ref, variant)
 
 
 def main():
