@@ -166,8 +166,6 @@ template <typename T> void gradWeight(const ConvShape &s, const T *x, const T *d
 
 } // namespace
 
-bool isDepthwise(const ConvShape &s) { return s.group == s.channels && s.group > 1; }
-
 int64_t depthwiseWorkspace(const ConvShape &s, int threads) {
   Moves m(s);
   return m.tableBytes() + m.threadBytes() * threads;

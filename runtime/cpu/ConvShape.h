@@ -106,7 +106,7 @@ enum class ConvKind { Forward, GradInput, GradWeight };
 void convLoops(ConvKind kind, const ConvShape &s, double *x, double *w, const double *bias, double *y, int threads);
 
 /// Whether each filter sees a channel of its own.
-bool isDepthwise(const ConvShape &s);
+inline bool isDepthwise(const ConvShape &s) { return s.group == s.channels && s.group > 1; }
 /// The weights' gradient of such a one, of any float but f64; the call is conv_grad_weight's. The workspace is in bytes.
 int64_t depthwiseWorkspace(const ConvShape &s, int threads);
 void depthwiseGradWeight(char *arena, const zccrt_call *c, const ConvShape &s);

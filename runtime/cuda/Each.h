@@ -32,6 +32,20 @@ template <typename F> void eachOn(int stream, int64_t n, F f) {
 }
 template <typename F> void each(int64_t n, F f) { eachOn(kComputeStream, n, f); }
 
+template <typename I, typename F> __global__ void eachIndexKernel(I n, F f) {
+  for (I i = I(firstIndex()); i < n; i += I(indexStep()))
+    f(i);
+}
+
+/// The same for f that takes indices of any type: they have 32 bits where those suffice, as a division of 64 takes a hundred
+/// instructions.
+template <typename F> void eachIndex(int64_t n, F f) {
+  if (n > 0 && n < (int64_t(1) << 31))
+    ZCC_LAUNCH((eachIndexKernel<unsigned, F>), blocksFor(n), kBlock, unsigned(n), f);
+  else if (n > 0)
+    ZCC_LAUNCH((eachIndexKernel<int64_t, F>), blocksFor(n), kBlock, n, f);
+}
+
 /// Dims and strides, for kernels.
 struct Axes {
   int ndim;

@@ -142,7 +142,7 @@ TEST(Conv, GroupsAndDilation) {
   check({2, 8, 8, 1, {12, 12}, {3, 3}, {1, 1}, {2, 2}, {2, 2}, {2, 2}});
 }
 
-TEST(Conv, Depthwise) {
+void checkDepthwise() {
   check({2, 32, 32, 32, {40, 40}, {7, 7}, {1, 1}, {3, 3}, {3, 3}, {1, 1}, true});
   check({3, 17, 17, 17, {5, 5}, {5, 5}, {1, 1}, {2, 2}, {2, 2}, {1, 1}, false, 3});
   check({2, 6, 12, 6, {11, 9}, {5, 3}, {2, 3}, {2, 0}, {1, 2}, {2, 1}});
@@ -151,6 +151,16 @@ TEST(Conv, Depthwise) {
   check({2, 3, 3, 3, {2, 2}, {3, 3}, {3, 3}, {2, 2}, {2, 2}, {1, 1}});
   check<Bf16>({2, 16, 16, 16, {10, 10}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}});
   check<F16>({2, 16, 16, 16, {10, 10}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}});
+  check({2, 3, 3, 3, {40}, {17}, {1}, {8}, {8}, {1}}); // more taps of a row than are summed at once
+  check<double>({9, 4, 8, 4, {6, 7}, {3, 2}, {2, 1}, {1, 1}, {1, 0}, {1, 2}, true});
+}
+
+TEST(Conv, Depthwise) { checkDepthwise(); }
+
+TEST(Conv, DepthwiseOnGpus) {
+  OnEmulatedGpu gpu;
+  checkDepthwise();
+  check({1030, 2, 2, 2, {3, 3}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}); // of whose images a block has several
 }
 
 TEST(Conv, OtherRanks) {

@@ -1,9 +1,8 @@
 // conv, conv_grad_input, conv_grad_weight as products: the taps of images are laid out as the columns of matrices, of as many
-// images at once as scratch holds. A convolution of single points is its own matrix.
+// images at once as scratch holds. A convolution of single points is its own matrix; ConvDepthwise.cu has depthwise ones.
 //   y[n] = w col(x[n])      dcol[n] = w^T dy[n], dx[n] = what of dcol each point is read from      dw = [dy] [col(x)]^T, [] of
 //   all images side by side
-#include "runtime/cpu/ConvShape.h"
-#include "runtime/cuda/Each.h"
+#include "runtime/cuda/Conv.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Product.h"
 #include <algorithm>
@@ -13,23 +12,9 @@ namespace zccrt::cuda {
 namespace {
 
 /// A convolution and its matrices.
-struct Conv : cpu::ConvAxes {
-  int64_t batch, channels, filters, group;
-  bool isPoints = true; ///< every result is one point's
-  int32_t elem;
+struct ConvMatrices : Conv {
+  using Conv::Conv;
 
-  explicit Conv(const cpu::ConvShape &s, int32_t elem)
-      : ConvAxes(s), batch(s.batch), channels(s.channels), filters(s.filters), group(s.group), elem(elem) {
-    for (int a = 0; a < 3; ++a)
-      isPoints &= kernel[a] == 1 && stride[a] == 1 && !lo[a] && in[a] == out[a];
-  }
-  Conv(const zccrt_call *c, const zccrt_tensor &x, const zccrt_tensor &w, const zccrt_tensor &y)
-      : Conv(cpu::ConvShape(c, x, w, y), x.elem) {
-    if (x.ndim != w.ndim || y.ndim != w.ndim)
-      zccrt_fail(c->node, "a GPU's convolutions have no blocks of channels");
-  }
-  int64_t perGroup() const { return channels / group; }
-  int64_t filtersPerGroup() const { return filters / group; }
   int64_t imageBytes() const { return channels * ins() * cpu::elemBytes(elem); }
   int64_t resultBytes() const { return filters * outs() * cpu::elemBytes(elem); }
   /// Of an image's matrix.
@@ -50,46 +35,58 @@ struct ColumnStrides {
   int64_t image, row;
 };
 
-} // namespace
-
 /// col[image, channel, tap, o] = what the tap of output position o reads.
-template <typename T> static void layOut(const Conv s, const T *images, int64_t count, T *col, const ColumnStrides to) {
-  each(count * s.channels * s.taps() * s.outs(), [=] __device__(int64_t e) {
-    int64_t o = e % s.outs(), row = e / s.outs() % (s.channels * s.taps()), image = e / s.outs() / (s.channels * s.taps());
-    int64_t tap = row % s.taps(), channel = row / s.taps(), at = 0;
+template <typename T> struct LayOut {
+  ConvMatrices s;
+  const T *images;
+  T *col;
+  ColumnStrides to;
+
+  template <typename I> __device__ void operator()(I e) const {
+    const I outs = I(s.outs()), taps = I(s.taps()), o = e % outs, line = e / outs, row = line % (I(s.channels) * taps),
+            image = line / (I(s.channels) * taps), tap = row % taps, channel = row / taps;
+    const I os[3] = {o / I(s.out[1] * s.out[2]), o / I(s.out[2]) % I(s.out[1]), o % I(s.out[2])};
+    const I ts[3] = {tap / I(s.kernel[1] * s.kernel[2]), tap / I(s.kernel[2]) % I(s.kernel[1]), tap % I(s.kernel[2])};
+    int64_t at = 0;
     bool isInside = true;
-    const int64_t os[3] = {o / (s.out[1] * s.out[2]), o / s.out[2] % s.out[1], o % s.out[2]};
-    const int64_t ts[3] = {tap / (s.kernel[1] * s.kernel[2]), tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]};
     for (int a = 0; a < 3; ++a) {
-      int64_t i = os[a] * s.stride[a] + ts[a] * s.dilation[a] - s.lo[a];
+      const int64_t i = os[a] * s.stride[a] + ts[a] * s.dilation[a] - s.lo[a];
       isInside &= i >= 0 && i < s.in[a];
       at = at * s.in[a] + i;
     }
     col[image * to.image + row * to.row + o] = isInside ? images[(image * s.channels + channel) * s.ins() + at] : T(0);
-  });
-}
+  }
+};
 
 /// Each point of the images is the sum of what its readers' taps are in col.
-template <typename T> static void sumTaps(const Conv s, const T *col, int64_t count, T *images) {
-  each(count * s.channels * s.ins(), [=] __device__(int64_t e) {
-    int64_t i = e % s.ins(), channel = e / s.ins(); // of all images
-    const int64_t is[3] = {i / (s.in[1] * s.in[2]), i / s.in[2] % s.in[1], i % s.in[2]};
+template <typename T> struct SumTaps {
+  ConvMatrices s;
+  const T *col;
+  T *images;
+
+  template <typename I> __device__ void operator()(I e) const {
+    const I i = e % I(s.ins()), channel = e / I(s.ins()); // of all images
+    const I is[3] = {i / I(s.in[1] * s.in[2]), i / I(s.in[2]) % I(s.in[1]), i % I(s.in[2])};
     Sum<T> sum = 0;
-    for (int64_t tap = 0; tap < s.taps(); ++tap) {
-      const int64_t ts[3] = {tap / (s.kernel[1] * s.kernel[2]), tap / s.kernel[2] % s.kernel[1], tap % s.kernel[2]};
-      int64_t o = 0;
-      bool isRead = true;
-      for (int a = 0; a < 3; ++a) {
-        int64_t from = is[a] + s.lo[a] - ts[a] * s.dilation[a];
-        isRead &= from >= 0 && from % s.stride[a] == 0 && from / s.stride[a] < s.out[a];
-        o = o * s.out[a] + from / s.stride[a];
-      }
-      if (isRead)
-        sum += col[(channel * s.taps() + tap) * s.outs() + o];
-    }
+    for (int a = 0, tap = 0; a < s.kernel[0]; ++a)
+      for (int b = 0; b < s.kernel[1]; ++b)
+        for (int c = 0; c < s.kernel[2]; ++c, ++tap) {
+          const int ts[3] = {a, b, c};
+          int64_t o = 0;
+          bool isRead = true;
+          for (int d = 0; d < 3; ++d) {
+            const int from = int(is[d] + s.lo[d] - ts[d] * s.dilation[d]), stride = int(s.stride[d]);
+            isRead &= from >= 0 && from % stride == 0 && from / stride < s.out[d];
+            o = o * s.out[d] + from / stride;
+          }
+          if (isRead)
+            sum += col[(int64_t(channel) * s.taps() + tap) * s.outs() + o];
+        }
     images[e] = T(sum);
-  });
-}
+  }
+};
+
+} // namespace
 
 /// rows[row, image, i] of what lies as [image, row, i].
 template <typename T> static void gatherRows(const T *from, T *to, int64_t count, int64_t rows, int64_t length) {
@@ -99,7 +96,7 @@ template <typename T> static void gatherRows(const T *from, T *to, int64_t count
   });
 }
 
-template <typename T> static void spreadBias(const Conv s, const T *bias, T *y) {
+template <typename T> static void spreadBias(const ConvMatrices s, const T *bias, T *y) {
   each(s.batch * s.filters * s.outs(), [=] __device__(int64_t e) { y[e] = bias[e / s.outs() % s.filters]; });
 }
 
@@ -107,24 +104,18 @@ template <typename T> static void roundSums(const float *from, T *to, int64_t n)
   each(n, [=] __device__(int64_t i) { to[i] = T(from[i]); });
 }
 
-/// Calls f with a null pointer to the element's type.
-template <typename F> static void withConvolved(const zccrt_call *c, F f) {
-  if (!cpu::withFloat(operand(c, 0).elem, f))
-    zccrt_fail(c->node, "convolutions have no kernel for integers");
-}
-
-static Conv forwardShape(const zccrt_call *c) { return Conv(c, operand(c, 0), operand(c, 1), result(c, 0)); }
-static Conv inputShape(const zccrt_call *c) { return Conv(c, result(c, 0), operand(c, 1), operand(c, 0)); }
-static Conv weightShape(const zccrt_call *c) { return Conv(c, operand(c, 0), result(c, 0), operand(c, 1)); }
+static ConvMatrices forwardShape(const zccrt_call *c) { return ConvMatrices(c, operand(c, 0), operand(c, 1), result(c, 0)); }
+static ConvMatrices inputShape(const zccrt_call *c) { return ConvMatrices(c, result(c, 0), operand(c, 1), operand(c, 0)); }
+static ConvMatrices weightShape(const zccrt_call *c) { return ConvMatrices(c, operand(c, 0), result(c, 0), operand(c, 1)); }
 
 /// Calls f(first, count) for pieces of the batch.
-template <typename F> static void forPieces(const Conv &s, F f) {
+template <typename F> static void forPieces(const ConvMatrices &s, F f) {
   for (int64_t i = 0; i < s.batch; i += s.atOnce())
     f(i, std::min(s.atOnce(), s.batch - i));
 }
 
 /// A product of w, or of its transpose, with a matrix of each group and image: in as few batches as there are of one of both.
-static void multiplyImages(const Conv &s, int64_t count, Product p, int64_t perImageB, int64_t perImageY) {
+static void multiplyImages(const ConvMatrices &s, int64_t count, Product p, int64_t perImageB, int64_t perImageY) {
   const int64_t bytes = cpu::elemBytes(s.elem);
   const bool byGroup = s.group <= count;
   for (int64_t i = 0; i < (byGroup ? s.group : count); ++i) {
@@ -142,11 +133,15 @@ static void multiplyImages(const Conv &s, int64_t count, Product p, int64_t perI
   }
 }
 
-static int64_t imageColumnBytes(const Conv &s) { return s.isPoints ? 0 : aligned(s.atOnce() * s.columnBytes()); }
+static int64_t imageColumnBytes(const ConvMatrices &s) {
+  return s.isPoints || s.isDepthwise ? 0 : aligned(s.atOnce() * s.columnBytes());
+}
 int64_t convWorkspace(const zccrt_call *c) { return imageColumnBytes(forwardShape(c)); }
 
 void convRun(char *arena, const zccrt_call *c) {
-  Conv s = forwardShape(c);
+  ConvMatrices s = forwardShape(c);
+  if (s.isDepthwise)
+    return arena ? depthwise(arena, c, s) : void();
   if (!arena)
     return startProducts();
   bool hasBias = hasOperand(c, 2);
@@ -162,7 +157,7 @@ void convRun(char *arena, const zccrt_call *c) {
     if (!s.isPoints)
       withConvolved(c, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        layOut<T>(s, (const T *)x, count, (T *)(arena + c->scratch), {s.columns(), n});
+        eachIndex(count * s.columns(), LayOut<T>{s, (const T *)x, (T *)(arena + c->scratch), {s.columns(), n}});
       });
     multiplyImages(s, count,
                    {.m = m,
@@ -184,7 +179,9 @@ void convRun(char *arena, const zccrt_call *c) {
 int64_t convGradInputWorkspace(const zccrt_call *c) { return imageColumnBytes(inputShape(c)); }
 
 void convGradInputRun(char *arena, const zccrt_call *c) {
-  Conv s = inputShape(c);
+  ConvMatrices s = inputShape(c);
+  if (s.isDepthwise)
+    return arena ? depthwiseGradInput(arena, c, s) : void();
   if (!arena)
     return startProducts();
   int64_t m = s.perGroup() * s.taps(), k = s.filtersPerGroup(), n = s.outs();
@@ -207,20 +204,24 @@ void convGradInputRun(char *arena, const zccrt_call *c) {
     if (!s.isPoints)
       withConvolved(c, [&](auto *type) {
         using T = std::remove_pointer_t<decltype(type)>;
-        sumTaps<T>(s, (const T *)col, count, (T *)dx);
+        eachIndex(count * s.channels * s.ins(), SumTaps<T>{s, (const T *)col, (T *)dx});
       });
   });
 }
 
 /// In scratch: the sum if it is apart, the images' matrices side by side, the rows of their gradients likewise.
-static int64_t gradientBytes(const Conv &s) { return aligned(s.atOnce() * s.resultBytes()); }
+static int64_t gradientBytes(const ConvMatrices &s) { return aligned(s.atOnce() * s.resultBytes()); }
 int64_t convGradWeightWorkspace(const zccrt_call *c) {
-  Conv s = weightShape(c);
+  ConvMatrices s = weightShape(c);
+  if (s.isDepthwise)
+    return depthwiseWorkspace(s);
   return s.weightBytes() + aligned(s.atOnce() * s.columnBytes()) + gradientBytes(s);
 }
 
 void convGradWeightRun(char *arena, const zccrt_call *c) {
-  Conv s = weightShape(c);
+  ConvMatrices s = weightShape(c);
+  if (s.isDepthwise)
+    return arena ? depthwiseGradWeight(arena, c, s) : void();
   if (!arena)
     return startProducts();
   char *dw = arena + result(c, 0).offset, *scratch = arena + c->scratch, *sum = s.sumsApart() ? scratch : dw;
@@ -231,7 +232,7 @@ void convGradWeightRun(char *arena, const zccrt_call *c) {
     withConvolved(c, [&](auto *type) {
       using T = std::remove_pointer_t<decltype(type)>;
       const T *x = (const T *)(arena + operand(c, 0).offset + first * s.imageBytes());
-      layOut<T>(s, x, count, (T *)col, {s.outs(), k});
+      eachIndex(count * s.columns(), LayOut<T>{s, x, (T *)col, {s.outs(), k}});
       gatherRows<T>((const T *)(arena + operand(c, 1).offset + first * s.resultBytes()), (T *)rows, count, s.filters, s.outs());
     });
     multiply({.m = m,
