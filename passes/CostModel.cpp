@@ -17,7 +17,7 @@ Machine::Machine(double flops, double bytes, double link) {
   std::fill_n(all.begin(), 2 * kProductRates, flops);
   (*this)[Rate::Operations] = flops;
   (*this)[Rate::Bytes] = (*this)[Rate::NearBytes] = bytes;
-  (*this)[Rate::Link] = (*this)[Rate::ShortLink] = link;
+  (*this)[Rate::Link] = (*this)[Rate::ShortLink] = (*this)[Rate::NearLink] = link;
 }
 
 double NodeCost::flops() const {
@@ -27,7 +27,7 @@ double NodeCost::flops() const {
   return sum;
 }
 
-double NodeCost::sentBytes() const { return (*this)[Rate::Link] + (*this)[Rate::ShortLink]; }
+double NodeCost::sentBytes() const { return (*this)[Rate::Link] + (*this)[Rate::ShortLink] + (*this)[Rate::NearLink]; }
 
 static double secondsOf(const NodeCost &c, const Machine &m, Rate r) { return c[r] / m[r]; }
 
@@ -67,7 +67,7 @@ static double workSeconds(const NodeCost &c, const Machine &m) {
 
 double NodeCost::seconds(const Machine &m) const {
   double most = workSeconds(*this, m);
-  for (Rate r : {Rate::Link, Rate::ShortLink, Rate::HostCopy, Rate::Disk})
+  for (Rate r : {Rate::Link, Rate::ShortLink, Rate::NearLink, Rate::HostCopy, Rate::Disk})
     most = std::max(most, secondsOf(*this, m, r));
   return most + startSeconds(m);
 }

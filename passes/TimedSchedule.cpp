@@ -52,9 +52,11 @@ private:
 } // namespace
 
 void Caches::keep(NodeCost &work, double bytes) {
-  bytes = std::min(bytes, work[Rate::Bytes]);
-  work[Rate::Bytes] -= bytes;
-  work[Rate::NearBytes] += bytes;
+  for (auto [far, near] : {std::pair(Rate::Bytes, Rate::NearBytes), std::pair(Rate::ShortLink, Rate::NearLink)}) {
+    const double kept = std::min(bytes, work[far]);
+    work[far] -= kept;
+    work[near] += kept;
+  }
 }
 
 void Caches::touch(const Node &n) {
@@ -70,7 +72,7 @@ void Caches::touch(const Node &n) {
       firsts_.push_back({&spans, spans.size() - 1, memory, bytes, touched_});
     const bool isNear =
         isFirst ? isResult && bytes <= kNearBytes / 2 : before->second > begin || touched_ - before->second + bytes <= kNearBytes;
-    if (isNear)
+    if (isNear && !(isResult && movesBetweenRanks(n))) // of what is sent, once
       keep(work, bytes);
     if (isFirst && isNear)
       firsts_.pop_back();
@@ -116,6 +118,8 @@ void Lister::move(const Node &n) {
   } else {
     EngineKind e = movesBetweenRanks(n) ? EngineKind::Collectives : EngineKind::Host;
     made.assign(n.results.size(), run(n, e, costOf(n, ranks)));
+    if (e == EngineKind::Collectives)
+      caches.touch(n);
   }
   for (size_t i = 0; i < n.results.size(); ++i)
     if (n.result(i)->type.isFuture)

@@ -4,6 +4,7 @@
 #include "runtime/zccrt.h"
 #include "tools/Timing.h"
 #include <cstring>
+#include <limits>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -37,8 +38,9 @@ public:
   LinkRank(int rank, void *window) : comm(rank, kRanks, window, zccrt::kShmChunkBytes), memory(arenaBytes()) {
     memset(memory.data(), 0, size_t(arenaBytes()));
   }
-  /// Seconds of a collective over so many f32 that no cache holds, the mean of all kinds. Rank 0 says how often.
-  double secondsOf(int64_t count, double limit);
+  /// Seconds of a collective over so many f32, the mean of all kinds: each over the next ones, of as many that no cache holds
+  /// them all, or all over the same. Rank 0 says how often.
+  double secondsOf(int64_t count, double limit, bool areSame = false);
 
 private:
   static int64_t arenaBytes() { return beyondCaches(); }
@@ -65,11 +67,11 @@ void LinkRank::run(int kind, float *at, int64_t count) {
     job.reduceScatter(at, at + job.rank * piece, count, ZCCRT_F32, /*mean=*/false);
 }
 
-double LinkRank::secondsOf(int64_t count, double limit) {
+double LinkRank::secondsOf(int64_t count, double limit, bool areSame) {
   using Clock = std::chrono::steady_clock;
   constexpr int kKinds = 3;
   constexpr size_t kLeastRuns = 5;
-  const int64_t places = std::max<int64_t>(arenaBytes() / int64_t(sizeof(float)) / count, 1);
+  const int64_t places = areSame ? 1 : std::max<int64_t>(arenaBytes() / int64_t(sizeof(float)) / count, 1);
   std::vector<double> times;
   const auto begin = Clock::now();
   for (int64_t i = 0; isMore(times.size() < kLeastRuns || secondsSince(begin) < limit); ++i) {
@@ -82,12 +84,25 @@ double LinkRank::secondsOf(int64_t count, double limit) {
 }
 
 static Profile::Rates ratesOf(LinkRank &rank, double seconds) {
-  constexpr int64_t kNone = 16, kShort = 1 << 18, kLong = 1 << 22; // elements
-  constexpr double kSent = 4.0 / 3 * sizeof(float) / kRanks;       // bytes for each: an all_reduce sends twice what others do
-  const double none = rank.secondsOf(kNone, seconds / 3);
-  auto rate = [&](int64_t count) { return kSent * double(count) / std::max(rank.secondsOf(count, seconds / 3) - none, 1e-9); };
-  const double shortRate = rate(kShort), longRate = rate(kLong);
-  return {{Rate::Collectives, 1 / none}, {Rate::ShortLink, shortRate}, {Rate::Link, longRate}};
+  constexpr int kRounds = 4;
+  constexpr double kSent = 4.0 / 3 * sizeof(float) / kRanks; // bytes for each: an all_reduce sends twice what others do
+  struct Run {
+    Rate rate;
+    int64_t count; ///< elements
+    bool areSame;
+    double seconds = std::numeric_limits<double>::infinity(); ///< in the quietest round
+  } runs[] = {{Rate::Collectives, 16, false},
+              {Rate::ShortLink, 1 << 18, false},
+              {Rate::Link, 1 << 22, false},
+              {Rate::NearLink, 1 << 18, true}};
+  for (int round = 0; round < kRounds; ++round)
+    for (Run &r : runs)
+      r.seconds = std::min(r.seconds, rank.secondsOf(r.count, seconds / kRounds / double(std::size(runs)), r.areSame));
+  const double none = runs[0].seconds;
+  Profile::Rates rates = {{Rate::Collectives, 1 / none}};
+  for (const Run &r : llvm::drop_begin(runs))
+    rates[r.rate] = kSent * double(r.count) / std::max(r.seconds - none, 1e-9);
+  return rates;
 }
 
 Profile::Rates zcc::measureLinks(double seconds) {
