@@ -146,7 +146,7 @@ void prepareProcess(const zccrt_program &p, char **argv) {
   // Waiting threads spin, so that the next kernel starts at once; but where they share a core they
   // keep it from those that work. ResNet-18 on two cores, 5 ms a step: beside eight other processes
   // 31 ms with sleeping threads, 256 ms with spinning ones.
-  const char *policy = crowded || (threads > 1 && isBusy(threads, launch)) ? "passive" : "active";
+  const char *policy = crowded || p.device || (threads > 1 && isBusy(threads, launch)) ? "passive" : "active";
   const char *oldCount = getenv("OMP_NUM_THREADS"), *oldPolicy = getenv("OMP_WAIT_POLICY");
   bool fits = oldCount && oldCount == count && oldPolicy && !widened;
   setenv(guard, "1", 1);

@@ -355,12 +355,8 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
       status = session.run();
     }
     comm->barrier();
-    stopCollectives();
-    leaveJob();
-    return status;
   } catch (const AgreedFailure &) {
-    leaveJob();
-    return 1;
+    status = 1;
   } catch (const PeerFailure &) {
     endSilently();
   } catch (const RankDied &e) {
@@ -370,6 +366,10 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
   } catch (const std::exception &e) {
     endJob(e.what());
   }
+  stopCollectives();
+  exchangeDevice(nullptr); // CUDA does not outlive main
+  leaveJob();
+  return status;
 }
 
 } // namespace zccrt

@@ -1,7 +1,7 @@
 // Products of matrices by the device's library: cuBLASLt, or what stands for it under emulation.
 #pragma once
 
-#include "runtime/zccrt.h"
+#include "runtime/Elem.h"
 
 namespace zccrt::cuda {
 
@@ -27,7 +27,21 @@ struct Product {
 
 /// Starts the library, before the first product: throws a Failure where it is not to be had.
 void startProducts();
+/// Of a batch that a call takes: more than 65535 are not supported by all algorithms.
+constexpr int64_t kMostBatches = 65535;
+/// Queues at most so many on the stream Compute, by the library.
+void multiplyBatch(const Product &p);
+
 /// Queues it on the stream Compute.
-void multiply(const Product &p);
+inline void multiply(Product p) {
+  const int64_t bytes = elemBytes(p.elem), bytesY = elemBytes(p.elemY);
+  for (int64_t left = p.batches; left > 0; left -= p.batches) {
+    p.batches = left < kMostBatches ? left : kMostBatches;
+    multiplyBatch(p);
+    p.a.data += p.batches * p.a.step * bytes;
+    p.b.data += p.batches * p.b.step * bytes;
+    p.y += p.batches * p.stepY * bytesY;
+  }
+}
 
 } // namespace zccrt::cuda

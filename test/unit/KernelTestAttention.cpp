@@ -318,6 +318,30 @@ TEST(Attention, LeastOfFloats) {
   }
 }
 
+// A NaN among the queries is one in their row's results, whatever is added to its scores.
+TEST(Attention, NotANumberStays) {
+  OnEmulatedGpu gpu;
+  for (bool isMasked : {false, true}) {
+    Call c("attention", 1);
+    Rng r;
+    for (int i = 0; i < 3; ++i)
+      c.fillRandom<Bf16>(c.add<Bf16>({1, 1, 4, 8}), r);
+    c.data<Bf16>(0)[2 * 8] = Bf16(std::nanf(""));
+    if (isMasked)
+      c.fillRandom<Bf16>(c.add<Bf16>({4, 4}), r);
+    else
+      c.none();
+    c.results();
+    int y = c.add<Bf16>({1, 1, 4, 8});
+    c.add<float>({1, 1, 4, 1});
+    c.number("scale", 0.3);
+    c.ints("causal", {0});
+    c.run();
+    for (int i = 0; i < 32; ++i)
+      EXPECT_EQ(std::isnan(float(c.data<Bf16>(y)[i])), i / 8 == 2) << isMasked << i;
+  }
+}
+
 TEST(Attention, NativeBf16) {
   if (!AsIfNative::possible())
     GTEST_SKIP() << "oneDNN has no bf16 here";

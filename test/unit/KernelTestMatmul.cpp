@@ -282,4 +282,11 @@ TEST(Matmul, ManyRowsArePackedByNobody) {
   EXPECT_FALSE(c.packing());
 }
 
+// More matrices than a GPU's library takes at once.
+TEST(Matmul, LargeBatchOnGpus) {
+  OnEmulatedGpu gpu;
+  check<float>({{70000, 2, 1}, {70000, 1, 2}, {}, {}, {}}, 1);
+  check<Bf16>({{1, 2, 1}, {70000, 1, 2}, {}, {}, {}}, 1);
+}
+
 } // namespace

@@ -23,6 +23,8 @@ void check(const Product &p) {
   auto refuse = [&](const char *what) { zccrt_fail(p.node, "a product that cuBLASLt would refuse: %s", what); };
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.batches < 1)
     refuse("an extent below 1");
+  if (p.batches > kMostBatches)
+    refuse("a batch of more than 65535");
   if (p.a.ld < storedWidth(p.a, p.m, p.k) || p.b.ld < storedWidth(p.b, p.k, p.n) || p.ldY < p.n)
     refuse("a leading dimension below the rows' length");
   if (p.elem != p.elemY && !(p.elemY == ZCCRT_F32 && (p.elem == ZCCRT_BF16 || p.elem == ZCCRT_F16)))
@@ -117,7 +119,7 @@ void startProducts() {
   (void)workspace;
 }
 
-void multiply(const Product &p) {
+void multiplyBatch(const Product &p) {
   check(p);
   emulate::queue(kComputeStream, [=] { run(p); });
 }

@@ -210,7 +210,8 @@ private:
       return;
     const float added = n.masked<T, float>(0, b, h, row, key);
     // The least of floats leaves a number, whose products are exact: where all keys of a row have it, they have equal parts.
-    product = added == noScore() ? added : __builtin_fmaxf(product + added * inverse, -0x1p100f);
+    const float sum = product + added * inverse;
+    product = added == noScore() ? added : sum < -0x1p100f ? -0x1p100f : sum; // NaN stays
   }
 };
 

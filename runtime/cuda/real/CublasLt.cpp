@@ -36,7 +36,9 @@ struct Library {
 };
 
 Library::Library() {
-  void *file = openLibrary({"libcublasLt.so.13", "libcublasLt.so.12"});
+  // The one that was built with, which knows the same GPUs; then the other.
+  void *file = CUBLAS_VER_MAJOR >= 13 ? openLibrary({"libcublasLt.so.13", "libcublasLt.so.12"})
+                                      : openLibrary({"libcublasLt.so.12", "libcublasLt.so.13"});
   if (!file)
     fail("libcublasLt is not found: install cuBLAS (pip has nvidia-cublas), or name its folder in LD_LIBRARY_PATH");
 #define ZCC_LOAD(NAME) load(NAME, file, #NAME);
@@ -117,9 +119,8 @@ Prepared::Prepared(const Product &p) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignmentOf(p.a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignmentOf(p.y));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignmentOf(p.y));
-  // Parts of a sum are added up in one order.
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-         uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+  // Parts of a sum are added up in one order, and rounded to the result's type at the end.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   cublasLtMatmulHeuristicResult_t found;
   int count = 0;
   expect(l.cublasLtMatmulAlgoGetHeuristic(l.handle, desc, first, second, result, result, preference, 1, &found, &count), p,
@@ -139,7 +140,7 @@ auto keyOf(const Product &p) {
 
 void startProducts() { library(); }
 
-void multiply(const Product &p) {
+void multiplyBatch(const Product &p) {
   static std::map<decltype(keyOf(p)), Prepared> known;
   Library &l = library();
   const Prepared &r = known.try_emplace(keyOf(p), p).first->second;

@@ -4,6 +4,7 @@
 #include "runtime/Trace.h"
 #include "runtime/cuda/real/Launch.h"
 #include "runtime/zccrt.h"
+#include <chrono>
 #include <memory>
 
 namespace zccrt::cuda {
@@ -26,6 +27,8 @@ static bool isLate(cudaError_t e) {
 static const char *adviceFor(cudaError_t e) {
   if (e == cudaErrorNoKernelImageForDevice)
     return "; its kernels are for other GPUs: compile the program with zcc's --march=native here, or name this GPU's sm_XX";
+  if (e == cudaErrorUnsupportedPtxVersion)
+    return "; the driver is too old for what the program's kernels were compiled by: update it, or compile with an older toolkit";
   return isLate(e) ? "; with --cuda-graph=off, and CUDA_LAUNCH_BLOCKING=1 in the environment, the node that is named is the one "
                      "that did it"
                    : "";
@@ -65,7 +68,7 @@ void CudaDevice::open(int rankOnNode) {
   for (int s = 0; s < kStreams; ++s) {
     check(cudaStreamCreateWithFlags(&streams[s], cudaStreamNonBlocking), "make a stream");
     for (cudaEvent_t &event : events[s])
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "make an event");
   }
   void *shared = nullptr;
   check(cudaHostAlloc(&shared, sizeof(Fault), cudaHostAllocMapped), "share memory with the host");
@@ -204,8 +207,15 @@ void CudaDevice::wait(Stream s, Mark m) {
 
 void CudaDevice::synchronize(Mark m) {
   use();
-  if (m.number)
-    check(cudaEventSynchronize(eventOf(m)), "run its kernels");
+  if (!m.number)
+    return;
+  // What comes at once is looked for; while more is waited for, the core is for others: those that compute in host memory.
+  constexpr auto kAtOnce = std::chrono::microseconds(100);
+  cudaError_t e = cudaEventQuery(eventOf(m));
+  for (const auto begin = std::chrono::steady_clock::now();
+       e == cudaErrorNotReady && std::chrono::steady_clock::now() - begin < kAtOnce; e = cudaEventQuery(eventOf(m)))
+    ;
+  check(e == cudaErrorNotReady ? cudaEventSynchronize(eventOf(m)) : e, "run its kernels");
 }
 
 // ---- what kernels ask for

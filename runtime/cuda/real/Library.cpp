@@ -54,12 +54,14 @@ void *openMatching(const std::string &pattern) {
 } // namespace
 
 void *openLibrary(std::initializer_list<const char *> names) {
-  if (void *library = openFirst(names))
-    return library;
-  for (const std::string &folder : folders())
-    for (const char *name : names)
+  const std::vector<std::string> all = folders();
+  for (const char *name : names) {
+    if (void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL))
+      return library;
+    for (const std::string &folder : all)
       if (void *library = openMatching(folder + "/" + name))
         return library;
+  }
   return nullptr;
 }
 
