@@ -9,13 +9,19 @@
 
 namespace zccrt {
 
+/// As for JobQueue: by whichever of its threads the driver calls functions.
+static void useAllCoresOnce() {
+  static thread_local const bool isDone = (useAllCores(), true);
+  (void)isDone;
+}
+
 DeviceTransfers::DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, const zccrt_program &p)
     : on(d), arenas(arenas), disk(disk), slots(p.transfer_slots), workOf(p.host_slots) {
   if (disk)
     bounce = std::make_unique<PinnedArena>(on, kBounceBytes);
   if (p.host_slots) {
     on.call(Device::Host, [] {
-      useAllCores(); // as for JobQueue
+      useAllCoresOnce();
       gatherThreads();
     });
     on.synchronize(Device::Host);
@@ -117,6 +123,7 @@ void DeviceTransfers::wait(int slot) {
 void DeviceTransfers::startWork(int slot, void (*work)(char *)) {
   on.wait(Device::Host, on.mark(Device::Compute));
   on.call(Device::Host, [work, arena = arenas[kHost].base(), node = nodeNow()] {
+    useAllCoresOnce();
     TraceScope span(Lane::Host, nullptr, -1, node);
     work(arena);
   });

@@ -87,6 +87,7 @@ private:
   std::optional<bool> append(FuseGroup *a, FuseGroup *b);
   void settleJoined(FuseGroup *a, FuseGroup *b);
   bool isSeenBetween(const FuseGroup &a, const FuseGroup &b) const;
+  const FuseGroup *rootOf(Value *v) const;
   void forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const;
   void forSources(const FuseGroup &g, llvm::function_ref<void(FuseGroup *source, const FuseGroup *root)> visit) const;
   FuseGroup *joinSibling(FuseGroup *g, size_t &looks, llvm::function_ref<bool(const FuseGroup &)> suits);

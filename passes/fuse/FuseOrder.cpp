@@ -28,6 +28,12 @@ void FuseGroups::findTrunks() {
 
 // ---- dependences
 
+/// The group of what a value is a reshape of.
+const FuseGroup *FuseGroups::rootOf(Value *v) const {
+  const Node *n = behindReshapes(v)->def;
+  return n ? groupOf.lookup(n) : nullptr;
+}
+
 /// Visits the groups that must come after `g`, for each dependence with the group of what is read behind reshapes. A reshape
 /// between members of a group is inside, also when others read it.
 void FuseGroups::forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGroup *reader, const FuseGroup *root)> visit) const {
@@ -35,8 +41,7 @@ void FuseGroups::forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGrou
     for (auto &r : n->results) {
       if (r->uses.empty())
         continue;
-      const Node *rootNode = behindReshapes(r.get())->def;
-      const FuseGroup *root = rootNode ? groupOf.lookup(rootNode) : nullptr;
+      const FuseGroup *root = n->op->reshapes ? rootOf(r.get()) : &g;
       steps += r->uses.size();
       for (auto &u : r->uses) {
         FuseGroup *reader = groupOf.lookup(u.node);
@@ -58,9 +63,8 @@ void FuseGroups::forSources(const FuseGroup &g, llvm::function_ref<void(FuseGrou
     for (Value *v : n->operands()) {
       if (!v || !v->def)
         continue;
-      const Node *rootNode = behindReshapes(v)->def;
-      const FuseGroup *root = rootNode ? groupOf.lookup(rootNode) : nullptr;
       FuseGroup *source = groupOf.lookup(v->def);
+      const FuseGroup *root = v->def->op->reshapes ? rootOf(v) : source;
       if (source != &g && !(g.isKernel && root == &g))
         visit(source, root);
     }
