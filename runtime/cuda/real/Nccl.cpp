@@ -33,6 +33,13 @@ struct Nccl {
 #undef ZCC_LOAD
   }
   void expect(ncclResult_t r, const char *what) const {
+    if (r == ncclUnhandledCudaError) { // no room, as a rule: its buffers are in no plan
+      size_t free = 0, total = 0;
+      cudaMemGetInfo(&free, &total);
+      fail("NCCL fails to %s: %s; %.3f GiB of the GPU's memory are free for its buffers, beside what the program takes, and "
+           "NCCL_DEBUG=WARN in the environment says more",
+           what, ncclGetErrorString(r), double(free) / 0x1p30);
+    }
     if (r != ncclSuccess)
       fail("NCCL fails to %s: %s", what, ncclGetErrorString(r));
   }
