@@ -40,17 +40,16 @@ std::optional<Dims> zcc::reshapeStrides(ArrayRef<int64_t> dims, ArrayRef<int64_t
   return run == runs.size() ? std::optional(out) : std::nullopt;
 }
 
-std::optional<View> zcc::viewThrough(const Node &n, View in) {
+std::optional<View> zcc::viewThrough(const Node &n, const View &in) {
   std::optional<View> out = n.op->view(n, in);
   if (!out)
     return out;
-  Dims dims = n.result()->type.localDims();
-  out->dims = dims;
+  out->dims = n.result()->type.localDims();
   // Nothing steps along an axis of 1: let it not hide that a view is dense.
-  Dims dense = denseStrides(dims);
-  for (size_t i = 0; i < dims.size(); ++i)
-    if (dims[i] == 1)
-      out->strides[i] = dense[i];
+  int64_t dense = 1;
+  for (size_t i = out->dims.size(); i-- > 0; dense *= out->dims[i])
+    if (out->dims[i] == 1)
+      out->strides[i] = dense;
   return out;
 }
 
@@ -61,9 +60,9 @@ Value *zcc::behindReshapes(Value *v) {
 }
 
 bool View::isDense() const {
-  Dims dense = denseStrides(dims);
-  for (size_t i = 0; i < dims.size(); ++i)
-    if (dims[i] != 1 && strides[i] != dense[i])
+  int64_t dense = 1;
+  for (size_t i = dims.size(); i-- > 0; dense *= dims[i])
+    if (dims[i] != 1 && strides[i] != dense)
       return false;
   return offset == 0;
 }
@@ -74,13 +73,12 @@ std::optional<View> zcc::viewOf(Value *v) {
     path.push_back(v->def);
     v = v->def->operand(0);
   }
-  Dims dims = v->type.localDims();
-  View view{v, 0, dims, denseStrides(dims)};
+  std::optional<View> view(View{v, 0, v->type.localDims(), {}});
+  view->strides = denseStrides(view->dims);
   for (const Node *n : llvm::reverse(path)) {
-    auto next = viewThrough(*n, view);
-    if (!next)
-      return std::nullopt;
-    view = *next;
+    view = viewThrough(*n, *view);
+    if (!view)
+      break;
   }
   return view;
 }

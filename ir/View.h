@@ -21,7 +21,7 @@ std::optional<View> viewOf(Value *v);
 /// What a value is a reshape of.
 Value *behindReshapes(Value *v);
 /// The result of a view operator whose operand lies as `in`.
-std::optional<View> viewThrough(const Node &n, View in);
+std::optional<View> viewThrough(const Node &n, const View &in);
 /// The strides of `v` seen with other dims, as torch.view: nullopt if they do not exist.
 std::optional<Dims> reshapeStrides(llvm::ArrayRef<int64_t> dims, llvm::ArrayRef<int64_t> strides,
                                    llvm::ArrayRef<int64_t> newDims);

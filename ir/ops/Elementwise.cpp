@@ -130,13 +130,14 @@ constexpr OpDef ops::softplus =
     function("softplus", "Softplus", "max(x, 0) + log1p(exp(-abs(x)))", "dy * sigmoid(x)", "log(1 + e^x)");
 constexpr OpDef ops::relu = cheap(exact(unary("relu", "Relu", "max(x, 0)", "y <= 0 ? 0 : dy", "x where positive, else 0")));
 /// The gradient by an operator of `x` and `dy`.
-template <const OpDef &Grad> static llvm::SmallVector<Value *, 4> gradBy(Builder &b, Node &n, llvm::ArrayRef<Value *> dy) {
-  return {b.make(Grad, {n.operand(0), dy[0]})};
+static llvm::SmallVector<Value *, 4> gradActivation(Builder &b, Node &n, llvm::ArrayRef<Value *> dy) {
+  const OpDef &by = n.is(ops::gelu) ? ops::gelu_grad : n.is(ops::gelu_tanh) ? ops::gelu_tanh_grad : ops::silu_grad;
+  return {b.make(by, {n.operand(0), dy[0]})};
 }
 
 /// An operator that costs as much as a function but takes 16-bit operands as they are: it rounds once, and bfloat16's are
 /// computed `roughly`.
-static consteval OpDef activation(const char *name, const char *scalar, const char *roughly, const char *summary) {
+static consteval OpDef roughFunction(const char *name, const char *scalar, const char *roughly, const char *summary) {
   OpDef d;
   d.name = name;
   d.summary = summary;
@@ -146,13 +147,13 @@ static consteval OpDef activation(const char *name, const char *scalar, const ch
   d.dear = true;
   return d;
 }
-static consteval OpDef activation(const char *name, const char *scalar, const char *roughly, const char *summary, GradFn grad) {
-  OpDef d = activation(name, scalar, roughly, summary);
-  d.gradFn = grad;
+static consteval OpDef activation(const char *name, const char *scalar, const char *roughly, const char *summary) {
+  OpDef d = roughFunction(name, scalar, roughly, summary);
+  d.gradFn = gradActivation;
   return defineOp(d);
 }
 static consteval OpDef activationGrad(const char *name, const char *scalar, const char *roughly, const char *summary) {
-  OpDef d = activation(name, scalar, roughly, summary);
+  OpDef d = roughFunction(name, scalar, roughly, summary);
   d.operands = {{{"x"}, {"dy"}}};
   d.noGrad = "it is a gradient";
   d.linear = 0b10;
@@ -160,14 +161,14 @@ static consteval OpDef activationGrad(const char *name, const char *scalar, cons
 }
 
 constexpr OpDef ops::gelu = activation("gelu", "x * 0.5 * (1 + erf(x * 0.7071067811865476))", "x * rough_normal(x)",
-                                       "x times the normal distribution function", gradBy<ops::gelu_grad>);
+                                       "x times the normal distribution function");
 constexpr OpDef ops::gelu_grad = activationGrad("gelu_grad",
                                                 "dy * (0.5 * (1 + erf(x * 0.7071067811865476)) + "
                                                 "x * (exp(x * x * -0.5) * 0.3989422804014327))",
                                                 "dy * rough_gelu_slope(x)", "gradient of gelu");
-constexpr OpDef ops::gelu_tanh = activation("gelu_tanh", "x * sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x)))",
-                                            "x * rough_sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x)))",
-                                            "gelu with tanh in place of erf", gradBy<ops::gelu_tanh_grad>);
+constexpr OpDef ops::gelu_tanh =
+    activation("gelu_tanh", "x * sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x)))",
+               "x * rough_sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x)))", "gelu with tanh in place of erf");
 constexpr OpDef ops::gelu_tanh_grad =
     activationGrad("gelu_tanh_grad",
                    "dy * (sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x))) * "
@@ -177,8 +178,7 @@ constexpr OpDef ops::gelu_tanh_grad =
                    "(1 + x * (1 - rough_sigmoid(1.5957691216057308 * (x + 0.044715 * (x * x * x)))) * "
                    "(1.5957691216057308 + 0.2140644488178 * (x * x))))",
                    "gradient of gelu_tanh");
-constexpr OpDef ops::silu =
-    activation("silu", "x * sigmoid(x)", "x * rough_sigmoid(x)", "x times its sigmoid", gradBy<ops::silu_grad>);
+constexpr OpDef ops::silu = activation("silu", "x * sigmoid(x)", "x * rough_sigmoid(x)", "x times its sigmoid");
 constexpr OpDef ops::silu_grad = activationGrad("silu_grad", "dy * (sigmoid(x) * (1 + x * (1 - sigmoid(x))))",
                                                 "dy * (rough_sigmoid(x) * (1 + x * (1 - rough_sigmoid(x))))", "gradient of silu");
 
