@@ -201,6 +201,9 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
   }
   if (!v || v->kind != Value::Argument || !isInteger(v->type.elem))
     return;
+  if (ignore)
+    if (auto [known, isNew] = ignored.try_emplace(v->name, ignore); !isNew && known->second != ignore)
+      known->second.reset();
   std::string key = "range." + v->name;
   std::vector<int64_t> range{lo, hi, ignore.value_or(lo)}, before = module.attrs.ints(key);
   if (before.size() == 3) { // both hold

@@ -150,6 +150,8 @@ public:
   /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal
   /// `ignore`.
   void noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore = std::nullopt);
+  /// What losses ignore of labels, by the input's name; nullopt: not all the same.
+  llvm::StringMap<std::optional<int64_t>> ignored;
   void remarkOnce(const std::string &text);
   void warnOnce(const std::string &text);
 

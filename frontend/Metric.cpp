@@ -219,9 +219,7 @@ Measured MetricBuilder::ofClasses() {
     invalid("'" + m.output + "' is " + logits.type.str() + ", '" + m.target + "' is " + labels.type.str() +
             "; it compares floating-point logits with integer labels");
   int64_t axis = classAxis(logits, labels);
-  auto range = g.module.attrs.ints("range." + m.target); // what the loss ignores is below or above all classes
-  bool lossIgnores = range.size() == 3 && (range[2] < range[0] || range[2] > range[1]);
-  const int64_t ignore = m.ignore.value_or(lossIgnores ? range[2] : -100);
+  const int64_t ignore = m.ignore.value_or(g.ignored.lookup(m.target).value_or(-100));
   Dims perm = allAxes(0, logits.rank());
   perm.erase(perm.begin() + axis);
   perm.push_back(axis);

@@ -11,6 +11,7 @@
 #include "passes/Target.h"
 #include "passes/fuse/KernelShape.h"
 #include "passes/fuse/Operands.h"
+#include "passes/memory/Liveness.h"
 
 using namespace zcc;
 
@@ -44,10 +45,12 @@ static bool acceptsView(const Node &n, unsigned i, const View &v, const Target *
 }
 
 /// A body that a body names is told where its operands lie once: they must not be slices.
-static bool movesInto(const Node &n, const View &v) {
-  if (!callsBodies(*n.op) || v.base->kind != Value::Argument || !n.parent()->isBody)
+static bool movesInto(const Node &n, Value *v) {
+  if (!callsBodies(*n.op) || !n.parent()->isBody)
     return false;
-  return llvm::any_of(callersOf(*n.parent()), [&](Node *c) { return c->op->isScan() && ScanForm(*c).isSlice(v.base->index); });
+  auto s = storageOf(v);
+  return s && s->base->kind == Value::Argument &&
+         llvm::any_of(callersOf(*n.parent()), [&](Node *c) { return c->op->isScan() && ScanForm(*c).isSlice(s->base->index); });
 }
 
 /// What a body returns it has made, or it is what it carries unchanged: arguments may be overwritten before results are
@@ -58,7 +61,7 @@ static bool copyReturnedArgs(Function &f) {
   bool carries = llvm::all_of(callers, [](Node *c) { return c->op->isScan(); });
   for (unsigned i = 0; i < f.results.size(); ++i) {
     Value *v = f.results[i];
-    auto s = viewOf(v);
+    auto s = storageOf(v);
     bool isOwn = carries && i < f.args.size() && v == f.args[i].get() &&
                  llvm::all_of(callers, [&](Node *c) { return i < ScanForm(*c).carried; });
     if (!s || s->base->kind != Value::Argument || isOwn)
@@ -89,9 +92,9 @@ static bool copyViews(Function &f, Node &n, const Target *target) {
     return changed;
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     Value *v = n.operand(i);
-    if (!v || !(v->def ? v->def->op->view != nullptr : f.isBody))
+    if (!v || !(v->def ? v->def->op->view || v->def->op->forwards : f.isBody))
       continue;
-    if (auto view = viewOf(v); !acceptsView(n, i, *view, target) || movesInto(n, *view))
+    if (!acceptsView(n, i, *viewOf(v), target) || movesInto(n, v))
       copy(i);
   }
   return changed;
