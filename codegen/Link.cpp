@@ -156,6 +156,10 @@ static llvm::Error install(StringRef from, const std::string *bytes, StringRef o
   return ec ? error("cannot write '" + out + "': " + ec.message()) : llvm::Error::success();
 }
 
+llvm::Error zcc::writeText(StringRef out, const std::string &text) {
+  return out == "/dev/null" ? llvm::Error::success() : install("", &text, out);
+}
+
 // ---- compile and link
 
 static llvm::Error writeWork(const WorkFolder &work, StringRef name, StringRef bytes) {

@@ -5,6 +5,7 @@
 #include "runtime/Hash.h"
 #include "runtime/Interrupt.h"
 #include "runtime/Memory.h"
+#include "runtime/Overwrites.h"
 #include "runtime/Weights.h"
 #include "runtime/checkpoint/Recipe.h"
 #include <csignal>
@@ -335,6 +336,7 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     std::string wrong;
     try {
       o = parseOptions(p, argc, argv);
+      checkOverwrites(p, o);
     } catch (const Failure &e) {
       wrong = e.what();
     }

@@ -33,6 +33,7 @@ public:
 
 private:
   llvm::Error readOptions();
+  llvm::Error checkOverwrites() const;
   llvm::Error checkOutput();
   llvm::Error nameProgram();
   llvm::Error readModel();
@@ -128,13 +129,31 @@ llvm::Error Compilation::nameProgram() {
   return llvm::Error::success();
 }
 
+/// What is written takes the place of nothing that is read, nor of one another.
+llvm::Error Compilation::checkOverwrites() const {
+  std::vector<std::pair<std::string, std::string>> known = {
+      {"the model", r.model}, {"the configuration", configFile()}, {"the profile", tool.profile}};
+  for (const std::string &file : textsOf("weights"))
+    known.push_back({"the weights", file});
+  const std::string made = printsOutput() || tool.plan ? "" : output;
+  for (const auto &[option, file] : {std::pair("-o", &made), std::pair("--report", &tool.report)}) {
+    if (file->empty())
+      continue;
+    for (const auto &[what, other] : known)
+      if (llvm::sys::fs::equivalent(*file, other) || *file == other)
+        return error(llvm::Twine(option) + " would overwrite " + what);
+    known.push_back({llvm::Twine("what " + llvm::Twine(option) + " makes").str(), *file});
+  }
+  return llvm::Error::success();
+}
+
 llvm::Error Compilation::checkOutput() {
   if (isExe && output.empty())
     if (auto e = nameProgram())
       return e;
+  if (auto e = checkOverwrites())
+    return e;
   if (!printsOutput() && !tool.plan) {
-    if (llvm::sys::fs::equivalent(output, r.model))
-      return error("-o would overwrite the model");
     if (auto e = checkWritable(output, isBundle ? Output::Folder : isExe ? Output::Program : Output::Text))
       return e;
   }
@@ -275,10 +294,7 @@ llvm::Error Compilation::writeOrPrint(StringRef text) const {
     llvm::outs() << text;
     return llvm::Error::success();
   }
-  return llvm::writeToOutput(output, [&](llvm::raw_ostream &os) {
-    os << text;
-    return llvm::Error::success();
-  });
+  return writeText(output, text.str());
 }
 
 llvm::Error Compilation::writeZir() const {
@@ -341,10 +357,7 @@ llvm::Error Compilation::writeReport() {
   auto page = planPage(plan, *module, options);
   if (!page)
     return page.takeError();
-  return llvm::writeToOutput(tool.report, [&](llvm::raw_ostream &os) {
-    os << *page;
-    return llvm::Error::success();
-  });
+  return writeText(tool.report, *page);
 }
 
 // ---- the program

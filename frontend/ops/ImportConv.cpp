@@ -26,6 +26,14 @@ void zcc::checkKernelShape(NodeImport &n, const Val &weight) {
     invalid("attribute 'kernel_shape' does not fit the weight, which is " + weight.type.str());
 }
 
+/// How much padding is found by itself.
+static std::string autoPad(NodeImport &n) {
+  const std::string s = n.s("auto_pad", "NOTSET");
+  if (s != "NOTSET" && s != "VALID" && s != "SAME_UPPER" && s != "SAME_LOWER")
+    invalid("attribute 'auto_pad' is '" + s + "'; it may be NOTSET, VALID, SAME_UPPER, or SAME_LOWER");
+  return s;
+}
+
 Windows Windows::from(NodeImport &n, const Val &x, ArrayRef<int64_t> kernelDims) {
   Windows w;
   w.kernel = kernelDims.vec();
@@ -42,7 +50,7 @@ Windows Windows::from(NodeImport &n, const Val &x, ArrayRef<int64_t> kernelDims)
   auto pads = n.ints("pads");
   if (pads.size() == 2 * rank)
     pads = windowInts(n, "pads", 2 * rank, 0, -INT32_MAX);
-  std::string automatic = n.s("auto_pad", "NOTSET");
+  const std::string automatic = autoPad(n);
   bool ceil = n.i("ceil_mode", 0) != 0;
   for (size_t a = 0; a < rank; ++a) {
     int64_t extent = x.dim(int64_t(a) + 2), reach = w.dilations[a] * (w.kernel[a] - 1) + 1;
@@ -117,7 +125,7 @@ void convTranspose(NodeImport &n) {
   auto pads = n.ints("pads"), wanted = n.ints("output_shape");
   if (wanted.size() == rank + 2)
     wanted.erase(wanted.begin(), wanted.begin() + 2);
-  std::string automatic = n.s("auto_pad", "NOTSET");
+  const std::string automatic = autoPad(n);
   int64_t group = n.i("group", 1);
   std::vector<int64_t> lo(rank, 0), hi(rank, 0), dims{x.dim(0), w.dim(1) * group};
   for (size_t a = 0; a < rank; ++a) {

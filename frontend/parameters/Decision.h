@@ -33,6 +33,7 @@ private:
     std::string evidence;
     bool named = false;                ///< by --train: never tied by value or split
     std::vector<std::string> meanings; ///< per use: the parameter's or buffer's name, or ""
+    std::vector<bool> areNumbers;      ///< per use: it means no parameter (Evidence::isNumbers)
     std::string meaning;               ///< of the first use that has a parameter, or its own name
     bool isAnonymous = false;          ///< has no parameter name of its own
     bool isOpen = false;               ///< may stand for a parameter that the file lacks

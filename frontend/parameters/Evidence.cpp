@@ -136,6 +136,15 @@ bool isAmong(const char *ops, StringRef op) {
   StringRef(ops).split(words, ' ');
   return llvm::is_contained(words, op);
 }
+
+/// Of an operator's arguments the weight or the bias that a use stands for; -1: neither.
+int argumentOf(const Signature &s, const InitializerUse &use) {
+  StringRef op = use.node->op_type();
+  // The place comes before the name: of a weight and a bias that began equal the file has one.
+  bool isBias = isAmong(s.biasOps, op) && (use.index == 2 || !isAmong(s.weightOps, op));
+  return isBias ? s.bias : isAmong(s.weightOps, op) ? s.weight : -1;
+}
+
 } // namespace
 
 /// Whether an initializer could be this parameter: if the file has the parameter too, the values
@@ -176,9 +185,7 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t, const Ini
       continue;
     if (own && isData)
       return own;
-    // The place comes before the name: of a weight and a bias that began equal the file has one.
-    bool isBias = isAmong(s.biasOps, op) && (use.index == 2 || !isAmong(s.weightOps, op));
-    auto p = isBias ? argument(s.bias) : isAmong(s.weightOps, op) ? argument(s.weight) : std::nullopt;
+    auto p = argument(argumentOf(s, use));
     return own && (!p || file.initializer(*p)) ? own : p;
   }
   if (own)
@@ -189,6 +196,27 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t, const Ini
   if (parameters.size() == 1 && reads && t.count() > 1 && couldBe(file, t, parameters[0]))
     return parameters[0];
   return std::nullopt;
+}
+
+/// Whether an FX value is a tensor of equal numbers, by what its name says made it.
+static bool isFilled(StringRef name) {
+  StringRef base = name.rtrim("0123456789");
+  base.consume_back("_");
+  base.consume_front("new_");
+  base.consume_back("_like");
+  return base == "ones" || base == "zeros" || base == "full";
+}
+
+bool Evidence::isNumbers(const InitializerUse &use) const {
+  auto fx = fxNodeOf(*use.node);
+  if (!fx || !parametersOf(*fx).empty())
+    return false;
+  for (const Signature &s : kSignatures)
+    if (StringRef(fx->target).starts_with(s.target)) {
+      const int i = StringRef(fx->target).contains("_norm") && use.index > 0 ? argumentOf(s, use) : -1;
+      return i >= 0 && (size_t(i) >= fx->args.size() || fx->args[i] == "None");
+    }
+  return llvm::any_of(fx->names, isFilled);
 }
 
 /// The buffer that is argument `i`; "" if it is none.

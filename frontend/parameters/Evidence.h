@@ -28,6 +28,9 @@ public:
   /// The parameter ("model.fc.weight") that this use means by an initializer; nullopt: the metadata
   /// does not say.
   std::optional<std::string> parameterOf(const Initializer &t, const InitializerUse &use) const;
+  /// Whether this use means no parameter: a norm that has none, or numbers that the program makes. What an initializer that is
+  /// a parameter's has of them is the value that the parameter began with.
+  bool isNumbers(const InitializerUse &use) const;
   /// Parameters that an FX node reads, each once.
   std::vector<std::string> parametersOf(const FxNode &fx) const;
   /// What the signature calls this initializer; Other if it does not know it.

@@ -123,6 +123,7 @@ void Decision::factFromMetadata(Fact &f) {
       f.meaning = f.meanings.back();
     if (f.meanings.back().empty())
       f.meanings.back() = bufferMergedInto(f, u);
+    f.areNumbers.push_back(f.meanings.back().empty() && evidence_.isNumbers(u));
   }
   bool own = kind == Placeholder::Parameter || (!evidence_.hasSignature() && !f.isAnonymous);
   if (!f.meaning.empty()) {
@@ -314,6 +315,19 @@ void Decision::split(Fact &f) {
   Parameter *own = out_.uses_[f.source->name].parameter;
   byMeaning[f.meaning] = own;
   std::vector<std::string> names{f.meaning.empty() ? f.source->name : f.meaning};
+  Parameter *numbers = nullptr;
+  for (size_t i = 0; i < f.areNumbers.size(); ++i) {
+    if (!f.areNumbers[i])
+      continue;
+    if (!numbers) {
+      numbers = add(f, f.source->name + ".numbers");
+      numbers->role = Parameter::Constant;
+      numbers->evidence = "its use means no parameter";
+      names.push_back("numbers of the program");
+    }
+    out_.splitIndex_[{uses[i].node, uses[i].index}] = numbers;
+    out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, numbers});
+  }
   for (size_t i = 0; i < f.meanings.size(); ++i) {
     const std::string &m = f.meanings[i];
     if (m.empty() || m == f.meaning || (!isBuffer(m) && (f.named || unties(f))))
@@ -333,7 +347,7 @@ void Decision::split(Fact &f) {
   }
   if (names.size() > 1)
     remark("'" + f.source->name + "' is " + std::to_string(names.size()) +
-           (llvm::any_of(names, [&](auto &n) { return isBuffer(n); }) ? " tensors" : " parameters") +
+           (numbers || llvm::any_of(names, [&](auto &n) { return isBuffer(n); }) ? " tensors" : " parameters") +
            " that had one value: " + llvm::join(names, ", "));
 }
 
