@@ -364,7 +364,8 @@ void Ladder::addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &
 /// Not where much of the network, a third, is equal blocks: these need the same each, so that segments of them do.
 bool Ladder::goesBlockwise() const {
   constexpr size_t kMostNodes = 256; // each move looks at all others, and at all blocks
-  return !blocks.chains.empty() && blocks.nodes.size() <= kMostNodes && llvm::none_of(blocks.chains, [&](const ForwardBlocks::Chain &c) {
+  return !blocks.chains.empty() && blocks.nodes.size() <= kMostNodes &&
+         llvm::none_of(blocks.chains, [&](const ForwardBlocks::Chain &c) {
            return c.isRepeated && 3 * (c.cuts.back() - c.cuts.front()) > blocks.nodes.size();
          });
 }
