@@ -1,5 +1,6 @@
 // The frontend's top: file -> decisions about parameters -> @micro and @eval -> what is exported.
 #include "frontend/Import.h"
+#include "frontend/KeepAll.h"
 #include "frontend/Loss.h"
 #include "frontend/Metric.h"
 #include "frontend/ops/ImportTraining.h"
@@ -274,6 +275,14 @@ static void warnUntrained(const Module &m, const ImportOptions &options, ImportR
                                 : "nothing is trained: --freeze leaves no initializer that looks like a weight");
 }
 
+/// Of @eval.
+static void dropNothing(Function &f, ImportReport &report) {
+  if (keepAll(f))
+    report.warnings.push_back(
+        "Dropout of channels or stochastic depth is written out in the file: evaluation keeps all, but an ONNX "
+        "graph that is exported drops as in training");
+}
+
 llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const ImportOptions &given, ImportReport &report) {
   ImportOptions options = given;
   bool goesByName = false;
@@ -325,6 +334,8 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
     Function *f = module->addFunction(mode == Mode::Training ? "micro" : "eval");
     GraphImporter g(**file, options, **parameters, *module, *f, mode, problems, report);
     buildFunction(g, *spec, *metrics, built);
+    if (mode == Mode::Eval && !problems.any())
+      dropNothing(*f, report);
     eraseDeadNodes(*f); // what no result needs
     if (mode == Mode::Eval)
       values = valuesOf(g, *spec, built.lossName);

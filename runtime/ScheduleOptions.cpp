@@ -38,6 +38,8 @@ Schedule makeSchedule(const zccrt_program &p, const Options &o, int64_t steps) {
       fail("--lr-param needs a DeepSpeed schedule");
     if (s.kind == Schedule::Constant && o.lrMin >= 0)
       fail("--lr-min needs --lr-schedule=linear or cosine");
+    if (s.kind == Schedule::Constant && o.lrSteps >= 0)
+      fail("--lr-steps needs --lr-schedule=linear or cosine");
     s.min = std::max(0.0, o.lrMin);
     s.warmupSteps = std::max<int64_t>(0, o.warmupSteps);
     if (s.kind != Schedule::Constant && s.min > s.lr)

@@ -294,7 +294,8 @@ int64_t Offloader::lengthOf(const Update &u) const {
   if (count <= most || u.nodes.empty())
     return 0;
   int64_t runs = (count + most - 1) / most;
-  return std::max<int64_t>((count + runs - 1) / runs / kRunAlign, 1) * kRunAlign;
+  int64_t length = std::max<int64_t>((count + runs - 1) / runs / kRunAlign, 1) * kRunAlign;
+  return length < count ? length : 0;
 }
 
 /// While all is still on the device: cuts a large update into runs, and notes which gradients wait.
