@@ -27,7 +27,9 @@ llvm::Error OnOff::read(StringRef name, StringRef text, bool &to) const {
   return to || text == "off" ? llvm::Error::success() : mustBe(name, "on or off", text);
 }
 
-llvm::Error Text::read(StringRef, StringRef text, std::string &to) const {
+llvm::Error Text::read(StringRef name, StringRef text, std::string &to) const {
+  if (text.empty()) // such as a shell's variable that is not set
+    return error((name.size() == 1 ? "-" : "--") + name + " is given no text");
   to = text.str();
   return llvm::Error::success();
 }
