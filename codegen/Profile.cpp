@@ -97,8 +97,10 @@ void Profile::apply(Machine &m, int threads, int ranks) const {
     isKnown[size_t(row.rate)] = true;
   }
   for (auto [rate, substitute] : kSubstitutes)
-    if (isKnown[size_t(substitute)] && !isKnown[size_t(rate)])
+    if (isKnown[size_t(substitute)] && !isKnown[size_t(rate)]) {
       m[rate] = m[substitute];
+      isKnown[size_t(rate)] = true; // for what it stands for in turn
+    }
 }
 
 /// How far extents are apart, in factors of two.

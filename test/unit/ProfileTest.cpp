@@ -88,8 +88,10 @@ TEST(Profile, ShortCollectivesGoAtTheRateOfLongOnesWhereNothingElseIsKnown) {
   Machine m(1, 1, 1);
   parsed(R"({"version": 1, "rates": {"link_bytes": 8}})").apply(m, 1);
   EXPECT_EQ(m[Rate::ShortLink], 8);
+  EXPECT_EQ(m[Rate::NearLink], 8);
   parsed(R"({"version": 1, "rates": {"link_bytes": 8, "short_link_bytes": 20, "collectives": 5}})").apply(m, 1);
   EXPECT_EQ(m[Rate::ShortLink], 20);
+  EXPECT_EQ(m[Rate::NearLink], 20);
   EXPECT_EQ(m[Rate::Collectives], 5);
 }
 
