@@ -1,6 +1,6 @@
 // Starts compilers, waits for them, and cleans up after them, also where a signal ends zcc.
 #include "codegen/Compilers.h"
-#include "codegen/Link.h"
+#include "ir/Files.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"

@@ -2,6 +2,7 @@
 #include "codegen/Link.h"
 #include "codegen/Compilers.h"
 #include "codegen/cuda/Toolkit.h"
+#include "ir/Files.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -102,18 +103,6 @@ llvm::Expected<std::string> zcc::isaOf(StringRef march, StringRef option) {
 
 // ---- files
 
-std::error_code zcc::writeFile(StringRef path, StringRef bytes) {
-  std::error_code ec;
-  llvm::raw_fd_ostream os(path, ec);
-  if (ec)
-    return ec;
-  os << bytes;
-  os.close();
-  ec = os.error();
-  os.clear_error();
-  return ec;
-}
-
 llvm::Error zcc::checkWritable(StringRef out, Output kind) {
   if (kind == Output::Text && out == "/dev/null")
     return llvm::Error::success();
@@ -133,31 +122,8 @@ llvm::Error zcc::checkWritable(StringRef out, Output kind) {
   return llvm::Error::success();
 }
 
-/// Writes beside `out`, on the same file system, and renames.
-static llvm::Error install(StringRef from, const std::string *bytes, StringRef out, unsigned mode = 0666) {
-  llvm::SmallString<128> temp;
-  int fd;
-  if (auto ec = fs::createUniqueFile(out + ".%%%%%%", fd, temp))
-    return error("cannot write '" + out + "': " + ec.message());
-  ::close(fd);
-  llvm::sys::RemoveFileOnSignal(temp);
-  std::error_code ec;
-  if (bytes)
-    ec = writeFile(temp, *bytes);
-  else
-    ec = fs::copy_file(from, temp);
-  if (!ec)
-    ec = fs::setPermissions(temp, fs::perms(mode & ~fs::getUmask()));
-  if (!ec)
-    ec = fs::rename(temp, out);
-  if (ec)
-    fs::remove(temp);
-  llvm::sys::DontRemoveFileOnSignal(temp);
-  return ec ? error("cannot write '" + out + "': " + ec.message()) : llvm::Error::success();
-}
-
-llvm::Error zcc::writeText(StringRef out, const std::string &text) {
-  return out == "/dev/null" ? llvm::Error::success() : install("", &text, out);
+static llvm::Error copyTo(StringRef out, StringRef from, unsigned mode) {
+  return replaceFile(out, mode, [&](StringRef path) { return fs::copy_file(from, path); });
 }
 
 // ---- compile and link
@@ -276,9 +242,9 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
     return e;
 
   if (!program.weights.empty())
-    if (auto e = install("", &program.weights, (out + ".weights").str()))
+    if (auto e = writeWhole((out + ".weights").str(), program.weights))
       return e;
-  return install(work.file("program"), nullptr, out, 0777);
+  return copyTo(out, work.file("program"), 0777);
 }
 
 llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRef out) {
@@ -298,7 +264,7 @@ llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRe
       return error("cannot make the folder '" + path::parent_path(to) + "': " + ec.message());
     if (fs::equivalent(f.path, to))
       continue; // the model lies in the bundle's folder
-    if (auto e = install(f.path, nullptr, to))
+    if (auto e = copyTo(to, f.path, 0666))
       return e;
   }
   return link(program, march, inside(name));

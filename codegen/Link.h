@@ -10,10 +10,6 @@ namespace zcc {
 /// compiler does not know the architecture.
 llvm::Expected<std::string> isaOf(llvm::StringRef march, llvm::StringRef option = "--march");
 
-/// Writes a file; what keeps it from being whole.
-std::error_code writeFile(llvm::StringRef path, llvm::StringRef bytes);
-/// The whole file or, with an error that names it, nothing.
-llvm::Error writeText(llvm::StringRef out, const std::string &text);
 enum class Output { Program, Text, Folder };
 /// An error if `path` (and its .weights) cannot be written; creates nothing. A device or a pipe would be replaced by a file;
 /// a text may go to /dev/null.

@@ -19,9 +19,9 @@ static Value *behindMoves(Value *v) {
 static bool areEqual(Value *a, Value *b) {
   a = behindMoves(a), b = behindMoves(b);
   if (a == b)
-    return a->isGlobal() || (a->def && a->def->op->leaf == Leaf::Constant);
+    return a->isGlobal() || isConstant(a);
   auto numberOf = [](Value *v) {
-    auto values = v->def && v->def->op->leaf == Leaf::Constant ? v->def->attrs.floats("value") : std::vector<double>();
+    auto values = isConstant(v) ? v->def->attrs.floats("value") : std::vector<double>();
     return values.size() == 1 ? values[0] : std::numeric_limits<double>::quiet_NaN();
   };
   return std::fabs(numberOf(a) - numberOf(b)) < 1e-6;

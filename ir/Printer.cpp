@@ -1,5 +1,6 @@
 // Prints modules, functions and nodes as .zir.
 #include "ir/Control.h"
+#include "ir/Files.h"
 #include "ir/Lexer.h"
 #include "ir/Op.h"
 #include "ir/Phase.h"
@@ -388,16 +389,6 @@ std::string Printer::sidecarBytes() {
     offsets[g.get()] = at->second;
   }
   return data;
-}
-
-static llvm::Error writeWhole(StringRef path, StringRef bytes) {
-  llvm::Error e = llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {
-    os << bytes;
-    return llvm::Error::success();
-  });
-  if (!e)
-    return e;
-  return error("cannot write '" + path + "': " + llvm::toString(std::move(e)));
 }
 
 llvm::Error zcc::writeText(const Module &m, StringRef path, PrintOptions o, StringRef header) {

@@ -6,6 +6,7 @@
 #include "codegen/PlanPage.h"
 #include "codegen/cuda/CudaTarget.h"
 #include "codegen/cuda/Toolkit.h"
+#include "ir/Files.h"
 #include "ir/Text.h"
 #include "passes/Pipeline.h"
 #include "passes/memory/Budget.h"
@@ -294,7 +295,7 @@ llvm::Error Compilation::writeOrPrint(StringRef text) const {
     llvm::outs() << text;
     return llvm::Error::success();
   }
-  return writeText(output, text.str());
+  return writeWhole(output, text);
 }
 
 llvm::Error Compilation::writeZir() const {
@@ -357,7 +358,7 @@ llvm::Error Compilation::writeReport() {
   auto page = planPage(plan, *module, options);
   if (!page)
     return page.takeError();
-  return writeText(tool.report, *page);
+  return writeWhole(tool.report, *page);
 }
 
 // ---- the program

@@ -315,6 +315,10 @@ void Decision::split(Fact &f) {
   Parameter *own = out_.uses_[f.source->name].parameter;
   byMeaning[f.meaning] = own;
   std::vector<std::string> names{f.meaning.empty() ? f.source->name : f.meaning};
+  auto means = [&](size_t use, Parameter *p) {
+    out_.splitIndex_[{uses[use].node, uses[use].index}] = p;
+    out_.splits_.push_back({uses[use].node, uses[use].index, f.source->name, p});
+  };
   Parameter *numbers = nullptr;
   for (size_t i = 0; i < f.areNumbers.size(); ++i) {
     if (!f.areNumbers[i])
@@ -325,8 +329,7 @@ void Decision::split(Fact &f) {
       numbers->evidence = "its use means no parameter";
       names.push_back("numbers of the program");
     }
-    out_.splitIndex_[{uses[i].node, uses[i].index}] = numbers;
-    out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, numbers});
+    means(i, numbers);
   }
   for (size_t i = 0; i < f.meanings.size(); ++i) {
     const std::string &m = f.meanings[i];
@@ -342,8 +345,7 @@ void Decision::split(Fact &f) {
     }
     if (isBuffer(m) && roleOf(uses[i]) == InputRole::Statistic)
       p->role = Parameter::Statistic;
-    out_.splitIndex_[{uses[i].node, uses[i].index}] = p;
-    out_.splits_.push_back({uses[i].node, uses[i].index, f.source->name, p});
+    means(i, p);
   }
   if (names.size() > 1)
     remark("'" + f.source->name + "' is " + std::to_string(names.size()) +

@@ -4,6 +4,7 @@
 #include "ir/Text.h"
 #include "passes/Pass.h"
 #include "passes/options/CommandLine.h"
+#include "passes/options/OptionRules.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -96,7 +97,7 @@ static constexpr struct {
 
 /// One option: "  --lr=X    learning rate (default: ...)".
 static void printOption(StringRef name, const cl::Option &o) {
-  std::string left = (name.size() == 1 ? "-" : "--") + name.str();
+  std::string left = dashed(name);
   if (!o.ValueStr.empty())
     left += o.getValueExpectedFlag() == cl::ValueOptional ? "[=" + o.ValueStr.str() + "]"
             : name.size() == 1                            ? " " + o.ValueStr.str()

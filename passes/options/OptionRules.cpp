@@ -8,6 +8,8 @@ using namespace zcc;
 using llvm::StringRef;
 using llvm::Twine;
 
+std::string zcc::dashed(StringRef name) { return (name.size() == 1 ? "-" : "--") + name.str(); }
+
 llvm::Error zcc::mustBe(StringRef name, const Twine &what, StringRef text) {
   return error("--" + name + " must be " + what + ", not '" + text + "'");
 }
@@ -29,7 +31,7 @@ llvm::Error OnOff::read(StringRef name, StringRef text, bool &to) const {
 
 llvm::Error Text::read(StringRef name, StringRef text, std::string &to) const {
   if (text.empty()) // such as a shell's variable that is not set
-    return error((name.size() == 1 ? "-" : "--") + name + " is given no text");
+    return error(dashed(name) + " is given no text");
   to = text.str();
   return llvm::Error::success();
 }

@@ -17,6 +17,8 @@
 
 namespace zcc {
 
+/// "--lr", "-o".
+std::string dashed(llvm::StringRef name);
 /// "--NAME must be WHAT, not 'TEXT'".
 llvm::Error mustBe(llvm::StringRef name, const llvm::Twine &what, llvm::StringRef text);
 /// "a, b or c".

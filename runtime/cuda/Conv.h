@@ -19,6 +19,10 @@ struct Conv : cpu::ConvAxes {
   }
   ZCC_ANYWHERE int64_t perGroup() const { return channels / group; }
   ZCC_ANYWHERE int64_t filtersPerGroup() const { return filters / group; }
+  /// The output position along an axis that reads input position i with a tap; -1: none.
+  __device__ int reader(int axis, int i, int tap) const {
+    return readerOf(i, tap, int(stride[axis]), int(dilation[axis]), int(lo[axis]), int(out[axis]));
+  }
 
 private:
   Conv(const cpu::ConvShape &s, int32_t elem)

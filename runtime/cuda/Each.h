@@ -20,30 +20,34 @@ using cpu::operand;
 using cpu::result;
 using cpu::scratchAt;
 
-template <typename F> __global__ void eachKernel(int64_t n, F f) {
-  for (int64_t i = firstIndex(); i < n; i += indexStep())
+template <typename I, typename F> __global__ void eachKernel(I n, F f) {
+  for (I i = I(firstIndex()); i < n; i += I(indexStep()))
     f(i);
 }
 
 /// Queues f(i) for each i in [0, n).
 template <typename F> void eachOn(int stream, int64_t n, F f) {
   if (n > 0)
-    ZCC_LAUNCH_ON(stream, eachKernel, blocksFor(n), kBlock, n, f);
+    ZCC_LAUNCH_ON(stream, (eachKernel<int64_t, F>), blocksFor(n), kBlock, n, f);
 }
 template <typename F> void each(int64_t n, F f) { eachOn(kComputeStream, n, f); }
 
-template <typename I, typename F> __global__ void eachIndexKernel(I n, F f) {
-  for (I i = I(firstIndex()); i < n; i += I(indexStep()))
-    f(i);
-}
+/// Whether indices below n, and a step of a grid beyond, have room in 32 bits.
+inline bool areShort(int64_t n) { return n < int64_t(1) << 31; }
 
 /// The same for f that takes indices of any type: they have 32 bits where those suffice, as a division of 64 takes a hundred
 /// instructions.
 template <typename F> void eachIndex(int64_t n, F f) {
-  if (n > 0 && n < (int64_t(1) << 31))
-    ZCC_LAUNCH((eachIndexKernel<unsigned, F>), blocksFor(n), kBlock, unsigned(n), f);
-  else if (n > 0)
-    ZCC_LAUNCH((eachIndexKernel<int64_t, F>), blocksFor(n), kBlock, n, f);
+  if (n > 0 && areShort(n))
+    ZCC_LAUNCH((eachKernel<unsigned, F>), blocksFor(n), kBlock, unsigned(n), f);
+  else
+    each(n, f);
+}
+
+/// The position along an axis whose window reads position i with a tap; -1: none.
+template <typename I> __device__ I readerOf(I i, I tap, I stride, I dilation, I lo, I out) {
+  const I from = i + lo - tap * dilation;
+  return from >= 0 && from % stride == 0 && from / stride < out ? from / stride : -1;
 }
 
 /// Dims and strides, for kernels.

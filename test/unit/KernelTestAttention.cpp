@@ -294,22 +294,33 @@ TEST(Attention, OnGpus) {
   check<Bf16>({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
 }
 
-// A row whose keys all have the least of floats, as padded ones do, attends them alike, in tiles, too.
-TEST(Attention, LeastOfFloats) {
-  OnEmulatedGpu gpu;
-  Call c("attention", 1);
-  Rng r;
+/// Four queries, keys and values, before the mask.
+void addFew(Call &c, Rng &r) {
   for (int i = 0; i < 3; ++i)
     c.fillRandom<Bf16>(c.add<Bf16>({1, 1, 4, 8}), r);
-  int mask = c.add<Bf16>({4, 4});
-  for (int i = 0; i < 16; ++i)
-    c.data<Bf16>(mask)[i] = Bf16(i / 4 == 1 || i % 4 == 3 ? -3.38e38f : 0.0f);
+}
+
+/// Behind the mask: their attention; the number of its result.
+int runFew(Call &c) {
   c.results();
   int y = c.add<Bf16>({1, 1, 4, 8});
   c.add<float>({1, 1, 4, 1});
   c.number("scale", 0.3);
   c.ints("causal", {0});
   c.run();
+  return y;
+}
+
+// A row whose keys all have the least of floats, as padded ones do, attends them alike, in tiles, too.
+TEST(Attention, LeastOfFloats) {
+  OnEmulatedGpu gpu;
+  Call c("attention", 1);
+  Rng r;
+  addFew(c, r);
+  int mask = c.add<Bf16>({4, 4});
+  for (int i = 0; i < 16; ++i)
+    c.data<Bf16>(mask)[i] = Bf16(i / 4 == 1 || i % 4 == 3 ? -3.38e38f : 0.0f);
+  int y = runFew(c);
   for (int j = 0; j < 8; ++j) {
     float mean = 0;
     for (int key = 0; key < 4; ++key)
@@ -324,19 +335,13 @@ TEST(Attention, NotANumberStays) {
   for (bool isMasked : {false, true}) {
     Call c("attention", 1);
     Rng r;
-    for (int i = 0; i < 3; ++i)
-      c.fillRandom<Bf16>(c.add<Bf16>({1, 1, 4, 8}), r);
+    addFew(c, r);
     c.data<Bf16>(0)[2 * 8] = Bf16(std::nanf(""));
     if (isMasked)
       c.fillRandom<Bf16>(c.add<Bf16>({4, 4}), r);
     else
       c.none();
-    c.results();
-    int y = c.add<Bf16>({1, 1, 4, 8});
-    c.add<float>({1, 1, 4, 1});
-    c.number("scale", 0.3);
-    c.ints("causal", {0});
-    c.run();
+    int y = runFew(c);
     for (int i = 0; i < 32; ++i)
       EXPECT_EQ(std::isnan(float(c.data<Bf16>(y)[i])), i / 8 == 2) << isMasked << i;
   }

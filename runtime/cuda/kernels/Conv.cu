@@ -71,16 +71,9 @@ template <typename T> struct SumTaps {
     for (int a = 0, tap = 0; a < s.kernel[0]; ++a)
       for (int b = 0; b < s.kernel[1]; ++b)
         for (int c = 0; c < s.kernel[2]; ++c, ++tap) {
-          const int ts[3] = {a, b, c};
-          int64_t o = 0;
-          bool isRead = true;
-          for (int d = 0; d < 3; ++d) {
-            const int from = int(is[d] + s.lo[d] - ts[d] * s.dilation[d]), stride = int(s.stride[d]);
-            isRead &= from >= 0 && from % stride == 0 && from / stride < s.out[d];
-            o = o * s.out[d] + from / stride;
-          }
-          if (isRead)
-            sum += col[(int64_t(channel) * s.taps() + tap) * s.outs() + o];
+          const int z = s.reader(0, int(is[0]), a), y = s.reader(1, int(is[1]), b), x = s.reader(2, int(is[2]), c);
+          if (z >= 0 && y >= 0 && x >= 0)
+            sum += col[(int64_t(channel) * s.taps() + tap) * s.outs() + (z * s.out[1] + y) * s.out[2] + x];
         }
     images[e] = T(sum);
   }

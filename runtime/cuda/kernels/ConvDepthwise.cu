@@ -92,20 +92,13 @@ template <typename T> struct Spread {
       const T *g = dy + (int64_t(image) * s.filters + f) * s.outs(), *taps = w + f * s.taps();
       for (int a = 0; a < s.kernel[0]; ++a)
         for (int b = 0; b < s.kernel[1]; ++b) {
-          const int z = reader(0, is[0], a), y = reader(1, is[1], b);
+          const int z = s.reader(0, is[0], a), y = s.reader(1, is[1], b);
           for (int c = 0; z >= 0 && y >= 0 && c < s.kernel[2]; ++c)
-            if (const int x = reader(2, is[2], c); x >= 0)
+            if (const int x = s.reader(2, is[2], c); x >= 0)
               sum += Sum<T>(taps[(a * s.kernel[1] + b) * s.kernel[2] + c]) * Sum<T>(g[(z * s.out[1] + y) * s.out[2] + x]);
         }
     }
     dx[e] = T(sum);
-  }
-
-private:
-  /// The output position along an axis that reads input position i with a tap; -1: none.
-  __device__ int reader(int axis, int i, int tap) const {
-    const int from = i + int(s.lo[axis]) - tap * int(s.dilation[axis]), stride = int(s.stride[axis]);
-    return from >= 0 && from % stride == 0 && from / stride < s.out[axis] ? from / stride : -1;
   }
 };
 
@@ -219,7 +212,7 @@ void depthwiseGradWeight(char *arena, const zccrt_call *c, const Conv &s) {
     const T *x = at<T>(arena, operand(c, 0)), *dy = at<T>(arena, operand(c, 1));
     const Gather g(s);
     Sum<T> *parts = scratchAt<Sum<T>>(arena, c);
-    if (s.batch * s.outs() < (int64_t(1) << 31))
+    if (areShort(s.batch * s.outs()))
       ZCC_LAUNCH((gatherTaps<unsigned, T>), unsigned(g.blocks(s)), kBlock, s, g, x, dy, parts);
     else
       ZCC_LAUNCH((gatherTaps<int64_t, T>), unsigned(g.blocks(s)), kBlock, s, g, x, dy, parts);

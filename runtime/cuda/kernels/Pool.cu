@@ -27,8 +27,7 @@ struct Pool : cpu::PoolShape {
   __device__ int64_t tapOf(int64_t a, int64_t b, int64_t c) const { return (a * kernel[1] + b) * kernel[2] + c; }
   /// The output position along an axis that reads input position i with a tap; -1: none.
   __device__ int64_t reader(int axis, int64_t i, int64_t tap) const {
-    int64_t from = i + lo[axis] - tap * dilation[axis];
-    return from >= 0 && from % stride[axis] == 0 && from / stride[axis] < out[axis] ? from / stride[axis] : -1;
+    return readerOf(i, tap, stride[axis], dilation[axis], lo[axis], out[axis]);
   }
   /// Calls f(output position, tap) for each window, and tap of it, that input position i is in; positions ascend.
   template <typename F> __device__ void forReaders(int64_t i, F f) const {
