@@ -1,13 +1,26 @@
 // Memory for the small objects that modules are made of, of which passes make and drop millions.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace zcc {
+
+/// FreePieces<...>::sort of each size of which the thread has made pieces.
+inline thread_local std::vector<void (*)()> sortsOfPieces;
+
+/// What the thread makes next lies side by side, in the order in which it is made. Passes give pieces back in any order, and what
+/// is made of them then lies here and there, where each step of a walk waits for memory.
+inline void sortFreePieces() {
+  for (void (*sort)() : sortsOfPieces)
+    sort();
+}
 
 /// Pieces of equal size. What is given back is the next that is given out on the same thread; nothing goes back to the heap,
 /// where neighbours would be merged and split again. What a thread has at its end is left to the others.
@@ -19,6 +32,16 @@ public:
     return std::exchange(free, free->next);
   }
   static void put(void *p) { free = new (p) Piece{free}; }
+  /// Lets get() give out what this thread has by rising addresses.
+  static void sort() {
+    std::vector<Piece *> pieces;
+    for (Piece *p = free; p; p = p->next)
+      pieces.push_back(p);
+    std::sort(pieces.begin(), pieces.end(), std::greater<>());
+    free = nullptr;
+    for (Piece *p : pieces)
+      put(p);
+  }
 
 private:
   static constexpr size_t kPieces = 256;
@@ -30,6 +53,7 @@ private:
 
   /// Of a thread that has made pieces, which it leaves.
   struct Leaving {
+    Leaving() { sortsOfPieces.push_back(sort); }
     ~Leaving() {
       if (!free)
         return;

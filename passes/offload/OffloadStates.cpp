@@ -28,6 +28,7 @@
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/Support/MathExtras.h"
 #include <map>
 
 using namespace zcc;
@@ -287,14 +288,14 @@ bool Offloader::updatesOnHost(const GlobalValue &param) const {
   return places.states != Space::Device && places.update == Space::Host;
 }
 
-/// Elements updated at once; 0: all.
+/// Elements updated at once, in runs of about the same length; 0: all.
 int64_t Offloader::lengthOf(const Update &u) const {
   int64_t otherwise = m_.attrs.i("sub_group", kSubGroup), count = u.type.localCount();
   int64_t most = ctx_.options.subGroup > 0 ? ctx_.options.subGroup : otherwise;
   if (count <= most || u.nodes.empty())
     return 0;
-  int64_t runs = (count + most - 1) / most;
-  int64_t length = std::max<int64_t>((count + runs - 1) / runs / kRunAlign, 1) * kRunAlign;
+  const int64_t longest = std::max<int64_t>(llvm::alignDown(most, kRunAlign), kRunAlign);
+  int64_t length = llvm::alignTo(llvm::divideCeil(count, llvm::divideCeil(count, longest)), kRunAlign);
   return length < count ? length : 0;
 }
 

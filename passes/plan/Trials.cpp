@@ -25,6 +25,7 @@ llvm::Error zcc::carryOut(Module &m, const PassContext &ctx) {
 }
 
 llvm::Error Trials::carryOut(Trial &t, const Point &p) const {
+  sortFreePieces(); // of the trials before
   std::unique_ptr<Module> copy = m_.clone();
   note(*copy, axes_, p);
   if (llvm::Error e = zcc::carryOut(*copy, ctx_)) {

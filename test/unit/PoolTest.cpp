@@ -2,6 +2,7 @@
 #include "ir/Pool.h"
 #include "llvm/ADT/DenseSet.h"
 #include "gtest/gtest.h"
+#include <algorithm>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,15 @@ TEST(FreePieces, PiecesAreApart) {
     for (size_t at = 0; at < kBytes; at += alignof(std::max_align_t))
       EXPECT_TRUE(starts.insert(uintptr_t(p) + at).second);
   }
+}
+
+TEST(FreePieces, SortedOnesComeSideBySide) {
+  auto pieces = take(600);
+  for (size_t step = 7, i = 0; i < pieces.size(); ++i)
+    FreePieces<kBytes>::put(pieces[i * step % pieces.size()]);
+  sortFreePieces();
+  auto again = take(600);
+  EXPECT_TRUE(std::is_sorted(again.begin(), again.end()));
 }
 
 TEST(FreePieces, WhatThreadsLeaveOthersTake) {
