@@ -39,8 +39,8 @@ TEST(FreePieces, PiecesAreApart) {
 
 TEST(FreePieces, SortedOnesComeSideBySide) {
   auto pieces = take(600);
-  for (size_t step = 7, i = 0; i < pieces.size(); ++i)
-    FreePieces<kBytes>::put(pieces[i * step % pieces.size()]);
+  for (size_t i = 0; i < pieces.size(); ++i)
+    FreePieces<kBytes>::put(pieces[i * 7 % pieces.size()]);
   sortFreePieces();
   auto again = take(600);
   EXPECT_TRUE(std::is_sorted(again.begin(), again.end()));
