@@ -37,6 +37,7 @@ private:
     std::string meaning;               ///< of the first use that has a parameter, or its own name
     bool isAnonymous = false;          ///< has no parameter name of its own
     bool isOpen = false;               ///< may stand for a parameter that the file lacks
+    bool standsForLost = false;        ///< does, as what was computed from it
     int64_t pieces = 1;                ///< as Parameter::pieces
   };
 
@@ -58,6 +59,7 @@ private:
   std::string bufferMergedInto(const Fact &f, const InitializerUse &use) const;
   void standsFor(Fact &f, const std::string &what, const std::string &evidence);
   Evidence::Near whereLost(const Fact &f, Evidence::Near near) const;
+  bool isComputedMatrix(const Fact &f) const;
   void claimLost();
   void partByModule(Fact &f);
   bool isAliasOf(llvm::StringRef parameter) const;
@@ -94,6 +96,9 @@ private:
   void warnAboutFixed();
   void warnAboutFolded(llvm::ArrayRef<std::string> layers, const std::string &more = "");
   void warnAboutTorchScript();
+  void warnAboutComputed();
+  void warnAboutHidden();
+  bool isLikeWeight(const Initializer &t, const InitializerUse &use) const;
   void warnAboutLosses();
   bool isObvious(const Parameter &p) const;
   void nameState();
@@ -120,7 +125,7 @@ private:
   Parameters &out_;
   Evidence evidence_;
   std::vector<Fact> facts_;
-  std::vector<std::string> computed_; ///< "'expand' from model.cls_token": results that stand for parameters
+  std::vector<std::pair<const Initializer *, std::string>> computed_;      ///< results that stand for parameters: of which
   std::vector<std::pair<const Initializer *, const Initializer *>> parts_; ///< of parameters: the part, the whole
   std::vector<const Initializer *> schedules_;                             ///< trained, though they look like buffers
   /// What PyTorch keeps fixed, as far as values show it.

@@ -9,6 +9,7 @@ using llvm::StringRef;
 Evidence::Evidence(const OnnxFile &f) : file(f) {
   auto &g = f.graph();
   placeholders_ = placeholdersOf(g);
+  liftsParameters = takeLifted(g);
   for (auto &p : placeholders_)
     kinds_[p.second.target] = p.second.kind;
   llvm::StringSet<> aliases;
@@ -22,6 +23,30 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
     llvm::erase_if(a.second, [&](const std::string &alias) { return mentioned_.contains(alias); });
   llvm::sort(targets);
   lost_ = std::move(targets);
+}
+
+/// Whether a program that has parameters reads none of them, but tensors that were lifted out of it: Keras' variables are
+/// neither parameters nor buffers of what it hands to PyTorch's exporter. The tensors are the parameters then.
+bool Evidence::takeLifted(const onnx_pb::GraphProto &g) {
+  bool readsTensors = false;
+  for (auto &n : g.node())
+    if (auto fx = fxNodeOf(n))
+      for (const std::string &name : fx->names) {
+        auto p = placeholders_.find(name);
+        if (p == placeholders_.end())
+          continue;
+        if (p->second.kind == Placeholder::Parameter)
+          return false;
+        readsTensors |= p->second.kind == Placeholder::Tensor;
+      }
+  bool hasParameters = llvm::any_of(placeholders_, [](auto &p) { return p.second.kind == Placeholder::Parameter; });
+  if (!readsTensors || !hasParameters)
+    return false;
+  for (auto &p : placeholders_)
+    p.second.kind = p.second.kind == Placeholder::Tensor      ? Placeholder::Parameter
+                    : p.second.kind == Placeholder::Parameter ? Placeholder::Other
+                                                              : p.second.kind;
+  return true;
 }
 
 /// Adds what the nodes of a graph and of its subgraphs read. `hidden`: names that are not the main graph's there;
@@ -248,17 +273,39 @@ std::string Evidence::bufferOf(const InitializerUse &use) const {
   return buffer;
 }
 
+bool Evidence::isResult(StringRef initializer) const {
+  return llvm::any_of(uses(initializer), [&](const InitializerUse &u) {
+    auto fx = fxNodeOf(*u.node);
+    return fx && llvm::is_contained(fx->names, initializer);
+  });
+}
+
+/// The module of a parameter: "net.fc" of "net.fc.weight", and of what a parametrization computes its weight from
+/// (torch.nn.utils.parametrize): "net.fc.parametrizations.weight.original0".
+static StringRef moduleOf(StringRef parameter) {
+  if (parameter.starts_with("parametrizations."))
+    return "";
+  if (size_t at = parameter.find(".parametrizations."); at != StringRef::npos)
+    return parameter.take_front(at);
+  return parameter.contains('.') ? parameter.rsplit('.').first : "";
+}
+
 std::vector<std::string> Evidence::lostNear(const InitializerUse &use, Near near) const {
-  std::vector<std::string> r;
   auto scope = scopeOf(*use.node);
   if (!scope)
-    return r;
-  auto parentOf = [](StringRef path) { return path.contains('.') ? path.rsplit('.').first : ""; };
-  for (const std::string &p : lost_) {
-    StringRef module = parentOf(p);
-    bool isRoot = module.empty();
-    if (near == Near::SameModule ? module == *scope : !isRoot && parentOf(module) == *scope)
-      r.push_back(p);
-  }
+    return {};
+  auto isNear = [&](StringRef module) {
+    switch (near) {
+    case Near::SameModule:
+      return module == *scope;
+    case Near::Parent:
+      return !module.empty() && (module.contains('.') ? module.rsplit('.').first : "") == *scope;
+    case Near::Within:
+      return scope->empty() || module.starts_with(*scope + ".");
+    }
+    llvm_unreachable("all are listed");
+  };
+  std::vector<std::string> r;
+  llvm::copy_if(lost_, std::back_inserter(r), [&](StringRef p) { return isNear(moduleOf(p)); });
   return r;
 }

@@ -21,6 +21,8 @@ public:
   const OnnxFile &file;
   /// Whether nodes carry the FX nodes they came from (PyTorch's default exporter).
   bool hasFx = false;
+  /// Whether tensors that the exporter lifted out of the program stand for its parameters, of which it reads none.
+  bool liftsParameters = false;
   /// Whether the file says which parameters and buffers the program had.
   bool hasSignature() const { return !placeholders_.empty(); }
 
@@ -44,13 +46,16 @@ public:
   const llvm::StringMap<Placeholder> &placeholders() const { return placeholders_; }
   /// The buffer that this use reads as it is; "" if the metadata does not say.
   std::string bufferOf(const InitializerUse &use) const;
-  enum class Near { SameModule, Parent };
-  /// Lost parameters of the module that computes with this initializer, or of its direct children.
+  /// Whether an initializer is what the program computed, by the FX nodes that read it: the exporter folded it.
+  bool isResult(llvm::StringRef initializer) const;
+  enum class Near { SameModule, Parent, Within };
+  /// Lost parameters of the module that computes with this initializer, of its direct children, or of any module in it.
   std::vector<std::string> lostNear(const InitializerUse &use, Near near) const;
 
 private:
   std::string targetOf(llvm::StringRef placeholder) const;
   std::string bufferAt(const FxNode &fx, size_t i) const;
+  bool takeLifted(const onnx_pb::GraphProto &g);
   void collect(const onnx_pb::GraphProto &g, const llvm::StringSet<> &hidden, llvm::StringSet<> &aliases);
   void collectBody(const onnx_pb::NodeProto &owner, const onnx_pb::GraphProto &g, llvm::StringSet<> hidden,
                    llvm::StringSet<> &aliases);

@@ -1,5 +1,6 @@
 // What the exporter lost or changed: warnings by name, with the export line that avoids it.
 #include "frontend/parameters/Decision.h"
+#include "frontend/parameters/InputRoles.h"
 #include "frontend/parameters/Parts.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -120,7 +121,100 @@ void Decision::warnAboutFolded(llvm::ArrayRef<std::string> layers, const std::st
          "): the batch's statistics cannot be used and its own parameters are gone" + more + "; " + exportHint());
 }
 
+/// "'expand' f32[4x1x32]".
+static std::string described(const Initializer &t, StringRef name) { return "'" + name.str() + "' " + t.type().str(); }
+static std::string described(const Initializer &t) { return described(t, t.name); }
+
+/// Results and lifted tensors that stand for parameters, as far as they are trained, and numbers that may be made of the
+/// same parameters.
+void Decision::warnAboutComputed() {
+  auto isTrained = [&](const Initializer &t) { return out_.use(t.name).parameter->role == Parameter::Trained; };
+  std::vector<std::string> computed, numbers, lifted;
+  for (auto &[source, what] : computed_)
+    if (isTrained(*source))
+      computed.push_back(described(*source) + " from " + what);
+  for (const Fact &f : facts_) {
+    if (isFoldedNumber(f) && !isTrained(*f.source)) {
+      std::vector<std::string> from = evidence_.lostNear(evidence_.uses(f.source->name)[0], Evidence::Near::SameModule);
+      llvm::erase_if(from, [&](const std::string &p) { return !claimed_.contains(p); });
+      if (!from.empty())
+        numbers.push_back(described(*f.source) + " from " + listed(from));
+    }
+    if (evidence_.liftsParameters && train_.empty() && isTrained(*f.source))
+      lifted.push_back(described(*f.source));
+  }
+  if (!lifted.empty())
+    warn("the file's parameters are tensors that the exporter lifted out of the program; which of them it trains is not told, "
+         "and these are trained: " +
+         listed(lifted) + "; --freeze=REGEX keeps what is not (averages of a normalization)");
+  if (!computed.empty())
+    warn("what the exporter computed from parameters is trained and exported in their place: " + listed(computed) + "; " +
+         exportHint());
+  if (!numbers.empty())
+    warn("numbers that may be computed from parameters stay as they are: " + listed(numbers) + "; " + exportHint());
+}
+
+namespace {
+/// What nodes and the graphs in them multiply by and hold as Constant nodes or, where they are not the main graph's, as
+/// initializers.
+struct HiddenWeights {
+  const OnnxFile &file;
+  llvm::function_ref<bool(const Initializer &, const InitializerUse &)> isLikeWeight;
+  std::vector<std::string> found;
+
+  /// `tensors`: those of the graphs around the nodes.
+  void find(const google::protobuf::RepeatedPtrField<onnx_pb::NodeProto> &nodes, const std::string &where,
+            llvm::StringMap<Initializer> tensors) {
+    for (auto &n : nodes) {
+      for (auto &a : n.attribute()) {
+        if (n.op_type() == "Constant" && a.has_t() && n.output_size() == 1)
+          add(tensors, a.t(), n.output(0));
+        if (!a.has_g())
+          continue;
+        auto inner = tensors;
+        for (auto &t : a.g().initializer())
+          add(inner, t, t.name());
+        find(a.g().node(), " in a body of " + n.op_type() + (n.name().empty() ? "" : " '" + n.name() + "'"), inner);
+      }
+      for (int i = 0; i < n.input_size(); ++i)
+        if (auto t = tensors.find(n.input(i)); t != tensors.end() && isLikeWeight(t->second, {&n, unsigned(i)}))
+          if (std::string text = described(t->second, n.input(i)) + where; !llvm::is_contained(found, text))
+            found.push_back(text);
+    }
+  }
+
+  void add(llvm::StringMap<Initializer> &to, const onnx_pb::TensorProto &proto, const std::string &name) const {
+    if (auto t = file.tensor(proto))
+      to[name] = std::move(*t);
+    else
+      llvm::consumeError(t.takeError()); // reported where the node is imported
+  }
+};
+} // namespace
+
+/// Whether a use multiplies by a tensor as layers do by their weights, and its values are no mask's.
+bool Decision::isLikeWeight(const Initializer &t, const InitializerUse &use) const {
+  StringRef op = use.node->op_type();
+  bool isMatrix = llvm::count_if(t.dims, [](int64_t d) { return d > 1; }) > 1;
+  bool multiplies = roleOf(use) == InputRole::Weight || (use.index == 1 && (op == "MatMul" || op == "Gemm"));
+  return isMatrix && multiplies && t.elem && isFloat(*t.elem) && !isMask(t) && !hasFewValues(t) &&
+         sinusoidal(t) == Likeness::None;
+}
+
+void Decision::warnAboutHidden() {
+  HiddenWeights hidden{file_, [&](const Initializer &t, const InitializerUse &u) { return isLikeWeight(t, u); }, {}};
+  hidden.find(file_.graph().node(), /*where=*/"", {});
+  for (auto &f : file_.model().functions())
+    hidden.find(f.node(), " in function '" + f.name() + "'", {});
+  const size_t n = hidden.found.size();
+  if (n > 0)
+    warn(listed(hidden.found) +
+         (n == 1 ? " multiplies as a weight does and stays as it is" : " multiply as weights do and stay as they are") +
+         ": only initializers of the main graph are trained, neither Constant nodes nor what bodies and functions hold");
+}
+
 void Decision::warnAboutLosses() {
+  warnAboutHidden();
   warnAboutTorchScript();
   if (!evidence_.hasFx)
     return;
@@ -129,9 +223,7 @@ void Decision::warnAboutLosses() {
     remark("the exporter folded slices and other forms of parameters; they are computed from them again: " +
            listed(file_.unfolded));
   warnAboutParts();
-  if (!computed_.empty())
-    warn("what the exporter computed from parameters is trained and exported in their place: " + listed(computed_) + "; " +
-         exportHint());
+  warnAboutComputed();
   llvm::StringSet<> have;
   for (auto &p : out_.all_)
     have.insert(p->name);
@@ -160,14 +252,19 @@ void Decision::warnAboutLosses() {
   for (const std::string &p : evidence_.lost())
     if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
       merged.push_back(p);
-  bool mayBeMissed = !out_.splits_.empty() || !dropped.empty() ||
+  std::vector<std::string> fixed; // that may be computed from them
+  for (const Fact &f : facts_)
+    if (f.isOpen && evidence_.isResult(f.source->name) && out_.use(f.source->name).parameter->role == Parameter::Constant)
+      fixed.push_back(described(*f.source));
+  bool mayBeMissed = !out_.splits_.empty() || !dropped.empty() || !fixed.empty() || evidence_.liftsParameters ||
                      llvm::any_of(facts_, [&](const Fact &f) { return isFoldedNumber(f); }) ||
                      llvm::any_of(file_.graph().node(), [&](auto &n) { return readsDropped(n); });
   if (!merged.empty() && mayBeMissed)
     warn(parametersAre(merged.size()) +
          " not in the file, unused, folded into a constant or merged with "
          "equal ones: " +
-         listed(merged) + "; " + exportHint());
+         listed(merged) + (fixed.empty() ? "" : "; what is computed from them stays as it is, if it is " + listed(fixed)) + "; " +
+         exportHint());
   else if (!merged.empty())
     remark("not in the file, unused or another name of a shared one: " + llvm::join(merged, ", "));
   // Weights that went into LSTM's packed form are still there, under other names.

@@ -159,7 +159,8 @@ void Decision::standsFor(Fact &f, const std::string &what, const std::string &ev
   f.role = Parameter::Trained;
   f.evidence = evidence;
   f.pieces = repeatsRows(*f.source) ? f.source->dims[0] : 1;
-  computed_.push_back("'" + f.source->name + "' " + f.source->type().str() + " from " + what);
+  f.standsForLost = true;
+  computed_.push_back({f.source, what});
 }
 
 /// Whether the exporter only moved the elements of what it was made from, by the name of its FX
@@ -196,14 +197,23 @@ Evidence::Near Decision::whereLost(const Fact &f, Evidence::Near near) const {
   return isLookup ? Evidence::Near::Parent : near;
 }
 
+/// Whether an initializer is a result that is multiplied as a matrix, or looked up.
+bool Decision::isComputedMatrix(const Fact &f) const {
+  return evidence_.isResult(f.source->name) && llvm::any_of(evidence_.uses(f.source->name), [](auto &u) {
+           return llvm::is_contained({"MatMul", "Gemm", "Einsum", "Gather", "Conv", "ConvTranspose"}, u.node->op_type());
+         });
+}
+
 /// Anonymous initializers stand for parameters that the model had and the file lacks: first those
-/// that the very module of a parameter uses, then those that its parent uses.
+/// that the very module of a parameter uses, then those that its parent uses, then the matrices that any module around it
+/// uses.
 void Decision::claimLost() {
-  for (Evidence::Near near : {Evidence::Near::SameModule, Evidence::Near::Parent}) {
+  for (Evidence::Near near : {Evidence::Near::SameModule, Evidence::Near::Parent, Evidence::Near::Within}) {
     std::vector<std::string> now;
     for (Fact &f : facts_) {
       bool isNameless = f.role == Parameter::Trained && f.isAnonymous && f.meaning.empty();
-      if (!isNameless && (!f.isOpen || f.role == Parameter::Trained))
+      if ((!isNameless && (!f.isOpen || f.role == Parameter::Trained)) ||
+          (near == Evidence::Near::Within && (f.standsForLost || !isComputedMatrix(f))))
         continue;
       std::vector<std::string> lost;
       Evidence::Near where = whereLost(f, near);
@@ -214,7 +224,7 @@ void Decision::claimLost() {
       if (lost.empty())
         continue;
       now.insert(now.end(), lost.begin(), lost.end());
-      if (isNameless)
+      if (isNameless && (f.standsForLost || isRearranged(f.source->name) || !evidence_.isResult(f.source->name)))
         continue; // a weight already, whatever its name
       if (lost.size() == 1 && where == Evidence::Near::SameModule && isRearranged(f.source->name)) {
         f.role = Parameter::Trained;
