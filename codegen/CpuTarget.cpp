@@ -137,18 +137,21 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
   constexpr int64_t kWindow = kMiB;           // a rank's buffers in shared memory, which all ranks map
   constexpr int64_t kMostWindows = 64;        // ranks of one node
   constexpr int64_t kOneDnn = 11 * kMiB;      // its code, and the kernels that it generates for products
+  constexpr int64_t kConvolutions = kMiB;     // more of its code, where there are any
   constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
   constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: the heap grows by as much again, at most by this
   constexpr int64_t kHugePage = 2 * kMiB;     // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + threads_ * kThread, packing = 0;
-  bool usesOneDnn = false, computesOnHost = false;
+  bool usesOneDnn = false, usesConvolutions = false, computesOnHost = false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
       computesOnHost |= !f->isKernel && computeSpace(*n) == Space::Host && performed(*n)->isWork();
       usesOneDnn |= n->op->library != Library::None;
-      if (n->op->library == Library::Convolution)
+      if (n->op->library == Library::Convolution) {
+        usesConvolutions = true;
         bytes += kConvolution;
+      }
       if (n->op->library != Library::Product)
         continue;
       const int64_t copies = packingBytes(*n, isa_);
@@ -159,6 +162,8 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
     bytes += threads_ * kThread; // a team of its own
   if (usesOneDnn)
     bytes += kOneDnn + packing * threads_ + std::min(packing * threads_, kFragments);
+  if (usesConvolutions)
+    bytes += kConvolutions;
   if (m.ranks > 1)
     bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
   if (m.attrs.i("arena_bytes") >= kHugeArena)

@@ -33,6 +33,7 @@ Launch readLaunch() {
   if (!ranks && !getenv("PMIX_RANK"))
     return l;
   l.underMpi = true;
+  l.isSizeKnown = ranks != 0;
   l.ranks = ranks ? ranks : 1;
   int onNode = numberInEnvironment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"});
   l.ranksOnNode = onNode ? onNode : l.ranks;

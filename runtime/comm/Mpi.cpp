@@ -207,8 +207,11 @@ std::unique_ptr<Transport> mpiTransport() { return std::make_unique<MpiTransport
 std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
 
 std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind) {
-  if (!launch.underMpi)
+  if (!launch.underMpi || (launch.isSizeKnown && launch.ranks == 1))
     return singleRank();
+  // What draws or reads topologies for people takes 2 MiB of each rank (libX11, libxml2 with ICU) where ranks are not bound
+  // (hwloc's manual, "Environment Variables").
+  setenv("HWLOC_PLUGINS_BLACKLIST", "hwloc_gl.so,hwloc_opencl.so,hwloc_xml_libxml.so", 0);
   int level = 0, rank = 0, ranks = 1;
   mpi().MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   mpi().MPI_Comm_rank(mpi().world, &rank);
