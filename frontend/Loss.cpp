@@ -120,12 +120,19 @@ static llvm::Expected<Val> defaultLoss(GraphImporter &g, std::string &name) {
     name = found[0];
     return *g.main.find(name);
   }
-  auto names = outputNames(g);
-  std::string first = names.empty() ? "y" : names[0];
-  if (found.empty())
-    return error("no output of the model is a scalar that could be the loss (outputs: " + llvm::join(names, ", ") +
-                 "); add one with --loss=\"cross_entropy(" + first + ", labels)\", \"mse(" + first +
+  if (found.empty()) {
+    auto names = outputNames(g);
+    std::string first = names.empty() ? "y" : names[0], single;
+    for (std::string &n : names)
+      if (const Val *v = g.main.find(n); v && !v->list) {
+        if (v->isFloat() && v->count() == 1 && single.empty())
+          single = "--loss=" + n + " if that is it, ";
+        n += " " + v->type.str();
+      }
+    return error("no output of the model is a scalar that could be the loss (outputs: " + llvm::join(names, ", ") + "); " +
+                 single + "add one with --loss=\"cross_entropy(" + first + ", labels)\", \"mse(" + first +
                  ", target)\" or \"bce_with_logits(" + first + ", target)\", or compile for inference with --loss=none");
+  }
   return error("several outputs could be the loss: " + llvm::join(found, ", ") + "; choose one with --loss=" + found[0]);
 }
 
