@@ -20,22 +20,39 @@ template <const OpDef &Op> void softmax(NodeImport &n) {
   n.out(n.e.reshape(n.e.emit(Op, {flat}, {{"axis", int64_t(1)}}), x.dims()));
 }
 
+/// The first `count` inputs, of the type that has the most bits: under PyTorch's autocast a norm's scale is wider than what
+/// it scales, and BatchNormalization may have statistics of another type. The result has the type of the first.
+Vals inOneType(NodeImport &n, unsigned count) {
+  Vals r;
+  for (unsigned i = 0; i < count; ++i)
+    r.push_back(i == 0 ? n.in(0) : n.optional(i));
+  Elem widest = r[0].elem();
+  for (const Val &v : r)
+    if (v && v.isFloat() && elemBytes(v.elem()) > elemBytes(widest))
+      widest = v.elem();
+  for (Val &v : r)
+    if (v)
+      v = n.e.cast(v, widest);
+  return r;
+}
+
+void outInTypeOfInput(NodeImport &n, const Val &y) { n.out(0, n.e.cast(y, n.in(0).elem())); }
+
 void layerNorm(NodeImport &n) {
-  Emitter &e = n.e;
-  Val x = n.in(0);
   n.ignore({"stash_type"}); // ours is computed in f32 at least
-  int64_t axis = normalAxis(n.i("axis", -1), x.rank());
-  Vals operands{x, n.optional(1), n.optional(2)};
-  Vals r = e.emitAll(ops::layer_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}});
-  for (unsigned i = 0; i < 3; ++i)
+  Vals operands = inOneType(n, 3);
+  int64_t axis = normalAxis(n.i("axis", -1), operands[0].rank());
+  Vals r = n.e.emitAll(ops::layer_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}});
+  outInTypeOfInput(n, r[0]);
+  for (unsigned i = 1; i < 3; ++i)
     n.out(i, r[i]);
 }
 
 void rmsNorm(NodeImport &n) {
-  Val x = n.in(0);
   n.ignore({"stash_type"});
-  int64_t axis = normalAxis(n.i("axis", -1), x.rank());
-  n.out(n.e.emit(ops::rms_norm, {x, n.optional(1)}, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
+  Vals operands = inOneType(n, 2);
+  int64_t axis = normalAxis(n.i("axis", -1), operands[0].rank());
+  outInTypeOfInput(n, n.e.emit(ops::rms_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
 }
 
 /// ONNX Runtime's name for RMSNormalization, in the standard domain; its second result is the
@@ -69,17 +86,18 @@ Val normalizeGroups(Emitter &e, const Val &x, int64_t groups, double eps) {
 }
 
 void instanceNorm(NodeImport &n) {
-  Val x = n.in(0);
-  n.out(scaled(n.e, normalizeGroups(n.e, x, x.dim(1), n.f("epsilon", 1e-5)), n.in(1), n.in(2)));
+  Vals v = inOneType(n, 3);
+  outInTypeOfInput(n, scaled(n.e, normalizeGroups(n.e, v[0], v[0].dim(1), n.f("epsilon", 1e-5)), v[1], v[2]));
 }
 
 void groupNorm(NodeImport &n) {
-  Val x = n.in(0);
+  Vals v = inOneType(n, 3);
+  const Val &x = v[0];
   n.ignore({"stash_type"});
   int64_t groups = n.i("num_groups");
   if (groups < 1 || x.rank() < 3 || x.dim(1) % groups)
     invalid(llvm::Twine(groups) + " groups of the channels of " + x.type.str());
-  n.out(scaled(n.e, normalizeGroups(n.e, x, groups, n.f("epsilon", 1e-5)), n.in(1), n.in(2)));
+  outInTypeOfInput(n, scaled(n.e, normalizeGroups(n.e, x, groups, n.f("epsilon", 1e-5)), v[1], v[2]));
 }
 
 // ---- BatchNormalization
@@ -132,7 +150,8 @@ Val updateStatistic(NodeImport &n, unsigned input, const Val &batch, double mome
 
 void batchNorm(NodeImport &n) {
   Emitter &e = n.e;
-  Val x = n.in(0), scale = n.in(1), bias = n.in(2), mean = n.in(3), var = n.in(4);
+  Vals inputs = inOneType(n, 5);
+  const Val &x = inputs[0], &scale = inputs[1], &bias = inputs[2], &mean = inputs[3], &var = inputs[4];
   double eps = n.f("epsilon", 1e-5), momentum = n.f("momentum", 0.9);
   n.ignore({"spatial"}); // gone since opset 9, and 1 before
   bool train = trainsStatistics(n);
@@ -140,9 +159,9 @@ void batchNorm(NodeImport &n) {
   if (!train) {
     Val rstd = e(ops::rsqrt, e.add(var, eps));
     Val factor = e.mul(scale, rstd);
-    n.out(0, scaled(e, x, factor, e.sub(bias, e.mul(mean, factor))));
+    outInTypeOfInput(n, scaled(e, x, factor, e.sub(bias, e.mul(mean, factor))));
     for (unsigned i = 1; i < n.outputs(); ++i) // the last two are gone since opset 14
-      n.out(i, i % 2 ? mean : var);
+      n.out(i, n.in(i % 2 ? 3 : 4));
     return;
   }
   Vals r = e.emitAll(ops::batch_norm, {x, scale, bias}, {{"eps", eps}});
@@ -150,7 +169,7 @@ void batchNorm(NodeImport &n) {
   // PyTorch's running variance is unbiased, and its files mean that; ONNX's own is biased.
   bool unbiased = n.graph.file.isFromPyTorch() && count > 1;
   Val variance = unbiased ? e.mul(r[2], count / (count - 1)) : r[2];
-  n.out(0, r[0]);
+  outInTypeOfInput(n, r[0]);
   n.out(1, updateStatistic(n, 3, r[1], momentum));
   n.out(2, updateStatistic(n, 4, variance, momentum));
   for (unsigned i = 3; i < n.outputs(); ++i) // saved for the backward, until opset 14
