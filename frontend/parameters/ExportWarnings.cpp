@@ -252,10 +252,17 @@ void Decision::warnAboutLosses() {
   for (const std::string &p : evidence_.lost())
     if (!claimed_.contains(p) && !have.contains(p) && !isAliasOf(p))
       merged.push_back(p);
-  std::vector<std::string> fixed; // that may be computed from them
+  std::vector<std::string> fixed, matrices; // that may be computed from them, or from what is still there
   for (const Fact &f : facts_)
-    if (f.isOpen && evidence_.isResult(f.source->name) && out_.use(f.source->name).parameter->role == Parameter::Constant)
+    if (f.isOpen && evidence_.isResult(f.source->name) && out_.use(f.source->name).parameter->role == Parameter::Constant) {
       fixed.push_back(described(*f.source));
+      if (isComputedMatrix(f))
+        matrices.push_back(described(*f.source));
+    }
+  if (merged.empty() && !matrices.empty())
+    warn(listed(matrices) +
+         (matrices.size() == 1 ? " is multiplied by as weights are, and was" : " are multiplied by as weights are, and were") +
+         " computed by the exporter; of parameters that went in, this part of the gradient is lost; " + exportHint());
   bool mayBeMissed = !out_.splits_.empty() || !dropped.empty() || !fixed.empty() || evidence_.liftsParameters ||
                      llvm::any_of(facts_, [&](const Fact &f) { return isFoldedNumber(f); }) ||
                      llvm::any_of(file_.graph().node(), [&](auto &n) { return readsDropped(n); });
