@@ -1,6 +1,7 @@
 // Reads and prints the values of options.
 #include "passes/options/OptionRules.h"
 #include "ir/Pattern.h"
+#include "llvm/ADT/StringSet.h"
 #include <charconv>
 #include <cmath>
 
@@ -123,9 +124,12 @@ llvm::Error Groups::read(StringRef name, StringRef text, std::vector<Options::Pa
   g.regex = regex.str();
   if (auto pattern = readPattern(regex); !pattern)
     return fail(llvm::toString(pattern.takeError()));
+  llvm::StringSet<> seen;
   for (StringRef p : llvm::split(settings, ',')) {
     auto [setting, value] = p.split('=');
     double v;
+    if (!seen.insert(setting).second)
+      return fail("'" + setting + "' is given twice");
     if (!parseNumber(value, v) || v < 0)
       return fail("'" + p + "' needs a number that is not negative");
     if (setting == "weight-decay")
