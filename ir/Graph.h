@@ -139,6 +139,7 @@ public:
   const OpDef *op;
   Attrs attrs;
   Phase phase = Phase::Forward;
+  unsigned number = ~0u; ///< for the pass that is at work, which gives each node of a function one; means nothing to others
   Loc loc;
   llvm::SmallVector<std::unique_ptr<Value>, 1> results;
 

@@ -310,9 +310,9 @@ std::vector<Touched> zcc::touchedBy(const Node &n) {
   std::vector<Touched> all;
   auto add = [&](Value *v, double most) {
     // A broadcast is read from what it looks into.
-    auto s = storageOf(v);
-    double bytes = double(std::min(v->type.localBytes(), s ? s->base->type.localBytes() : INT64_MAX));
-    all.push_back({s ? s->base : v, std::min(bytes, most)});
+    Value *base = baseOf(v);
+    double bytes = double(std::min(v->type.localBytes(), base ? base->type.localBytes() : INT64_MAX));
+    all.push_back({base ? base : v, std::min(bytes, most)});
   };
   constexpr double kAll = std::numeric_limits<double>::infinity();
   double most = kAll; // of the first operand, and of a result that lies there
@@ -331,7 +331,7 @@ std::vector<Touched> zcc::touchedBy(const Node &n) {
     add(r.get(), most);
     for (auto &use : r->uses) // what is assigned is written to its global
       if (assigns(*use.node) && use.index == 1)
-        all.back().base = storageOf(use.node->operand(0))->base;
+        all.back().base = baseOf(use.node->operand(0));
   }
   return all;
 }

@@ -86,11 +86,10 @@ std::vector<Value *> FuseGroup::inputs() const {
 // ---- all groups
 
 FuseGroups::FuseGroups(Function &fn) : f(fn), results(fn.results.begin(), fn.results.end()) {
-  unsigned i = 0;
   for (auto &n : f.nodes) {
-    index[n.get()] = i++;
+    n->number = unsigned(byIndex.size());
+    members.push_back({single(n.get()), n->number});
     byIndex.push_back(n.get());
-    single(n.get());
   }
   addMemoryDependences();
   addPlaces();
@@ -106,13 +105,12 @@ FuseGroup *FuseGroups::single(Node *n) {
     g->shape = kernelShape(g->nodes);
   g->readsKept = n->attrs.i("kept");
   sequence.append(g);
-  groupOf[n] = g;
   return g;
 }
 
 void FuseGroups::dependOn(Node *n, Node *earlier) {
-  after[n].push_back(earlier);
-  followers[earlier].push_back(n);
+  of(n).after.push_back(earlier);
+  of(earlier).followers.push_back(n);
 }
 
 /// What is written in place comes after its earlier readers and before its later ones. Collectives may move, as their
@@ -142,7 +140,7 @@ void FuseGroups::addMemoryDependences() {
       for (Node *r : readers[v]) {
         if (r != n)
           dependOn(n, r);
-        if (source && source->def && r != source->def && index[r] < index[source->def])
+        if (source && source->def && r != source->def && index(r) < index(source->def))
           dependOn(source->def, r);
       }
       readers[v].clear();
@@ -167,7 +165,7 @@ void FuseGroups::addPlaces() {
 
 bool FuseGroups::hasForward(const FuseGroup &g) const {
   const Node *loss = f.results.empty() ? nullptr : f.results[0]->def;
-  return llvm::any_of(g.nodes, [&](Node *n) { return loss && index.lookup(n) <= index.lookup(loss); });
+  return llvm::any_of(g.nodes, [&](Node *n) { return loss && index(n) <= index(loss); });
 }
 
 /// `b` has become part of `a`.
@@ -176,7 +174,7 @@ void FuseGroups::settleJoined(FuseGroup *a, FuseGroup *b) {
   a->contact.merge(b->contact);
   a->readsKept |= b->readsKept;
   for (Node *n : b->nodes)
-    groupOf[n] = a;
+    of(n).group = a;
   b->nodes.clear();
   b->isKernel = false;
   FuseGroup *place = b->place ? b->place : b;
@@ -189,13 +187,13 @@ void FuseGroups::settleJoined(FuseGroup *a, FuseGroup *b) {
 std::optional<bool> FuseGroups::append(FuseGroup *a, FuseGroup *b) {
   Node *n = b->nodes.front();
   auto isReshaped = [](Value *v) { return v && v->def && v->def->op->reshapes; };
-  if (b->nodes.size() > 1 || index[a->nodes.back()] >= index[n] || llvm::any_of(n->operands(), isReshaped))
+  if (b->nodes.size() > 1 || index(a->nodes.back()) >= index(n) || llvm::any_of(n->operands(), isReshaped))
     return std::nullopt;
   if (a->reads.empty())
     a->reads = a->inputs();
   size_t known = a->reads.size();
   for (Value *v : n->operands())
-    if (v && !(v->def && groupOf.lookup(v->def) == a) && !llvm::is_contained(a->reads, v))
+    if (v && !(v->def && groupOf(v->def) == a) && !llvm::is_contained(a->reads, v))
       a->reads.push_back(v);
   bool joined = a->reads.size() <= kMostInputs && extend(*a->shape, n);
   std::optional<bool> answer = joined;
@@ -245,7 +243,7 @@ bool FuseGroups::join(FuseGroup *a, FuseGroup *b, bool joinsColumns) {
   FuseGroup both;
   both.isKernel = true;
   std::merge(a->nodes.begin(), a->nodes.end(), b->nodes.begin(), b->nodes.end(), std::back_inserter(both.nodes),
-             [&](Node *x, Node *y) { return index[x] < index[y]; });
+             [&](Node *x, Node *y) { return index(x) < index(y); });
   both.shape = jointShape(*a, *b, both);
   if (!both.shape || (both.shape->hasColumns && !joinsColumns) || !fits(*both.shape))
     return false;
@@ -264,19 +262,19 @@ void FuseGroups::grow() {
   for (auto &n : f.nodes)
     all.push_back(n.get());
   for (Node *n : all) {
-    if (!groupOf[n]->isKernel)
+    if (!groupOf(n)->isKernel)
       continue;
     // Larger producers first: joining them saves the most.
     std::vector<FuseGroup *> producers;
     for (Value *v : n->operands()) {
       Value *root = v ? behindReshapes(v) : nullptr;
-      if (root && root->def && groupOf[root->def]->isKernel)
-        producers.push_back(groupOf[root->def]);
+      if (root && root->def && groupOf(root->def)->isKernel)
+        producers.push_back(groupOf(root->def));
     }
     llvm::stable_sort(producers, [](FuseGroup *x, FuseGroup *y) { return x->shape->count() > y->shape->count(); });
     for (FuseGroup *p : producers)
       if (p->isKernel)
-        join(p, groupOf[n]);
+        join(p, groupOf(n));
   }
   settle();
 }
@@ -291,11 +289,11 @@ FuseGroup *FuseGroups::joinSibling(FuseGroup *g, size_t &looks, llvm::function_r
       if (looks-- == 0)
         return nullptr;
       ++steps;
-      FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+      FuseGroup *o = groupOf(u.node);
       if (!o || o == g || !o->isKernel || o->shape->form != g->shape->form || o->shape->count() != g->shape->count())
         continue;
       if (suits(*o) && join(o, g))
-        return groupOf.lookup(u.node);
+        return groupOf(u.node);
     }
   }
   return nullptr;
@@ -364,10 +362,10 @@ void FuseGroups::joinColumns(int64_t leastRows) {
         ++steps;
         if (u.node->op->reshapes)
           rows.insert(u.node->result());
-        FuseGroup *o = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+        FuseGroup *o = groupOf(u.node);
         const Node *member = g->nodes.front();
         if (o && o->isKernel && o->shape->count() == g->shape->count() && sumsDenseRows(*o) && join(g, o, /*joinsColumns=*/true))
-          g = groupOf.lookup(member);
+          g = groupOf(member);
       }
   }
   settle();

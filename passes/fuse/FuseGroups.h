@@ -25,6 +25,7 @@ struct FuseGroup {
   uint64_t label = 0; ///< of GroupOrder, with the neighbours
   FuseGroup *prev = nullptr, *next = nullptr;
   FuseGroup *place = nullptr; ///< an empty group of the order, farther down, where it will stand
+  unsigned waits = 0;         ///< while groups are ordered anew: for so many dependences
 
   bool contains(const Node *n) const;
   /// The members, and the reshapes that lead from one member to another.
@@ -65,17 +66,26 @@ private:
   Function &f;
   std::vector<std::unique_ptr<FuseGroup>> groups;
   GroupOrder sequence; ///< a topological order
-  llvm::DenseMap<const Node *, FuseGroup *> groupOf;
-  llvm::DenseMap<const Node *, unsigned> index;
+  /// What is known of a node of the function.
+  struct Member {
+    FuseGroup *group = nullptr;
+    unsigned index = 0; ///< its place in the function at first; of a clone, that of what it was put before
+    /// Dependences through memory, and the same from the other end.
+    std::vector<Node *> after = {}, followers = {};
+  };
+  std::vector<Member> members; ///< by Node::number
   std::vector<const Node *> byIndex;
-  /// Dependences through memory, and the same from the other end.
-  llvm::DenseMap<const Node *, std::vector<Node *>> after, followers;
   llvm::DenseSet<const Value *> results; ///< of the function
   std::unique_ptr<Trunks> trunks;
   bool mayPassOverStrips = false;
   bool isSettled = false;                           ///< nothing has been joined since settle()
   llvm::DenseMap<const Value *, Node *> firstWrite; ///< of what is written: the node that may overwrite it first
 
+  /// What is known of a node of the function, and its group; nullptr for a node of another.
+  Member &of(const Node *n) { return members[n->number]; }
+  const Member &of(const Node *n) const { return members[n->number]; }
+  FuseGroup *groupOf(const Node *n) const { return n && n->parent() == &f && n->number < members.size() ? of(n).group : nullptr; }
+  unsigned index(const Node *n) const { return of(n).index; }
   void addMemoryDependences();
   void addPlaces();
   void dependOn(Node *n, Node *earlier);

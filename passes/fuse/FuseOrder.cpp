@@ -16,14 +16,13 @@ void FuseGroups::findTrunks() {
     auto &list = before.emplace_back();
     for (Value *v : n->operands())
       if (v && v->def)
-        list.push_back(index.lookup(v->def));
-    if (auto a = after.find(n.get()); a != after.end())
-      for (Node *d : a->second)
-        list.push_back(index.lookup(d));
+        list.push_back(index(v->def));
+    for (Node *d : of(n.get()).after)
+      list.push_back(index(d));
   }
   trunks = std::make_unique<Trunks>(before, isReshape);
   for (auto &n : f.nodes)
-    groupOf[n.get()]->contact = trunks->contact(index[n.get()]);
+    groupOf(n.get())->contact = trunks->contact(index(n.get()));
 }
 
 // ---- dependences
@@ -31,7 +30,7 @@ void FuseGroups::findTrunks() {
 /// The group of what a value is a reshape of.
 const FuseGroup *FuseGroups::rootOf(Value *v) const {
   const Node *n = behindReshapes(v)->def;
-  return n ? groupOf.lookup(n) : nullptr;
+  return groupOf(n);
 }
 
 /// Visits the groups that must come after `g`, for each dependence with the group of what is read behind reshapes. A reshape
@@ -44,15 +43,14 @@ void FuseGroups::forReaders(const FuseGroup &g, llvm::function_ref<void(FuseGrou
       const FuseGroup *root = n->op->reshapes ? rootOf(r.get()) : &g;
       steps += r->uses.size();
       for (auto &u : r->uses) {
-        FuseGroup *reader = groupOf.lookup(u.node);
+        FuseGroup *reader = groupOf(u.node);
         if (reader != &g && !(reader->isKernel && root == reader))
           visit(reader, root);
       }
     }
-    if (auto later = followers.find(n); later != followers.end())
-      for (const Node *by : later->second)
-        if (FuseGroup *reader = groupOf.lookup(by); reader != &g)
-          visit(reader, nullptr);
+    for (const Node *by : of(n).followers)
+      if (FuseGroup *reader = groupOf(by); reader != &g)
+        visit(reader, nullptr);
   }
 }
 
@@ -63,15 +61,14 @@ void FuseGroups::forSources(const FuseGroup &g, llvm::function_ref<void(FuseGrou
     for (Value *v : n->operands()) {
       if (!v || !v->def)
         continue;
-      FuseGroup *source = groupOf.lookup(v->def);
+      FuseGroup *source = groupOf(v->def);
       const FuseGroup *root = v->def->op->reshapes ? rootOf(v) : source;
       if (source != &g && !(g.isKernel && root == &g))
         visit(source, root);
     }
-    if (auto earlier = after.find(n); earlier != after.end())
-      for (const Node *d : earlier->second)
-        if (FuseGroup *source = groupOf.lookup(d); source != &g)
-          visit(source, nullptr);
+    for (const Node *d : of(n).after)
+      if (FuseGroup *source = groupOf(d); source != &g)
+        visit(source, nullptr);
   }
 }
 
@@ -82,7 +79,7 @@ bool FuseGroups::isSeenBetween(const FuseGroup &a, const FuseGroup &b) const {
   constexpr size_t kSteps = 64; // past members, that lie on the trunk themselves
   for (unsigned t = 0; t < Trunks::kCount; ++t)
     for (unsigned n : trunks->between(t, a.contact, b.contact).take_front(kSteps)) {
-      const FuseGroup *g = groupOf.lookup(byIndex[n]);
+      const FuseGroup *g = groupOf(byIndex[n]);
       if (g != &a && g != &b)
         return true;
     }
@@ -180,14 +177,11 @@ void FuseGroups::settle() {
   std::vector<FuseGroup *> all = sequence.all();
   auto labelOf = [](FuseGroup *g) { return std::max(g->label, g->place ? g->place->label : 0); };
   auto isLater = [&](FuseGroup *x, FuseGroup *y) { return labelOf(x) > labelOf(y); };
-  llvm::DenseMap<const FuseGroup *, unsigned> waits;
   std::priority_queue<FuseGroup *, std::vector<FuseGroup *>, decltype(isLater)> ready(isLater);
   for (FuseGroup *g : all) {
-    unsigned count = 0;
-    forSources(*g, [&](FuseGroup *, const FuseGroup *) { ++count; });
-    if (count)
-      waits[g] = count;
-    else if (!g->nodes.empty())
+    g->waits = 0;
+    forSources(*g, [&](FuseGroup *, const FuseGroup *) { ++g->waits; });
+    if (!g->waits && !g->nodes.empty())
       ready.push(g);
   }
   std::vector<FuseGroup *> order;
@@ -196,7 +190,7 @@ void FuseGroups::settle() {
     ready.pop();
     order.push_back(g);
     forReaders(*g, [&](FuseGroup *reader, const FuseGroup *) {
-      if (--waits[reader] == 0)
+      if (--reader->waits == 0)
         ready.push(reader);
     });
   }

@@ -24,7 +24,7 @@ struct FuseGroups::Cone {
 /// Whether something that is no kernel reads it in the backward, so that it is stored until then anyway.
 bool FuseGroups::isKept(const Value *v) const {
   return llvm::any_of(v->uses, [&](auto &u) {
-    const FuseGroup *g = groupOf.lookup(u.node);
+    const FuseGroup *g = groupOf(u.node);
     if (g && g->isKernel)
       return false;
     return u.node->op->view ? isKept(u.node->result()) : u.node->phase == Phase::Backward;
@@ -35,7 +35,7 @@ bool FuseGroups::isKept(const Value *v) const {
 bool FuseGroups::follow(Value *x, Cone &c) const {
   constexpr size_t kMostCone = 6; // beside a path to the leaves, which may be longer: readers' sizes bound that
   Node *d = x->def;
-  if (!d || groupOf.lookup(d) != c.home || c.home->shape->extents.lookup(d) != Extent::Full || (c.endsAtKept && isKept(x))) {
+  if (!d || groupOf(d) != c.home || c.home->shape->extents.lookup(d) != Extent::Full || (c.endsAtKept && isKept(x))) {
     c.leaves.insert(x);
     return true;
   }
@@ -55,7 +55,7 @@ bool FuseGroups::follow(Value *x, Cone &c) const {
 bool FuseGroups::isOverwritten(const Value *leaf, const FuseGroup *reader) const {
   while (leaf->def && leaf->def->op->view)
     leaf = leaf->def->operand(0);
-  const FuseGroup *writer = groupOf.lookup(firstWrite.lookup(leaf));
+  const FuseGroup *writer = groupOf(firstWrite.lookup(leaf));
   return writer && writer != reader && writer->label < reader->label;
 }
 
@@ -74,7 +74,7 @@ bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
     if (isGathered(l))
       return false; // it would have to be kept until then
     if (Value *source = behindReshapes(l);
-        source != l && groupOf.lookup(source->def) == c.home && source->type.localCount() == c.home->shape->count())
+        source != l && groupOf(source->def) == c.home && source->type.localCount() == c.home->shape->count())
       return false; // an inner reshape: its source would have to be stored in its place
   }
   // A chain that each kernel took over from the one before would make kernels as long as the chain.
@@ -84,7 +84,7 @@ bool FuseGroups::canTake(const FuseGroup &reader, const Cone &c) const {
 /// Clones of the cone right before the reader's first member, with its index: order within a group is by index.
 std::vector<Node *> FuseGroups::cloneInto(const FuseGroup &reader, const Cone &c) {
   Node *first = reader.nodes.front();
-  unsigned at = index.lookup(first);
+  unsigned at = index(first);
   llvm::DenseMap<Value *, Value *> map;
   std::vector<Node *> clones;
   for (Node *n : c.nodes) {
@@ -99,7 +99,8 @@ std::vector<Node *> FuseGroups::cloneInto(const FuseGroup &reader, const Cone &c
     k->results.push_back(std::make_unique<Value>(Value::Result, f.unique(n->result()->name), n->result()->type));
     k->results[0]->def = k;
     map[n->result()] = k->result();
-    index[k] = at;
+    k->number = unsigned(members.size());
+    members.push_back({nullptr, at});
     clones.push_back(k);
   }
   return clones;
@@ -127,7 +128,7 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
     return false;
   }
   for (Node *n : clones)
-    groupOf[n] = &reader;
+    of(n).group = &reader;
   reader.nodes = std::move(trial.nodes);
   reader.shape = std::move(shape);
   return true;
@@ -137,7 +138,7 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
 bool FuseGroups::isReadFrom(const Value *v, const FuseGroup &reader) const {
   size_t looks = kMostLooks;
   for (auto u = v->uses.rbegin(); u != v->uses.rend() && looks; ++u, --looks) { // the last first
-    const FuseGroup *g = groupOf.lookup(u->node);
+    const FuseGroup *g = groupOf(u->node);
     if (u->node->op->view ? isReadFrom(u->node->result(), reader) : g && g->label >= reader.label)
       return true;
   }
@@ -157,7 +158,7 @@ bool FuseGroups::followDear(Cone &c, const std::vector<FuseGroup *> &readers) co
 
 /// Clones the cone of `v` within its group into each reader, if all of them can take it.
 void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
-  FuseGroup *home = groupOf.lookup(v->def);
+  FuseGroup *home = groupOf(v->def);
   Cone c{v, home, false, 0, {}, {}}, fromKept{v, home, true, 0, {}, {}};
   const bool startsAtKept = follow(v, fromKept), isCheap = follow(v, c);
   auto isNoLarger = [&](Value *l) { return l->type.localBytes() <= v->type.localBytes(); };
@@ -193,7 +194,7 @@ void FuseGroups::recomputeCheap() {
       llvm::SetVector<FuseGroup *, std::vector<FuseGroup *>> readers;
       bool all = !results.contains(v);
       for (auto &u : v->uses) {
-        FuseGroup *r = u.node->parent() == &f ? groupOf.lookup(u.node) : nullptr;
+        FuseGroup *r = groupOf(u.node);
         all &= r && r->isKernel;
         if (r && r != g)
           readers.insert(r);

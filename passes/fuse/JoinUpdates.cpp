@@ -65,12 +65,8 @@ private:
 };
 } // namespace
 
-static const Value *baseOf(Value *v) {
-  if (!v || isConstant(v))
-    return nullptr;
-  auto s = storageOf(v);
-  return s ? s->base : nullptr;
-}
+/// What a node reads or writes, but for constants.
+static const Value *touched(Value *v) { return v && !isConstant(v) ? baseOf(v) : nullptr; }
 
 /// Whether a kernel steps through all its tensors together, or through one element of them, and sums all or nothing.
 static bool isFlatKernel(const Function &k) {
@@ -157,7 +153,7 @@ void Joiner::meet(const Node &n) {
     return;
   }
   for (unsigned i = 0; i < n.numOperands(); ++i) {
-    const Value *v = baseOf(n.operand(i));
+    const Value *v = touched(n.operand(i));
     if (!v)
       continue;
     const bool takesAway = (assigns(n) && i == 0) || kind == Structural::Release;
@@ -208,7 +204,7 @@ void Joiner::add(Node &n, int at) {
   const size_t member = g.members.size();
   g.members.push_back(&n);
   for (Value *v : n.operands())
-    if (const Value *base = baseOf(v)) {
+    if (const Value *base = touched(v)) {
       g.read[base] = member;
       guarded.insert(base);
     }

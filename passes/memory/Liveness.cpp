@@ -28,9 +28,11 @@ std::optional<View> zcc::storageOf(Value *v) {
   return view;
 }
 
-/// storageOf's base, or nullptr. Most values are no views.
-static Value *baseOf(Value *v) {
-  if (!v->def || (!v->def->op->view && !v->def->op->forwards))
+/// Whether a value's memory may be another's.
+static bool isLookedThrough(const Value *v) { return v->def && (v->def->op->view || v->def->op->forwards); }
+
+Value *zcc::baseOf(Value *v) {
+  if (!isLookedThrough(v))
     return v;
   std::optional<View> s = storageOf(v);
   return s ? s->base : nullptr;
@@ -145,10 +147,10 @@ static llvm::Error checkViewsOfGlobals(const Liveness &l) {
         if (!reader || when <= at)
           continue;
         for (Value *v : reader->operands()) {
-          if (!v || !v->def)
+          if (!v || !isLookedThrough(v) || l.number.lookup(v->def) >= at)
             continue;
           auto s = storageOf(v);
-          if (s && s->base == global && l.number.lookup(v->def) < at && rangeOf(*s).overlaps(assigned(*write)))
+          if (s && s->base == global && rangeOf(*s).overlaps(assigned(*write)))
             return errorAt(reader->loc, "'%" + v->name + "' is a view of '%" + global->name + "' from before it is assigned");
         }
       }
@@ -289,9 +291,9 @@ bool zcc::isLastReader(const Liveness &l, const Value *v, const Node &n) {
 bool zcc::readsInPlaceOnly(const Node &n, unsigned result, const Value *v, Range range) {
   auto pairs = inplacePairs(n);
   for (unsigned i = 0; i < n.numOperands(); ++i) {
-    auto s = n.operand(i) ? storageOf(n.operand(i)) : std::nullopt;
-    if (!s || s->base != v)
+    if (!n.operand(i) || baseOf(n.operand(i)) != v)
       continue;
+    auto s = storageOf(n.operand(i));
     Range read = rangeOf(*s);
     bool isHere = s->strides == denseStrides(s->dims) && read.begin == range.begin && read.end == range.end;
     if (!(isHere && llvm::is_contained(pairs, std::make_pair(result, i))) && read.overlaps(range))
@@ -319,7 +321,7 @@ const Node *zcc::readerBetween(const Liveness &l, const GlobalValue &g, Range ra
     if (!n || n == &from || when < first || l.number.lookup(n) >= last)
       continue;
     for (Value *v : n->operands())
-      if (auto s = v ? storageOf(v) : std::nullopt; s && s->base == &g && rangeOf(*s).overlaps(range))
+      if (v && baseOf(v) == &g && rangeOf(*storageOf(v)).overlaps(range))
         return n;
   }
   return nullptr;

@@ -13,6 +13,8 @@ namespace zcc {
 /// node that writes memory of its own (for a collective, the result of its `start`), an argument,
 /// or a global. nullopt if the elements do not lie at constant strides.
 std::optional<View> storageOf(Value *v);
+/// Its base alone, or nullptr: in no time where a value is no view, as most are.
+Value *baseOf(Value *v);
 /// Whether the results of a node have memory of their own.
 bool ownsMemory(const Node &n);
 /// Pairs of result and operand of a node: the result may be written over the operand, element by
