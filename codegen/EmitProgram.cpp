@@ -438,6 +438,7 @@ std::string ProgramEmitter::record() const {
   auto function = [&](StringRef name, StringRef of) { field(name, m.function(of) ? of : "nullptr"); };
   field("abi", "ZCCRT_ABI");
   field("model", cString(m.name));
+  field("optimizer", o.inference || o.optimizer.empty() ? "nullptr" : cString(o.optimizer));
   field("compile_line", cString(info.compileLine));
   field("hash", "programHash");
   field("isa", cString(info.isa));
@@ -576,7 +577,6 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
     os << "};\n\n";
   }
   os << "static const char planJson[] = " << cString(info.planJson) << ";\n\n";
-
   out.kernels = printer->kernelSources();
   out.gpu = info.target->gpu().str();
   if (!info.target->deviceSymbol().empty())

@@ -122,8 +122,8 @@ llvm::Error zcc::checkWritable(StringRef out, Output kind) {
   return llvm::Error::success();
 }
 
-static llvm::Error copyTo(StringRef out, StringRef from, unsigned mode) {
-  return replaceFile(out, mode, [&](StringRef path) { return fs::copy_file(from, path); });
+static llvm::Error addCopy(NewFiles &files, StringRef out, StringRef from, unsigned mode) {
+  return files.add(out, mode, [&](StringRef path) { return fs::copy_file(from, path); });
 }
 
 // ---- compile and link
@@ -211,8 +211,8 @@ static llvm::Error linkParts(WorkFolder &work, llvm::ArrayRef<Part> parts, RunsO
   return finish(*linker) == 0 ? llvm::Error::success() : explain(*linker, work, "linking the program");
 }
 
-llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {
-  WorkFolder work;
+/// Makes "program" in the folder.
+static llvm::Error build(WorkFolder &work, const EmittedProgram &program, StringRef march) {
   if (auto e = work.make())
     return e;
   // The schedule is straight calls: registers for them would cost a compiler's seconds and save a
@@ -238,13 +238,25 @@ llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef 
     return e;
   if (auto e = compileParts(work, parts, march))
     return e;
-  if (auto e = linkParts(work, parts, program.machine))
-    return e;
+  return linkParts(work, parts, program.machine);
+}
 
+/// The program comes last: without it nothing reads the other files.
+static llvm::Error addProgram(NewFiles &files, const EmittedProgram &program, const WorkFolder &work, StringRef out) {
   if (!program.weights.empty())
-    if (auto e = writeWhole((out + ".weights").str(), program.weights))
+    if (auto e = files.add((out + ".weights").str(), 0666, [&](StringRef path) { return writeFile(path, program.weights); }))
       return e;
-  return copyTo(out, work.file("program"), 0777);
+  return addCopy(files, out, work.file("program"), 0777);
+}
+
+llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {
+  WorkFolder work;
+  NewFiles files;
+  if (auto e = build(work, program, march))
+    return e;
+  if (auto e = addProgram(files, program, work, out))
+    return e;
+  return files.putInPlace();
 }
 
 llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRef out) {
@@ -254,18 +266,25 @@ llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRe
     return p.str().str();
   };
   StringRef name = path::filename(out);
-  if (auto ec = fs::create_directory(out))
-    return error("cannot make the folder '" + out + "': " + ec.message());
-  for (const WeightsFile &f : program.files) {
+  for (const WeightsFile &f : program.files)
     if (f.name == name || f.name == (name + ".weights").str())
       return error("the model's file '" + f.path + "' is called like the program; choose another name with -o");
+  WorkFolder work;
+  NewFiles files;
+  if (auto e = build(work, program, march))
+    return e;
+  for (const WeightsFile &f : program.files) {
     std::string to = inside(f.name);
-    if (auto ec = fs::create_directories(path::parent_path(to)))
-      return error("cannot make the folder '" + path::parent_path(to) + "': " + ec.message());
+    if (auto e = files.addFolder(path::parent_path(to)))
+      return e;
     if (fs::equivalent(f.path, to))
       continue; // the model lies in the bundle's folder
-    if (auto e = copyTo(to, f.path, 0666))
+    if (auto e = addCopy(files, to, f.path, 0666))
       return e;
   }
-  return link(program, march, inside(name));
+  if (auto e = files.addFolder(out))
+    return e;
+  if (auto e = addProgram(files, program, work, inside(name)))
+    return e;
+  return files.putInPlace();
 }

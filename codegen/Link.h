@@ -16,11 +16,11 @@ enum class Output { Program, Text, Folder };
 llvm::Error checkWritable(llvm::StringRef path, Output kind);
 
 /// Writes the executable `path`, and `path`.weights if the program has one: first beside them, then
-/// renamed, so that no half-written file is left. What the compiler says is an internal error of
-/// ours; its folder is then kept and named.
+/// renamed together, so that no half-written file is left and an error leaves what was there. What the compiler says is an
+/// internal error of ours; its folder is then kept and named.
 llvm::Error link(const EmittedProgram &program, llvm::StringRef march, llvm::StringRef path);
 
-/// Makes the folder `path` with the program, called like it, and all files that it needs; the program comes last.
+/// Makes the folder `path` with the program, called like it, and all files that it needs, as link() does.
 llvm::Error bundle(const EmittedProgram &program, llvm::StringRef march, llvm::StringRef path);
 
 } // namespace zcc

@@ -188,6 +188,9 @@ void DataSet::settle(const zccrt_program &p) {
     if (b.batches != first->batches)
       fail("input '%s' has data for %lld batches, input '%s' for %lld", first->input->name,
            static_cast<long long>(first->batches), b.input->name, static_cast<long long>(b.batches));
+    if (b.rows == first->rows && b.samples != first->samples)
+      fail("input '%s' has data for %lld samples, input '%s' for %lld", first->input->name,
+           static_cast<long long>(first->samples), b.input->name, static_cast<long long>(b.samples));
   }
   if (first) {
     batchCount = first->batches;

@@ -252,6 +252,7 @@ void Session::save(int64_t done) {
   m.model = p.model;
   m.modelHash = modelHash(p);
   m.graphHash = graphHash(p);
+  m.optimizer = p.optimizer ? p.optimizer : "";
   m.step = done;
   m.skipped = skippedBefore + integerAt(p.skipped);
   m.samples = (firstBatch + (done - first) * p.grad_accum * comm.ranks) * data->batchRows();

@@ -171,6 +171,9 @@ void Session::countSteps() {
     int64_t all = std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches);
     steps = first + std::max<int64_t>(first ? 0 : 1, (all - done) / perStep);
   }
+  if (resume && !o.save.empty() && steps <= first)
+    data->note(format("checkpoint '%s' has %lld steps: there is nothing to train, and nothing is saved", resume->folder.c_str(),
+                      static_cast<long long>(first)));
   schedule = makeSchedule(p, o, steps);
 }
 

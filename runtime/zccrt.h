@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 19 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 20 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -262,6 +262,7 @@ typedef struct {
 typedef struct {
   int32_t abi;
   const char *model;        /* "gpt2" */
+  const char *optimizer;    /* "adamw"; NULL: none of zcc's */
   const char *compile_line; /* the zcc command without --ranks, for "recompile with" */
   uint64_t hash;            /* of program and configuration: equal on all ranks */
   const char *isa;          /* space-separated cpuid names the code needs: "avx2 fma avx512f" */

@@ -40,17 +40,6 @@ constexpr int64_t kElements = 1 << 18;
 
 static long long number(int64_t n) { return static_cast<long long>(n); }
 
-/// By what tables the program exports, beside the checkpoint's data.
-static std::string recipeIn(const Checkpoint &c) {
-  const File file(c.folder + "/" + c.manifest.exports);
-  std::string text(file.bytes(), ' ');
-  file.read(0, text.size(), text.data());
-  if (hashBytes(text.data(), text.size()) != c.manifest.exportsHash)
-    fail("checkpoint '%s' is damaged: '%s': its bytes are not those that were written", c.folder.c_str(),
-         c.manifest.exports.c_str());
-  return text;
-}
-
 /// The newest checkpoint that a folder means.
 static std::string newestIn(const std::string &dir) {
   std::vector<std::string> folders = checkpointsFrom(dir);
@@ -109,8 +98,7 @@ static int verify(const Words &args) {
     try {
       const Checkpoint c = openCheckpoint(folder);
       verifyData(c, /*share=*/0, /*shares=*/1);
-      if (!c.manifest.exports.empty())
-        recipeIn(c);
+      readExports(c);
       printf("%s: sound, %.1f MiB\n", folder.c_str(), bytesOf(c) / 1048576.0);
     } catch (const Failure &e) {
       fprintf(stderr, "zcc-ckpt: error: %s\n", e.what());
@@ -258,7 +246,7 @@ static int exportFile(const Words &args) {
   const ExportForm form = formOf(args[1]);
   const Checkpoint c = openCheckpoint(newestIn(args[0]));
   verifyData(c, /*share=*/0, /*shares=*/1);
-  const Recipe recipe(recipeIn(c));
+  const Recipe recipe(readExports(c));
   if (form == ExportForm::Onnx && !recipe.program.npieces)
     fail("export %s: the program that saved '%s' carries no ONNX graph", args[1].c_str(), c.folder.c_str());
   TensorReader reader(c);

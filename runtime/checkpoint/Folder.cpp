@@ -100,6 +100,18 @@ Checkpoint openCheckpoint(const std::string &folder) {
   return c;
 }
 
+std::string readExports(const Checkpoint &c) {
+  const std::string &name = c.manifest.exports;
+  if (name.empty())
+    return "";
+  return ofCheckpoint(c.folder, name, [&] {
+    std::string text = readText(c.folder, name);
+    if (hashBytes(text.data(), text.size()) != c.manifest.exportsHash)
+      fail("its bytes are not those that were written");
+    return text;
+  });
+}
+
 static int64_t bytesOf(const SavedRun &r) { return r.run.count * elemBytes(r.elem); }
 
 static void verifyRun(const File &file, const SavedRun &r, std::vector<char> &buffer) {

@@ -25,6 +25,8 @@ struct Checkpoint {
 
 /// Reads manifest and indexes, and looks at the sizes of the data. Throws a Failure that names what is missing or damaged.
 Checkpoint openCheckpoint(const std::string &folder);
+/// By what tables the program exports (Recipe.h); "": the checkpoint has none. Throws a Failure as above.
+std::string readExports(const Checkpoint &c);
 /// Reads part `share` of `shares` of all data, and throws a Failure that names the first tensor whose bytes are not those that
 /// were written.
 void verifyData(const Checkpoint &c, int share, int shares);

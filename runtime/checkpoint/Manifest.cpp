@@ -32,6 +32,8 @@ std::string toJson(const Manifest &m) {
     s += std::string(&f == &m.files[0] ? "\n" : ",\n") + "{\"data\":" + jsonString(f.data) + numberMember("bytes", f.bytes) +
          ",\"index\":" + jsonString(f.index) + ",\"index_hash\":" + hexText(f.indexHash) + "}";
   s += "]";
+  if (!m.optimizer.empty())
+    s += ",\"optimizer\":" + jsonString(m.optimizer);
   if (!m.exports.empty())
     s += ",\"exports\":" + jsonString(m.exports) + ",\"exports_hash\":" + hexText(m.exportsHash);
   uint64_t sum = hashBytes(s.data(), s.size());
@@ -85,6 +87,8 @@ Manifest readManifest(const std::string &text) {
       m.modelHash = hexNumber(json);
     else if (key == "graph_hash")
       m.graphHash = hexNumber(json);
+    else if (key == "optimizer")
+      m.optimizer = json.string();
     else if (key == "files")
       json.items([&] { m.files.push_back(readFile(json)); });
     else if (key == "exports")

@@ -29,6 +29,7 @@ struct Manifest {
   std::string model;
   uint64_t modelHash = 0;  ///< of its parameters' names and shapes
   uint64_t graphHash = 0;  ///< of its ONNX graph; 0: it is not known
+  std::string optimizer;   ///< "adamw"; "": it is not known, or none of zcc's
   int64_t step = 0;        ///< steps done
   int64_t skipped = 0;     ///< of them without an update
   int64_t samples = 0;     ///< rows that all ranks have taken from the data

@@ -125,6 +125,15 @@ std::vector<std::string> doubtsAbout(const zccrt_program &p, const Checkpoint &c
     doubts.push_back(format("checkpoint '%s' is of another graph ('%s') with the same parameters; the run goes on with this "
                             "program's ('%s')",
                             c.folder.c_str(), c.manifest.model.c_str(), p.model));
+  if (p.optimizer && !c.manifest.optimizer.empty() && c.manifest.optimizer != p.optimizer)
+    doubts.push_back(format("checkpoint '%s' was saved by a program with another optimizer, %s; %s goes on with what it has of "
+                            "the state",
+                            c.folder.c_str(), c.manifest.optimizer.c_str(), p.optimizer));
+  try {
+    readExports(c);
+  } catch (const Failure &e) {
+    doubts.push_back(format("%s; zcc-ckpt cannot export it", e.what()));
+  }
   std::vector<std::string> parameters, held, unused;
   for (const HeldRun &h : heldRuns(p, /*rank=*/0)) {
     held.push_back(h.saved.tensor);

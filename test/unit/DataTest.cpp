@@ -337,6 +337,8 @@ TEST(Data, Refuses) {
   EXPECT_NE(open({{"x", iotaNpy({8, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {6}, {0, 1, 2, 3, 0, 1})}})
                 .find("input 'x' has data for 4 batches, input 'label' for 3"),
             std::string::npos);
+  EXPECT_EQ(open({{"x", iotaNpy({5, 3})}, {"label", npy<int64_t>(ZCCRT_I64, {4}, {0, 1, 2, 3})}}),
+            "input 'x' has data for 5 samples, input 'label' for 4");
   EXPECT_EQ(open({{"x", iotaNpy({2, 3})}, {"labels", label}}),
             "no data for input 'label', which is int64 (2,); give --data=FILE.npz with an array 'label', "
             "or --data=label=FILE.npy; "
