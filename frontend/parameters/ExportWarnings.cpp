@@ -4,6 +4,8 @@
 #include "frontend/parameters/Parts.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
+#include <functional>
+#include <memory>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -158,13 +160,13 @@ namespace {
 /// What nodes and the graphs in them multiply by and hold as Constant nodes or, where they are not the main graph's, as
 /// initializers.
 struct HiddenWeights {
+  using Tensors = llvm::StringMap<std::shared_ptr<const Initializer>>;
   const OnnxFile &file;
-  llvm::function_ref<bool(const Initializer &, const InitializerUse &)> isLikeWeight;
+  std::function<bool(const Initializer &, const InitializerUse &)> isLikeWeight;
   std::vector<std::string> found;
 
   /// `tensors`: those of the graphs around the nodes.
-  void find(const google::protobuf::RepeatedPtrField<onnx_pb::NodeProto> &nodes, const std::string &where,
-            llvm::StringMap<Initializer> tensors) {
+  void find(const google::protobuf::RepeatedPtrField<onnx_pb::NodeProto> &nodes, const std::string &where, Tensors tensors) {
     for (auto &n : nodes) {
       for (auto &a : n.attribute()) {
         if (n.op_type() == "Constant" && a.has_t() && n.output_size() == 1)
@@ -177,15 +179,15 @@ struct HiddenWeights {
         find(a.g().node(), " in a body of " + n.op_type() + (n.name().empty() ? "" : " '" + n.name() + "'"), inner);
       }
       for (int i = 0; i < n.input_size(); ++i)
-        if (auto t = tensors.find(n.input(i)); t != tensors.end() && isLikeWeight(t->second, {&n, unsigned(i)}))
-          if (std::string text = described(t->second, n.input(i)) + where; !llvm::is_contained(found, text))
+        if (auto t = tensors.lookup(n.input(i)); t && isLikeWeight(*t, {&n, unsigned(i)}))
+          if (std::string text = described(*t, n.input(i)) + where; !llvm::is_contained(found, text))
             found.push_back(text);
     }
   }
 
-  void add(llvm::StringMap<Initializer> &to, const onnx_pb::TensorProto &proto, const std::string &name) const {
+  void add(Tensors &to, const onnx_pb::TensorProto &proto, const std::string &name) const {
     if (auto t = file.tensor(proto))
-      to[name] = std::move(*t);
+      to[name] = std::make_shared<const Initializer>(std::move(*t));
     else
       llvm::consumeError(t.takeError()); // reported where the node is imported
   }
