@@ -273,6 +273,8 @@ llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRe
   NewFiles files;
   if (auto e = build(work, program, march))
     return e;
+  if (auto e = files.addFolder(out))
+    return e;
   for (const WeightsFile &f : program.files) {
     std::string to = inside(f.name);
     if (auto e = files.addFolder(path::parent_path(to)))
@@ -282,8 +284,6 @@ llvm::Error zcc::bundle(const EmittedProgram &program, StringRef march, StringRe
     if (auto e = addCopy(files, to, f.path, 0666))
       return e;
   }
-  if (auto e = files.addFolder(out))
-    return e;
   if (auto e = addProgram(files, program, work, inside(name)))
     return e;
   return files.putInPlace();

@@ -33,10 +33,9 @@ Launch readLaunch() {
   if (!ranks && !getenv("PMIX_RANK"))
     return l;
   l.underMpi = true;
-  l.isSizeKnown = ranks != 0;
-  l.ranks = ranks ? ranks : 1;
+  l.ranks = ranks;
   int onNode = numberInEnvironment({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"});
-  l.ranksOnNode = onNode ? onNode : l.ranks;
+  l.ranksOnNode = onNode ? onNode : std::max(1, ranks);
   l.rankOnNode = numberInEnvironment({"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"});
   return l;
 }

@@ -9,8 +9,7 @@ namespace zccrt {
 /// What mpirun's environment says; one rank without mpirun.
 struct Launch {
   bool underMpi = false;
-  bool isSizeKnown = false; ///< whether the launcher says how many ranks there are
-  int ranks = 1;
+  int ranks = 1; ///< 0: the launcher does not say
   int ranksOnNode = 1;
   int rankOnNode = 0;
 };

@@ -40,6 +40,8 @@ struct Initializer {
 
   Type type() const { return Type(elem.value_or(Elem::F32), dims); }
   int64_t count() const { return elementCount(dims); }
+  /// "'expand' f32[4x1x32]", for messages.
+  std::string described() const { return "'" + name + "' " + type().str(); }
 };
 
 /// "a, b and 20 more".

@@ -21,11 +21,12 @@ template <const OpDef &Op> void softmax(NodeImport &n) {
 }
 
 /// The first `count` inputs, of the type that has the most bits: under PyTorch's autocast a norm's scale is wider than what
-/// it scales, and BatchNormalization may have statistics of another type. The result has the type of the first.
-Vals inOneType(NodeImport &n, unsigned count) {
+/// it scales, and BatchNormalization may have statistics of another type. The result has the type of the first. Of the inputs,
+/// `required` may not be left out.
+Vals inOneType(NodeImport &n, unsigned count, unsigned required) {
   Vals r;
   for (unsigned i = 0; i < count; ++i)
-    r.push_back(i == 0 ? n.in(0) : n.optional(i));
+    r.push_back(i < required ? n.in(i) : n.optional(i));
   Elem widest = r[0].elem();
   for (const Val &v : r)
     if (v && v.isFloat() && elemBytes(v.elem()) > elemBytes(widest))
@@ -40,7 +41,7 @@ void outInTypeOfInput(NodeImport &n, const Val &y) { n.out(0, n.e.cast(y, n.in(0
 
 void layerNorm(NodeImport &n) {
   n.ignore({"stash_type"}); // ours is computed in f32 at least
-  Vals operands = inOneType(n, 3);
+  Vals operands = inOneType(n, 3, /*required=*/1);
   int64_t axis = normalAxis(n.i("axis", -1), operands[0].rank());
   Vals r = n.e.emitAll(ops::layer_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}});
   outInTypeOfInput(n, r[0]);
@@ -50,7 +51,7 @@ void layerNorm(NodeImport &n) {
 
 void rmsNorm(NodeImport &n) {
   n.ignore({"stash_type"});
-  Vals operands = inOneType(n, 2);
+  Vals operands = inOneType(n, 2, /*required=*/1);
   int64_t axis = normalAxis(n.i("axis", -1), operands[0].rank());
   outInTypeOfInput(n, n.e.emit(ops::rms_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}}));
 }
@@ -86,12 +87,12 @@ Val normalizeGroups(Emitter &e, const Val &x, int64_t groups, double eps) {
 }
 
 void instanceNorm(NodeImport &n) {
-  Vals v = inOneType(n, 3);
+  Vals v = inOneType(n, 3, /*required=*/3);
   outInTypeOfInput(n, scaled(n.e, normalizeGroups(n.e, v[0], v[0].dim(1), n.f("epsilon", 1e-5)), v[1], v[2]));
 }
 
 void groupNorm(NodeImport &n) {
-  Vals v = inOneType(n, 3);
+  Vals v = inOneType(n, 3, /*required=*/3);
   const Val &x = v[0];
   n.ignore({"stash_type"});
   int64_t groups = n.i("num_groups");
@@ -150,13 +151,14 @@ Val updateStatistic(NodeImport &n, unsigned input, const Val &batch, double mome
 
 void batchNorm(NodeImport &n) {
   Emitter &e = n.e;
-  Vals inputs = inOneType(n, 5);
-  const Val &x = inputs[0], &scale = inputs[1], &bias = inputs[2], &mean = inputs[3], &var = inputs[4];
   double eps = n.f("epsilon", 1e-5), momentum = n.f("momentum", 0.9);
   n.ignore({"spatial"}); // gone since opset 9, and 1 before
   bool train = trainsStatistics(n);
+  Vals inputs = inOneType(n, train ? 3 : 5, /*required=*/5); // the batch's statistics stand for the running ones
+  const Val &x = inputs[0], &scale = inputs[1], &bias = inputs[2];
   n.ignore({"training_mode"});
   if (!train) {
+    const Val &mean = inputs[3], &var = inputs[4];
     Val rstd = e(ops::rsqrt, e.add(var, eps));
     Val factor = e.mul(scale, rstd);
     outInTypeOfInput(n, scaled(e, x, factor, e.sub(bias, e.mul(mean, factor))));

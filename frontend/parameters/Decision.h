@@ -37,7 +37,6 @@ private:
     std::string meaning;               ///< of the first use that has a parameter, or its own name
     bool isAnonymous = false;          ///< has no parameter name of its own
     bool isOpen = false;               ///< may stand for a parameter that the file lacks
-    bool standsForLost = false;        ///< does, as what was computed from it
     int64_t pieces = 1;                ///< as Parameter::pieces
   };
 
@@ -59,6 +58,7 @@ private:
   std::string bufferMergedInto(const Fact &f, const InitializerUse &use) const;
   void standsFor(Fact &f, const std::string &what, const std::string &evidence);
   Evidence::Near whereLost(const Fact &f, Evidence::Near near) const;
+  bool isComputed(const Fact &f) const;
   bool isComputedMatrix(const Fact &f) const;
   void claimLost();
   void partByModule(Fact &f);

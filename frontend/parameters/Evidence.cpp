@@ -28,6 +28,9 @@ Evidence::Evidence(const OnnxFile &f) : file(f) {
 /// Whether a program that has parameters reads none of them, but tensors that were lifted out of it: Keras' variables are
 /// neither parameters nor buffers of what it hands to PyTorch's exporter. The tensors are the parameters then.
 bool Evidence::takeLifted(const onnx_pb::GraphProto &g) {
+  auto has = [&](Placeholder::Kind kind) { return llvm::any_of(placeholders_, [&](auto &p) { return p.second.kind == kind; }); };
+  if (!has(Placeholder::Parameter) || !has(Placeholder::Tensor))
+    return false;
   bool readsTensors = false;
   for (auto &n : g.node())
     if (auto fx = fxNodeOf(n))
@@ -39,13 +42,15 @@ bool Evidence::takeLifted(const onnx_pb::GraphProto &g) {
           return false;
         readsTensors |= p->second.kind == Placeholder::Tensor;
       }
-  bool hasParameters = llvm::any_of(placeholders_, [](auto &p) { return p.second.kind == Placeholder::Parameter; });
-  if (!readsTensors || !hasParameters)
+  if (!readsTensors)
     return false;
-  for (auto &p : placeholders_)
-    p.second.kind = p.second.kind == Placeholder::Tensor      ? Placeholder::Parameter
-                    : p.second.kind == Placeholder::Parameter ? Placeholder::Other
-                                                              : p.second.kind;
+  for (auto &p : placeholders_) {
+    Placeholder::Kind &kind = p.second.kind;
+    if (kind == Placeholder::Parameter)
+      kind = Placeholder::Other;
+    else if (kind == Placeholder::Tensor)
+      kind = Placeholder::Parameter;
+  }
   return true;
 }
 
@@ -280,6 +285,9 @@ bool Evidence::isResult(StringRef initializer) const {
   });
 }
 
+/// "net.fc" of "net.fc.weight".
+static StringRef parentOf(StringRef path) { return path.contains('.') ? path.rsplit('.').first : ""; }
+
 /// The module of a parameter: "net.fc" of "net.fc.weight", and of what a parametrization computes its weight from
 /// (torch.nn.utils.parametrize): "net.fc.parametrizations.weight.original0".
 static StringRef moduleOf(StringRef parameter) {
@@ -287,7 +295,7 @@ static StringRef moduleOf(StringRef parameter) {
     return "";
   if (size_t at = parameter.find(".parametrizations."); at != StringRef::npos)
     return parameter.take_front(at);
-  return parameter.contains('.') ? parameter.rsplit('.').first : "";
+  return parentOf(parameter);
 }
 
 std::vector<std::string> Evidence::lostNear(const InitializerUse &use, Near near) const {
@@ -299,7 +307,7 @@ std::vector<std::string> Evidence::lostNear(const InitializerUse &use, Near near
     case Near::SameModule:
       return module == *scope;
     case Near::Parent:
-      return !module.empty() && (module.contains('.') ? module.rsplit('.').first : "") == *scope;
+      return !module.empty() && parentOf(module) == *scope;
     case Near::Within:
       return scope->empty() || module.starts_with(*scope + ".");
     }

@@ -78,8 +78,7 @@ void Decision::warnAboutParts() {
   for (auto [part, whole] : parts_)
     if (out_.use(part->name).parameter->role == Parameter::Constant &&
         out_.use(whole->name).parameter->role == Parameter::Trained)
-      warn("'" + part->name + "' " + part->type().str() + " has values of '" + whole->name +
-           "', and stays as it is while that is trained; " + exportHint());
+      warn(part->described() + " has values of '" + whole->name + "', and stays as it is while that is trained; " + exportHint());
 }
 
 /// Whether the exporter computed the number from a parameter of the module that uses it: exp(logit_scale).
@@ -123,10 +122,6 @@ void Decision::warnAboutFolded(llvm::ArrayRef<std::string> layers, const std::st
          "): the batch's statistics cannot be used and its own parameters are gone" + more + "; " + exportHint());
 }
 
-/// "'expand' f32[4x1x32]".
-static std::string described(const Initializer &t, StringRef name) { return "'" + name.str() + "' " + t.type().str(); }
-static std::string described(const Initializer &t) { return described(t, t.name); }
-
 /// Results and lifted tensors that stand for parameters, as far as they are trained, and numbers that may be made of the
 /// same parameters.
 void Decision::warnAboutComputed() {
@@ -134,16 +129,16 @@ void Decision::warnAboutComputed() {
   std::vector<std::string> computed, numbers, lifted;
   for (auto &[source, what] : computed_)
     if (isTrained(*source))
-      computed.push_back(described(*source) + " from " + what);
+      computed.push_back(source->described() + " from " + what);
   for (const Fact &f : facts_) {
     if (isFoldedNumber(f) && !isTrained(*f.source)) {
       std::vector<std::string> from = evidence_.lostNear(evidence_.uses(f.source->name)[0], Evidence::Near::SameModule);
       llvm::erase_if(from, [&](const std::string &p) { return !claimed_.contains(p); });
       if (!from.empty())
-        numbers.push_back(described(*f.source) + " from " + listed(from));
+        numbers.push_back(f.source->described() + " from " + listed(from));
     }
     if (evidence_.liftsParameters && train_.empty() && isTrained(*f.source))
-      lifted.push_back(described(*f.source));
+      lifted.push_back(f.source->described());
   }
   if (!lifted.empty())
     warn("the file's parameters are tensors that the exporter lifted out of the program; which of them it trains is not told, "
@@ -180,16 +175,17 @@ struct HiddenWeights {
       }
       for (int i = 0; i < n.input_size(); ++i)
         if (auto t = tensors.lookup(n.input(i)); t && isLikeWeight(*t, {&n, unsigned(i)}))
-          if (std::string text = described(*t, n.input(i)) + where; !llvm::is_contained(found, text))
+          if (std::string text = t->described() + where; !llvm::is_contained(found, text))
             found.push_back(text);
     }
   }
 
   void add(Tensors &to, const onnx_pb::TensorProto &proto, const std::string &name) const {
-    if (auto t = file.tensor(proto))
-      to[name] = std::make_shared<const Initializer>(std::move(*t));
-    else
-      llvm::consumeError(t.takeError()); // reported where the node is imported
+    auto t = file.tensor(proto);
+    if (!t)
+      return llvm::consumeError(t.takeError()); // reported where the node is imported
+    t->name = name;                             // a Constant node's tensor has none
+    to[name] = std::make_shared<const Initializer>(std::move(*t));
   }
 };
 } // namespace
@@ -257,9 +253,9 @@ void Decision::warnAboutLosses() {
   std::vector<std::string> fixed, matrices; // that may be computed from them, or from what is still there
   for (const Fact &f : facts_)
     if (f.isOpen && evidence_.isResult(f.source->name) && out_.use(f.source->name).parameter->role == Parameter::Constant) {
-      fixed.push_back(described(*f.source));
+      fixed.push_back(f.source->described());
       if (isComputedMatrix(f))
-        matrices.push_back(described(*f.source));
+        matrices.push_back(f.source->described());
     }
   if (merged.empty() && !matrices.empty())
     warn(listed(matrices) +

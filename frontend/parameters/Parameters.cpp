@@ -159,7 +159,6 @@ void Decision::standsFor(Fact &f, const std::string &what, const std::string &ev
   f.role = Parameter::Trained;
   f.evidence = evidence;
   f.pieces = repeatsRows(*f.source) ? f.source->dims[0] : 1;
-  f.standsForLost = true;
   computed_.push_back({f.source, what});
 }
 
@@ -197,6 +196,11 @@ Evidence::Near Decision::whereLost(const Fact &f, Evidence::Near near) const {
   return isLookup ? Evidence::Near::Parent : near;
 }
 
+/// Whether an initializer already stands for what it was computed from.
+bool Decision::isComputed(const Fact &f) const {
+  return llvm::any_of(computed_, [&](auto &c) { return c.first == f.source; });
+}
+
 /// Whether an initializer is a result that is multiplied as a matrix, or looked up.
 bool Decision::isComputedMatrix(const Fact &f) const {
   return evidence_.isResult(f.source->name) && llvm::any_of(evidence_.uses(f.source->name), [](auto &u) {
@@ -213,7 +217,7 @@ void Decision::claimLost() {
     for (Fact &f : facts_) {
       bool isNameless = f.role == Parameter::Trained && f.isAnonymous && f.meaning.empty();
       if ((!isNameless && (!f.isOpen || f.role == Parameter::Trained)) ||
-          (near == Evidence::Near::Within && (f.standsForLost || !isComputedMatrix(f))))
+          (near == Evidence::Near::Within && (isComputed(f) || !isComputedMatrix(f))))
         continue;
       std::vector<std::string> lost;
       Evidence::Near where = whereLost(f, near);
@@ -224,7 +228,7 @@ void Decision::claimLost() {
       if (lost.empty())
         continue;
       now.insert(now.end(), lost.begin(), lost.end());
-      if (isNameless && (f.standsForLost || isRearranged(f.source->name) || !evidence_.isResult(f.source->name)))
+      if (isNameless && (isComputed(f) || isRearranged(f.source->name) || !evidence_.isResult(f.source->name)))
         continue; // a weight already, whatever its name
       if (lost.size() == 1 && where == Evidence::Near::SameModule && isRearranged(f.source->name)) {
         f.role = Parameter::Trained;

@@ -170,7 +170,7 @@ void Decision::warnAboutFixed() {
   std::vector<std::string> schedules, tables, norms, near;
   for (const Initializer *t : schedules_)
     if (train_.empty() && out_.use(t->name).parameter->role == Parameter::Trained)
-      schedules.push_back("'" + t->name + "' " + t->type().str());
+      schedules.push_back(t->described());
   for (auto [source, kind] : fixed_) {
     const Parameter *p = out_.use(source->name).parameter;
     bool isAsked = !train_.empty() || p->evidence == "--freeze";

@@ -28,10 +28,7 @@ void FuseGroups::findTrunks() {
 // ---- dependences
 
 /// The group of what a value is a reshape of.
-const FuseGroup *FuseGroups::rootOf(Value *v) const {
-  const Node *n = behindReshapes(v)->def;
-  return groupOf(n);
-}
+const FuseGroup *FuseGroups::rootOf(Value *v) const { return groupOf(behindReshapes(v)->def); }
 
 /// Visits the groups that must come after `g`, for each dependence with the group of what is read behind reshapes. A reshape
 /// between members of a group is inside, also when others read it.

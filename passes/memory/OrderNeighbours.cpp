@@ -55,11 +55,11 @@ Neighbours::Demand Neighbours::demandOf(const Node &n, const Node &other) const 
   d.during += target.of(computeSpace(n)).workspaceBytes(n);
   llvm::SmallVector<const Value *, 4> seen;
   for (Value *v : n.operands()) {
-    auto s = v ? storageOf(v) : std::nullopt;
-    if (!s || !s->base->def || llvm::is_contained(seen, s->base))
+    const Value *base = v ? baseOf(v) : nullptr;
+    if (!base || !base->def || llvm::is_contained(seen, base))
       continue;
-    seen.push_back(s->base);
-    d.behind -= areReadBefore(*s->base, std::max(at, there) + 1, &other) ? extents.bytes(*s->base) : 0;
+    seen.push_back(base);
+    d.behind -= areReadBefore(*base, std::max(at, there) + 1, &other) ? extents.bytes(*base) : 0;
   }
   return d;
 }

@@ -355,8 +355,8 @@ static llvm::Error plan(Module &m, const PassContext &ctx, decltype(place) place
   llvm::DenseMap<const Value *, int64_t> kept;
   if (Function *micro = m.function("micro"))
     for (Value *v : micro->results)
-      if (auto s = storageOf(v); s && s->base->def && !kept.count(s->base))
-        kept[s->base] = take(*s->base);
+      if (Value *base = baseOf(v); base && base->def && !kept.count(base))
+        kept[base] = take(*base);
 
   PerSpace end = {};
   Plans plans;

@@ -352,8 +352,8 @@ static llvm::DenseSet<const Value *> movedBy(const Function &f) {
     if (isTransfer(*n))
       for (unsigned i = 0; i < n->results.size(); ++i) {
         moved.insert(n->result(i));
-        if (auto source = storageOf(n->operand(i)); source && isAssigned(*n->result(i)))
-          moved.insert(source->base);
+        if (Value *source = baseOf(n->operand(i)); source && isAssigned(*n->result(i)))
+          moved.insert(source);
       }
   return moved;
 }

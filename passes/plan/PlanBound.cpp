@@ -18,8 +18,8 @@ static int64_t largestOperator(const Module &m) {
       int64_t bytes = 0;
       llvm::SmallPtrSet<const Value *, 4> seen;
       for (Value *v : n->operands())
-        if (auto s = v ? storageOf(v) : std::nullopt; s && s->base->def && seen.insert(s->base).second)
-          bytes += s->base->type.localBytes();
+        if (Value *base = v ? baseOf(v) : nullptr; base && base->def && seen.insert(base).second)
+          bytes += base->type.localBytes();
       for (auto &r : n->results)
         bytes += r->hasUses() && !assigns(*r->uses.front().node) ? r->type.localBytes() : 0;
       most = std::max(most, bytes);

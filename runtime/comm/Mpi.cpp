@@ -207,7 +207,7 @@ std::unique_ptr<Transport> mpiTransport() { return std::make_unique<MpiTransport
 std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
 
 std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind) {
-  if (!launch.underMpi || (launch.isSizeKnown && launch.ranks == 1))
+  if (launch.ranks == 1)
     return singleRank();
   // What draws or reads topologies for people takes 2 MiB of each rank (libX11, libxml2 with ICU) where ranks are not bound
   // (hwloc's manual, "Environment Variables").
