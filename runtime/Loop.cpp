@@ -5,6 +5,7 @@
 #include "runtime/Fail.h"
 #include "runtime/Interrupt.h"
 #include "runtime/Session.h"
+#include "runtime/checkpoint/SavedTensors.h"
 #include <algorithm>
 #include <cmath>
 #include <unistd.h>
@@ -375,6 +376,25 @@ Weighted Session::lossOf(int64_t rows) const {
   return {loss * (p.batch ? p.batch : weight), weight};
 }
 
+/// Every rank takes rank 0's values of what each has of its own (running statistics): all evaluate the model that --export
+/// writes. So does PyTorch's DistributedDataParallel (broadcast_buffers).
+void Session::takeStatistics() {
+  constexpr int64_t kChunk = 4 << 10; // bytes
+  if (comm.ranks == 1)
+    return;
+  std::vector<char> mine(kChunk), all(kChunk * comm.ranks);
+  for (const HeldRun &h : heldRuns(p, comm.rank)) {
+    const int64_t bytes = h.saved.rank < 0 ? 0 : h.saved.run.count * elemBytes(h.saved.elem);
+    for (int64_t at = 0; at < bytes; at += kChunk) {
+      const int64_t n = std::min(kChunk, bytes - at);
+      Arena &from = spaces->arenas()[h.space];
+      from.copyFrom(mine.data(), h.offset + at, n);
+      comm.exchange(mine.data(), n, all.data());
+      from.copyTo(h.offset + at, all.data(), n);
+    }
+  }
+}
+
 /// The mean loss over the samples of a data set, each once, and the metrics; nothing if the program computes no loss. Every rank
 /// runs as often as the others; what a rank computes beyond the last batch is not counted.
 void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &samples) {
@@ -384,6 +404,7 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
   const int64_t batch = set.batchRows();
   Weighted total;
   samples = 0;
+  takeStatistics();
   for (int64_t i = 0; i < rounds; ++i) {
     int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
     if (p.batch)

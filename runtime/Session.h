@@ -76,6 +76,7 @@ private:
   const char *firstParameterNotFinite();
   std::string describeNotFinite(const StepReport &r);
   void checkLoss(const StepReport &r);
+  void takeStatistics();
   void evaluate(DataSet &set, Outputs *to, StepReport &r, int64_t &samples);
   double divisorOf(double weight) const;
   Weighted lossOf(int64_t rows) const;
