@@ -53,10 +53,11 @@ struct WeightsFile {
 /// The sources of a program, and the data beside them.
 struct EmittedProgram {
   std::string program;                  ///< tables and schedule, for -O0; reads "literals.bin" from its folder
-  std::vector<std::string> kernels;     ///< generated kernels, one translation unit each; for -O3, or nvcc
+  std::vector<std::string> kernels;     ///< generated kernels, one translation unit each; for optLevel, or nvcc
   std::vector<std::string> hostKernels; ///< those that compute in host memory, where the target's own compiler does not take them
   enum class Machine { Host, EmulatedGpu, CheckedGpu, Gpu } machine = Machine::Host;
-  std::string gpu; ///< Machine::Gpu: "sm_90"
+  std::string gpu;  ///< Machine::Gpu: "sm_90"
+  int optLevel = 3; ///< the C++ compiler's, 0 to 3; results do not depend on it
   std::string literals;
   std::string weights;            ///< contents of OUT.weights; empty: there is none
   std::vector<WeightsFile> files; ///< of the model

@@ -222,15 +222,17 @@ static llvm::Error build(WorkFolder &work, const EmittedProgram &program, String
     for (const std::string &source : sources)
       parts.push_back({"kernels" + std::to_string(parts.size() - 1), source, flags, isCuda});
   };
+  const std::string level = "-O" + std::to_string(program.optLevel);
+  const std::string emulated = "-O" + std::to_string(std::min(program.optLevel, 2)); // its threads are no loops to vectorise
   if (program.machine == RunsOn::Gpu)
     add(program.kernels, {program.gpu}, /*isCuda=*/true);
   else if (program.machine == RunsOn::EmulatedGpu)
-    add(program.kernels, {"-O2", "-fopenmp"}); // its threads are no loops to vectorise
+    add(program.kernels, {emulated, "-fopenmp"});
   else if (program.machine == RunsOn::CheckedGpu)
-    add(program.kernels, {"-O2", "-fopenmp", "-fsanitize=thread", "-fsanitize=bounds"}); // Watch.cpp has what they call
+    add(program.kernels, {emulated, "-fopenmp", "-fsanitize=thread", "-fsanitize=bounds"}); // Watch.cpp has what they call
   else
-    add(program.kernels, {"-O3", "-fopenmp"});
-  add(program.hostKernels, {"-O3", "-fopenmp"});
+    add(program.kernels, {level, "-fopenmp"});
+  add(program.hostKernels, {level, "-fopenmp"});
   for (const Part &p : parts)
     if (auto e = writeWork(work, p.file(), p.source))
       return e;

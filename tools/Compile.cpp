@@ -391,6 +391,7 @@ llvm::Error Compilation::emit() {
   }
   if (tool.emit == "cpp")
     return writeOrPrint(program->program + "\n" + llvm::join(program->kernels, "\n") + llvm::join(program->hostKernels, "\n"));
+  program->optLevel = tool.optLevel;
   return isBundle ? bundle(*program, march, output) : link(*program, march, output);
 }
 
