@@ -379,18 +379,17 @@ Weighted Session::lossOf(int64_t rows) const {
 /// Every rank takes rank 0's values of what each has of its own (running statistics): all evaluate the model that --export
 /// writes. So does PyTorch's DistributedDataParallel (broadcast_buffers).
 void Session::takeStatistics() {
-  constexpr int64_t kChunk = 4 << 10; // bytes
-  if (comm.ranks == 1)
-    return;
-  std::vector<char> mine(kChunk), all(kChunk * comm.ranks);
+  char chunk[4096];
   for (const HeldRun &h : heldRuns(p, comm.rank)) {
-    const int64_t bytes = h.saved.rank < 0 ? 0 : h.saved.run.count * elemBytes(h.saved.elem);
-    for (int64_t at = 0; at < bytes; at += kChunk) {
-      const int64_t n = std::min(kChunk, bytes - at);
-      Arena &from = spaces->arenas()[h.space];
-      from.copyFrom(mine.data(), h.offset + at, n);
-      comm.exchange(mine.data(), n, all.data());
-      from.copyTo(h.offset + at, all.data(), n);
+    if (h.saved.rank < 0)
+      continue;
+    Arena &in = spaces->arenas()[h.space];
+    const int64_t end = h.offset + h.saved.run.count * elemBytes(h.saved.elem);
+    for (int64_t at = h.offset, n; at < end; at += n) {
+      n = std::min<int64_t>(sizeof chunk, end - at);
+      in.copyFrom(chunk, at, n);
+      comm.broadcast(chunk, n);
+      in.copyTo(at, chunk, n);
     }
   }
 }

@@ -27,10 +27,8 @@ Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, c
   }
   comm.agree(error);
   std::random_device random;
-  const uint64_t mine = uint64_t(random()) << 32 | random();
-  std::vector<uint64_t> all(comm.ranks);
-  comm.exchange(&mine, sizeof mine, all.data());
-  run = all[0];
+  run = uint64_t(random()) << 32 | random();
+  comm.broadcast(&run, sizeof run);
   useSaver(&saver);
 }
 

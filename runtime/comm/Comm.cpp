@@ -13,6 +13,12 @@ int64_t Comm::pieceLength(int64_t count, int r, int64_t at, int64_t length) cons
   return std::clamp<int64_t>(std::min(count - r * piece(count), piece(count)) - at, 0, length);
 }
 
+void Comm::broadcast(void *data, int64_t bytes) {
+  std::vector<char> all(bytes * ranks);
+  exchange(data, bytes, all.data());
+  std::memcpy(data, all.data(), bytes);
+}
+
 void Comm::agree(const std::string &error) {
   constexpr size_t kBytes = 2048;
   std::vector<char> mine(kBytes), all(kBytes * ranks);

@@ -64,6 +64,8 @@ public:
   int64_t pieceLength(int64_t count, int r, int64_t at, int64_t length) const;
   /// all[ranks * bytes] = every rank's record, in rank order.
   void exchange(const void *mine, int64_t bytes, void *all) { allGather(mine, all, bytes * ranks, ZCCRT_U8); }
+  /// data[bytes] = rank 0's, on every rank. For small data: each rank receives all ranks'.
+  void broadcast(void *data, int64_t bytes);
   /// Hands every rank's error ("" for none) round; if there is one, rank 0 prints each once and all
   /// ranks throw AgreedFailure.
   void agree(const std::string &error);
