@@ -19,7 +19,6 @@ constexpr int64_t kRowBuffer = 1 << 14;
 constexpr int64_t kTotalInOneRow = 1 << 15, kTotalChunk = 1 << 14;
 
 // On a GPU blocks share the sums of few rows or columns. A thread then has some 16 or 32 elements.
-constexpr int64_t kWarp = 32;
 constexpr int64_t kLongColumn = 512;
 constexpr int64_t kLongRow = 1 << 15, kRowUnit = 1 << 13;
 

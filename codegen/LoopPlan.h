@@ -91,6 +91,7 @@ struct LoopPlan {
 constexpr int kGrid = 0;
 /// Blocks of a grid that share sums over rows have so many of them.
 constexpr int64_t kGridRows = 128;
+constexpr int64_t kWarp = 32; ///< threads
 /// Fewer blocks are too little for a hundred processors of eight blocks each.
 constexpr int64_t kManyBlocks = 512;
 /// Threads share blocks of rows (kColumnBlock) where each has so many.

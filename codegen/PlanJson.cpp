@@ -8,10 +8,8 @@
 using namespace zcc;
 using llvm::formatv;
 
-static double seconds(int64_t ns) { return double(ns) / 1e9; }
-
 static llvm::json::Object choiceJson(const PlanChoice &c) {
-  return llvm::json::Object{{"step_s", seconds(c.ns)},
+  return llvm::json::Object{{"step_s", secondsOf(c.ns)},
                             {"memory_bytes", c.needs.memory},
                             {"host_bytes", c.needs.host},
                             {"nvme_bytes", c.needs.disk},
@@ -22,7 +20,7 @@ static llvm::json::Object engineJson(const std::array<int64_t, kEngines> &ns) {
   llvm::json::Object o;
   for (size_t e = 0; e < kEngines; ++e)
     if (ns[e])
-      o[engineName(EngineKind(e))] = seconds(ns[e]);
+      o[engineName(EngineKind(e))] = secondsOf(ns[e]);
   return o;
 }
 
@@ -30,7 +28,7 @@ static llvm::json::Object searchJson(const PlanReport &r) {
   llvm::json::Object o{{"tried", int64_t(r.tried)},
                        {"plain", choiceJson(r.plain)},
                        {"choice", choiceJson(r.taken)},
-                       {"bound", llvm::json::Object{{"step_s", seconds(r.bound.ns())},
+                       {"bound", llvm::json::Object{{"step_s", secondsOf(r.bound.ns())},
                                                     {"engine_s", engineJson(r.bound.busyNs)},
                                                     {"bytes_away", r.bound.bytesAway}}},
                        {"above_bound", aboveBound(r)}};

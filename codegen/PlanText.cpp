@@ -69,8 +69,6 @@ double zcc::aboveBound(const PlanReport &r) {
 
 double zcc::terabytesADay(const Plan &p) { return p.step.seconds > 0 ? p.step.diskWrites() / p.step.seconds * 86400 / 1e12 : 0; }
 
-static double seconds(int64_t ns) { return double(ns) / 1e9; }
-
 static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names) {
   constexpr size_t kMost = 8;
   os << names.size() << (names.size() == 1 ? " tensor" : " tensors");
@@ -89,7 +87,7 @@ std::string zcc::durationText(double seconds) {
 /// What was chosen, what came next, and how far that is from what no plan avoids.
 static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   auto needs = [](const PlanChoice &c) {
-    std::string s = formatv("{0}, {1} of memory", durationText(seconds(c.ns)), sizeText(c.needs.memory));
+    std::string s = formatv("{0}, {1} of memory", durationText(secondsOf(c.ns)), sizeText(c.needs.memory));
     if (c.needs.host)
       s += ", " + sizeText(c.needs.host) + " of host memory";
     return c.needs.disk ? s + ", " + sizeText(c.needs.disk) + " on disks" : s;
@@ -109,11 +107,11 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   }
   if (r.second)
     list("runner-up", *r.second);
-  os << formatv("    no plan takes less than {0}", durationText(seconds(r.bound.ns())));
+  os << formatv("    no plan takes less than {0}", durationText(secondsOf(r.bound.ns())));
   const char *sep = ": ";
   for (size_t e = 0; e < kEngines; ++e)
     if (r.bound.busyNs[e]) {
-      os << sep << engineName(EngineKind(e)) << ' ' << durationText(seconds(r.bound.busyNs[e]));
+      os << sep << engineName(EngineKind(e)) << ' ' << durationText(secondsOf(r.bound.busyNs[e]));
       sep = ", ";
     }
   if (r.bound.bytesAway)
@@ -121,8 +119,8 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   size_t compute = size_t(EngineKind::Compute);
   os << formatv(
       "\n    the choice takes {0:f1} % more: {1} of it is computed again or in smaller pieces, {2} waits for other engines\n",
-      100 * aboveBound(r), durationText(seconds(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
-      durationText(seconds(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
+      100 * aboveBound(r), durationText(secondsOf(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
+      durationText(secondsOf(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
   for (const std::string &why : r.gap)
     os << "      " << why << '\n';
 }

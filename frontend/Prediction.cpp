@@ -13,7 +13,7 @@ using llvm::StringRef;
 
 namespace {
 
-struct Node {
+struct GraphNode {
   const onnx_pb::NodeProto *proto;
   std::vector<int> reads, results; ///< values
   bool isNeeded = false;           ///< for the loss
@@ -42,7 +42,7 @@ public:
       v.isInput = v.isData = !v.isTrained;
     }
     for (auto &proto : graph.node()) {
-      Node n{&proto, {}, {}};
+      GraphNode n{&proto, {}, {}};
       bool readsShape = proto.op_type() == "Shape" || proto.op_type() == "Size";
       forEachRead(proto, [&](const std::string &name) {
         if (auto known = numbers.find(name); known != numbers.end() && !readsShape)
@@ -78,13 +78,13 @@ private:
       values.push_back({name});
     return int(known->second);
   }
-  bool reads(const Node &n, llvm::function_ref<bool(const Flow &)> f) const {
+  bool reads(const GraphNode &n, llvm::function_ref<bool(const Flow &)> f) const {
     return llvm::any_of(n.reads, [&](int v) { return f(values[v]); });
   }
 
   /// From the inputs on: what depends on parameters and on data.
   void follow() {
-    for (Node &n : nodes)
+    for (GraphNode &n : nodes)
       for (int r : n.results) {
         values[r].isTrained = reads(n, [](auto &v) { return v.isTrained; });
         values[r].isData = reads(n, [](auto &v) { return v.isData; });
@@ -96,7 +96,7 @@ private:
     std::vector<bool> isWanted(values.size());
     isWanted[loss] = true;
     for (int i = int(nodes.size()); i-- > 0;) {
-      Node &n = nodes[i];
+      GraphNode &n = nodes[i];
       n.isNeeded = llvm::any_of(n.results, [&](int r) { return isWanted[r]; });
       if (!n.isNeeded)
         continue;
@@ -117,7 +117,7 @@ private:
     bool any = llvm::any_of(values, isLabel);
     for (Flow &v : values)
       v.isFromLabel = v.isInput && (any ? isLabel(v) : v.lastReader >= 0);
-    for (Node &n : nodes) {
+    for (GraphNode &n : nodes) {
       if (!n.isNeeded)
         continue;
       bool fromLabel = reads(n, [](auto &v) { return v.isFromLabel; });
@@ -159,7 +159,7 @@ private:
   int withoutReshaping(int value) const {
     static const StringRef kReshaping[] = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Cast", "Identity"};
     while (!outputs.contains(values[value].name)) {
-      const Node &n = nodes[values[value].maker];
+      const GraphNode &n = nodes[values[value].maker];
       if (!llvm::is_contained(kReshaping, n.proto->op_type()) || n.reads.empty() || !values[n.reads[0]].isActivation())
         break;
       value = n.reads[0];
@@ -170,7 +170,7 @@ private:
   /// Why there is no cut.
   std::string none() const {
     llvm::SetVector<int> compared;
-    for (const Node &n : nodes)
+    for (const GraphNode &n : nodes)
       for (int r : n.reads)
         if (n.isNeeded && values[r].isActivation() && !values[r].meetsLabel &&
             llvm::any_of(n.results, [&](int o) { return values[o].meetsLabel; }))
@@ -185,7 +185,7 @@ private:
     return "the loss compares several values with inputs; name one, such as " + llvm::join(names, ", ");
   }
 
-  std::vector<Node> nodes;
+  std::vector<GraphNode> nodes;
   std::vector<Flow> values;
   llvm::StringMap<unsigned> numbers;
   llvm::StringSet<> outputs;

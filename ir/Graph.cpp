@@ -111,6 +111,8 @@ void Node::dropOperands() {
   places_.clear();
 }
 
+bool Value::isReturned() const { return llvm::is_contained(def->parent()->results, this); }
+
 bool Node::hasUses() const {
   return llvm::any_of(results, [](auto &r) { return r->hasUses(); });
 }

@@ -84,6 +84,8 @@ public:
 
   bool hasUses() const { return !uses.empty(); }
   bool isGlobal() const { return kind == Global; }
+  /// Whether the function of the node that makes it returns it.
+  bool isReturned() const;
   /// Makes every node that uses this value use `v` instead, and every function result too.
   void replaceAllUsesWith(Value *v);
 };

@@ -103,7 +103,7 @@ static double normal(double x) { return 0.5 * std::erfc(x * -0.7071067811865476)
 // ---- the table
 
 namespace {
-using Function = void (*)(const void *const *in, void *out, int64_t n);
+using Loop = void (*)(const void *const *in, void *out, int64_t n);
 
 /// What a function's result is.
 enum class Gives { Same, Truth, Float };
@@ -112,7 +112,7 @@ struct FunctionDef {
   const char *name;
   int args;
   Gives gives;
-  Function run[4] = {}; ///< by the operands' kind; nullptr: does not take it
+  Loop run[4] = {}; ///< by the operands' kind; nullptr: does not take it
 };
 enum Takes { Floats, Integers, Numbers, Truths, All };
 } // namespace
@@ -216,7 +216,7 @@ ScalarKind zcc::scalarKind(Elem e) {
   return e == Elem::Bool ? ScalarKind::Bool : e == Elem::U64 ? ScalarKind::Unsigned : ScalarKind::Int;
 }
 
-static const char *kindName(ScalarKind k) {
+static const char *scalarKindName(ScalarKind k) {
   static const char *const names[] = {"floating-point", "integer", "u64", "bool"};
   return names[int(k)];
 }
@@ -258,11 +258,11 @@ llvm::Expected<std::optional<ScalarKind>> ScalarProgram::Compiler::kindOf(const 
       continue;
     }
     if (kind && *k && *kind != **k)
-      return error(llvm::Twine("'") + s.text + "' meets " + kindName(*kind) + " and " + kindName(**k) + " operands");
+      return error(llvm::Twine("'") + s.text + "' meets " + scalarKindName(*kind) + " and " + scalarKindName(**k) + " operands");
     kind = kind ? kind : *k;
   }
   if (kind && !f->run[int(*kind)])
-    return error(llvm::Twine("'") + f->name + "' does not take " + kindName(*kind) + " operands");
+    return error(llvm::Twine("'") + f->name + "' does not take " + scalarKindName(*kind) + " operands");
   switch (f->gives) {
   case Gives::Truth:
     return Result(ScalarKind::Bool);

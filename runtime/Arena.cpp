@@ -8,7 +8,6 @@
 namespace zccrt {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kPage = 4096;
 
 double Arena::floatAt(int64_t offset, int elem, int64_t i) const {
   char value[8];

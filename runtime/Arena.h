@@ -7,6 +7,8 @@
 
 namespace zccrt {
 
+constexpr int64_t kPage = 4096; ///< bytes
+
 /// What lies outside the step (data, weights, export, the log) reaches the bytes of an arena by this interface alone: they may
 /// lie where the host has no address for them. They are zeros at first. Offsets are in bytes.
 class Arena {

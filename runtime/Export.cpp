@@ -14,7 +14,6 @@
 
 namespace zccrt {
 
-constexpr int64_t kChunkBytes = 4 << 20;
 constexpr int64_t kBandBytes = 32 << 20; // where a band's rows are short reads: the fewer the better
 
 /// Whether a tensor that the model's file has transposed has two axes to swap.

@@ -153,7 +153,7 @@ static std::vector<std::string> byInput(const std::string &text) {
   return inputs;
 }
 
-void DataFile::read(const char *name, const char *, const char *text, DataFiles &to) const {
+void NpyOrNpz::read(const char *name, const char *, const char *text, DataFiles &to) const {
   const char *equals = strchr(text, '=');
   if (equals && equals != text && equals[1] && !endsWith(text, ".npz")) {
     for (const std::string &input : byInput(text))
@@ -180,7 +180,7 @@ void DataOrTokens::read(const char *name, const char *words, const char *text, D
   if (isTokens)
     FileList().read(name, words, text, to.tokens);
   else
-    DataFile().read(name, words, text, to);
+    NpyOrNpz().read(name, words, text, to);
 }
 
 } // namespace zccrt

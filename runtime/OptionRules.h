@@ -73,7 +73,7 @@ struct FileList {
 };
 
 /// NAME=FILE.npy or FILE.npz, or lists of them.
-struct DataFile {
+struct NpyOrNpz {
   static constexpr bool adds = true;
   void read(const char *name, const char *, const char *text, DataFiles &to) const;
 };

@@ -13,7 +13,7 @@ namespace zccrt {
 // What a wide screen shows; even, for pairs become one.
 constexpr size_t kPoints = 2048, kMarks = 512;
 
-static RunReport *unfinished; ///< whose page an error writes
+static RunReport *pageOfError; ///< whose page an error writes
 
 RunReport::RunReport(const zccrt_program &p, int64_t first, int64_t steps, const std::string &path)
     : program(p), first(first), steps(steps), file(path) {
@@ -26,14 +26,14 @@ RunReport::RunReport(const zccrt_program &p, int64_t first, int64_t steps, const
     m.counts.reserve(kPoints);
     m.evaluations.reserve(kMarks);
   }
-  unfinished = this;
+  pageOfError = this;
   lastWords = [](const std::string &error) {
-    if (unfinished)
-      unfinished->writeUnfinished(error);
+    if (pageOfError)
+      pageOfError->writeUnfinished(error);
   };
 }
 
-RunReport::~RunReport() { unfinished = nullptr; }
+RunReport::~RunReport() { pageOfError = nullptr; }
 
 void RunReport::merge(Point &a, const Point &b) {
   if (b.finite) {

@@ -204,15 +204,15 @@ void Spaces::waitForWork(int slot) { onDevice ? onDevice->waitForWork(slot) : en
 
 // ---- what the program calls
 
-static Spaces *current;
+static Spaces *currentSpaces;
 
-void useSpaces(Spaces *s) { current = s; }
+void useSpaces(Spaces *s) { currentSpaces = s; }
 
 } // namespace zccrt
 
 void zccrt_transfer_start(int slot, const zccrt_move *moves, int n) {
   try {
-    zccrt::current->start(slot, moves, n);
+    zccrt::currentSpaces->start(slot, moves, n);
   } catch (const std::exception &e) {
     zccrt::endJob(e.what());
   }
@@ -220,11 +220,11 @@ void zccrt_transfer_start(int slot, const zccrt_move *moves, int n) {
 
 void zccrt_transfer_wait(int slot) {
   try {
-    zccrt::current->wait(slot);
+    zccrt::currentSpaces->wait(slot);
   } catch (const std::exception &e) {
     zccrt::endJob(e.what());
   }
 }
 
-void zccrt_host_start(int slot, void (*work)(char *)) { zccrt::current->startWork(slot, work); }
-void zccrt_host_wait(int slot) { zccrt::current->waitForWork(slot); }
+void zccrt_host_start(int slot, void (*work)(char *)) { zccrt::currentSpaces->startWork(slot, work); }
+void zccrt_host_wait(int slot) { zccrt::currentSpaces->waitForWork(slot); }

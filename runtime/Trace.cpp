@@ -13,7 +13,7 @@ constexpr int64_t kMostEvents = 1 << 20;
 // Without --trace-steps: the first steps find cold caches.
 constexpr int64_t kWarmUp = 2, kSteps = 3;
 
-static std::atomic<Trace *> current = nullptr;
+static std::atomic<Trace *> currentTrace = nullptr;
 /// Whether a step is being traced.
 static std::atomic<bool> tracing = false;
 static std::atomic<int> nodeAt = -1;
@@ -152,14 +152,14 @@ std::string Trace::json(int rank) const {
 
 // ---- who records
 
-void useTrace(Trace *t) { current = t; }
-double traceClock() { return current ? now() : 0; }
+void useTrace(Trace *t) { currentTrace = t; }
+double traceClock() { return currentTrace ? now() : 0; }
 int nodeNow() { return nodeAt.load(std::memory_order_relaxed); }
 
 void traceSpan(Lane lane, const char *name, int node, int64_t number, double begin) {
   if (!tracing.load(std::memory_order_relaxed))
     return;
-  if (Trace *t = current)
+  if (Trace *t = currentTrace)
     t->add(lane, name, node, number, begin, now());
 }
 
@@ -168,5 +168,5 @@ void traceSpan(Lane lane, const char *name, int node, int64_t number, double beg
 void zccrt_at(int n) {
   zccrt::nodeAt.store(n, std::memory_order_relaxed);
   if (zccrt::tracing.load(std::memory_order_relaxed))
-    zccrt::current.load()->at(n);
+    zccrt::currentTrace.load()->at(n);
 }

@@ -17,8 +17,6 @@
 
 namespace zccrt {
 
-constexpr int64_t kChunkBytes = 4 << 20;
-
 Piece pieceOf(const zccrt_global &g, int rank) {
   int64_t total = elementCount(g.t);
   if (g.shards <= 1)

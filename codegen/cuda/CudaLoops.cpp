@@ -10,9 +10,9 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
-constexpr int64_t kBlock = 256, kWarp = 32;
+constexpr int64_t kBlock = 256;
 /// Rows below this many elements have a warp each, eight of them in a block.
-constexpr int64_t kLongRow = 1024;
+constexpr int64_t kBlockRow = 1024;
 constexpr int64_t kRowsOfBlock = 8;
 /// Of the rows of a block that shares sums over them, those that are added one behind the other.
 constexpr int64_t kSlice = kGridRows / kRowsOfBlock;
@@ -231,7 +231,7 @@ void CudaLoops::rows() {
     finishKernel("unsigned((" + count + " + " + num(kRowsOfBlock - 1) + ") / " + num(kRowsOfBlock) + ")", rowsBlock());
 }
 
-bool CudaLoops::isLong() const { return p.rowElements >= kLongRow; }
+bool CudaLoops::isLong() const { return p.rowElements >= kBlockRow; }
 
 /// Of kernels of rows.
 std::string CudaLoops::rowsBlock() const {
@@ -261,7 +261,7 @@ void CudaLoops::row() {
 
 /// How many neighbours of a row a thread has at once, by the row's extent alone: sums have its order in any kernel.
 static int64_t neighboursOfRow(int64_t elements) {
-  if (elements >= kLongRow)
+  if (elements >= kBlockRow)
     return elements >= 8 * kBlock ? 8 : 4;
   return std::min<int64_t>(8, std::max<int64_t>(1, llvm::bit_floor(uint64_t(elements / kWarp))));
 }

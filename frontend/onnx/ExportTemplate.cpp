@@ -12,8 +12,6 @@ using llvm::StringRef;
 
 namespace {
 
-constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
-
 class Writer {
 public:
   std::vector<ExportPiece> pieces;

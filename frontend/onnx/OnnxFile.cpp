@@ -58,8 +58,6 @@ std::string zcc::listed(llvm::ArrayRef<std::string> names) {
   return llvm::join(names.take_front(kMost), ", ") + " and " + std::to_string(names.size() - kMost) + " more";
 }
 
-constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9; // field numbers
-
 // ---- opening
 
 OnnxFile::OnnxFile() : model_(std::make_unique<onnx_pb::ModelProto>()) {}

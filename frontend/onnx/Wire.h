@@ -12,6 +12,9 @@ class Message;
 
 namespace zcc {
 
+/// Field numbers of onnx.proto.
+constexpr int kModelGraph = 7, kGraphInitializer = 5, kTensorRawData = 9;
+
 /// One field of a message: its whole extent (tag included), and the payload of a length-delimited
 /// one.
 struct WireField {

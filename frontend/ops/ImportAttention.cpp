@@ -58,6 +58,7 @@ Val zcc::rotate(Emitter &e, const Val &x, const Val &cos, const Val &sin, int64_
 }
 
 namespace {
+namespace attention_ops {
 
 /// Who attends to whom, from the limits of the node; absent if there are none. [B or 1, 1, S, T]
 struct Limits {
@@ -239,6 +240,7 @@ const OnnxOp kOps[] = {
     {"LinearAttention", linearAttention},
 };
 
+} // namespace attention_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::attentionOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::attentionOps() { return attention_ops::kOps; }

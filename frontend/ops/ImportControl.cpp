@@ -6,6 +6,7 @@ using namespace zcc;
 using Direction = Emitter::Direction;
 
 namespace {
+namespace control_ops {
 
 // ---- If
 
@@ -312,6 +313,7 @@ void scan(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"If", ifElse}, {"Loop", loop}, {"Scan", scan}};
 
+} // namespace control_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::controlOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::controlOps() { return control_ops::kOps; }

@@ -83,6 +83,7 @@ Attrs Windows::attrs() const {
 }
 
 namespace {
+namespace conv_ops {
 
 /// The bias, absent if it is a constant of zeros: PyTorch's default exporter gives a Conv3d without
 /// bias, unoptimised, zeros of the shape [C, 2], which nothing could be added to.
@@ -218,6 +219,7 @@ const OnnxOp kOps[] = {
     {"Col2Im", col2Im},
 };
 
+} // namespace conv_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::convOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::convOps() { return conv_ops::kOps; }

@@ -6,6 +6,7 @@
 using namespace zcc;
 
 namespace {
+namespace elementwise_ops {
 
 // ---- several of ours, or one of several
 
@@ -232,9 +233,10 @@ const OnnxOp kOps[] = {
     {"Shrink", shrink},
 };
 
+} // namespace elementwise_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::elementwiseOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::elementwiseOps() { return elementwise_ops::kOps; }
 
 Val zcc::activation(Emitter &e, const Val &x, llvm::StringRef name, llvm::ArrayRef<double> p) {
   auto parameter = [&](size_t i, double otherwise) { return i < p.size() ? p[i] : otherwise; };
@@ -245,17 +247,17 @@ Val zcc::activation(Emitter &e, const Val &x, llvm::StringRef name, llvm::ArrayR
     if (f == plain)
       return e(*op, x);
   if (f == "leakyrelu")
-    return leakyReluOf(e, x, parameter(0, 0.01));
+    return elementwise_ops::leakyReluOf(e, x, parameter(0, 0.01));
   if (f == "thresholdedrelu")
-    return thresholdedReluOf(e, x, parameter(0, 1));
+    return elementwise_ops::thresholdedReluOf(e, x, parameter(0, 1));
   if (f == "elu")
-    return eluOf(e, x, parameter(0, 1));
+    return elementwise_ops::eluOf(e, x, parameter(0, 1));
   if (f == "hardsigmoid")
-    return hardSigmoidOf(e, x, parameter(0, 0.2), parameter(1, 0.5));
+    return elementwise_ops::hardSigmoidOf(e, x, parameter(0, 0.2), parameter(1, 0.5));
   if (f == "hardswish")
-    return hardSwishOf(e, x);
+    return elementwise_ops::hardSwishOf(e, x);
   if (f == "softsign")
-    return softsignOf(e, x);
+    return elementwise_ops::softsignOf(e, x);
   if (f == "affine")
     return e.add(e.mul(x, parameter(0, 1)), parameter(1, 0));
   if (f == "clip" && p.size() > 1)

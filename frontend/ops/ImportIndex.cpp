@@ -7,6 +7,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace index_ops {
 
 /// Indices as the IR takes them: i64 or i32.
 Val indices(Emitter &e, const Val &v) { return v.elem() == Elem::I64 || v.elem() == Elem::I32 ? v : e.cast(v, Elem::I64); }
@@ -262,6 +263,7 @@ const OnnxOp kOps[] = {
     {"CumProd", alongAxis<cumProd>},
 };
 
+} // namespace index_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::indexOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::indexOps() { return index_ops::kOps; }

@@ -8,6 +8,7 @@ using llvm::ArrayRef;
 using llvm::StringRef;
 
 namespace {
+namespace linear_ops {
 
 /// numpy.matmul: vectors become matrices and lose the axis again.
 void matMul(NodeImport &n) {
@@ -264,6 +265,7 @@ void det(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"MatMul", matMul}, {"Gemm", gemm}, {"Einsum", einsum}, {"Det", det}};
 
+} // namespace linear_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::linearOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::linearOps() { return linear_ops::kOps; }

@@ -54,6 +54,7 @@ Val zcc::meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, cons
 }
 
 namespace {
+namespace loss_ops {
 
 Val reduced(NodeImport &n, const Val &losses, const Val &labels, const CrossEntropy &c) {
   std::string reduction = n.s("reduction", "mean");
@@ -167,6 +168,7 @@ const OnnxOp kOps[] = {
     {"NegativeLogLikelihoodLoss", negativeLogLikelihood},
 };
 
+} // namespace loss_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::lossOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::lossOps() { return loss_ops::kOps; }

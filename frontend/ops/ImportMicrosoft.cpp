@@ -5,6 +5,7 @@
 using namespace zcc;
 
 namespace {
+namespace microsoft_ops {
 
 // ---- activations
 
@@ -232,6 +233,7 @@ const OnnxOp kOps[] = {
     {"SoftmaxCrossEntropyLossInternal", lossInternal},
 };
 
+} // namespace microsoft_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::microsoftOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::microsoftOps() { return microsoft_ops::kOps; }

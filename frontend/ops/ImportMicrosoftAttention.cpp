@@ -6,6 +6,7 @@
 using namespace zcc;
 
 namespace {
+namespace microsoft_attention_ops {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -258,6 +259,7 @@ const OnnxOp kOps[] = {
     {"RotaryEmbedding", rotaryEmbedding},
 };
 
+} // namespace microsoft_attention_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::microsoftAttentionOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::microsoftAttentionOps() { return microsoft_attention_ops::kOps; }

@@ -7,6 +7,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace normalize_ops {
 
 template <const OpDef &Op> void softmax(NodeImport &n) {
   Val x = n.in(0);
@@ -225,6 +226,7 @@ const OnnxOp kOps[] = {
     {"SimplifiedLayerNormalization", simplifiedNorm},
 };
 
+} // namespace normalize_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::normalizeOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::normalizeOps() { return normalize_ops::kOps; }

@@ -8,6 +8,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace pool_ops {
 
 /// Where in the plane of an input of dims `x` a pooling's taps lie, the fastest axis the last or the first; -1: in the padding.
 Val positionsOf(Emitter &e, const Windows &w, ArrayRef<int64_t> x, const Val &taps, bool isLastFastest) {
@@ -183,6 +184,7 @@ const OnnxOp kOps[] = {
     {"MaxUnpool", maxUnpool},
 };
 
+} // namespace pool_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::poolOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::poolOps() { return pool_ops::kOps; }

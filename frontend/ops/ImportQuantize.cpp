@@ -4,6 +4,7 @@
 using namespace zcc;
 
 namespace {
+namespace quantize_ops {
 
 /// A scale or zero point against x: one for all, one per element of an axis, or one per block along
 /// it.
@@ -77,6 +78,7 @@ void quantize(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"DequantizeLinear", dequantize}, {"QuantizeLinear", quantize}};
 
+} // namespace quantize_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::quantizeOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::quantizeOps() { return quantize_ops::kOps; }

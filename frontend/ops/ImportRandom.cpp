@@ -6,6 +6,7 @@
 using namespace zcc;
 
 namespace {
+namespace random_ops {
 
 /// PyTorch's default exporter writes attention's dropout without its training mode, so that nothing would be dropped; the node's
 /// metadata has it: scaled_dot_product_attention(query, key, value, attn_mask, dropout_p), whose caller says 0 in evaluation.
@@ -89,6 +90,7 @@ const OnnxOp kOps[] = {
     {"Bernoulli", bernoulli},
 };
 
+} // namespace random_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::randomOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::randomOps() { return random_ops::kOps; }

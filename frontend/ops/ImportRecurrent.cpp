@@ -6,6 +6,7 @@
 using namespace zcc;
 
 namespace {
+namespace recurrent_ops {
 
 /// One direction of a node: weights [G*H, ...], biases split in two, initial states.
 class Cell {
@@ -240,6 +241,7 @@ template <typename C> void recurrent(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"RNN", recurrent<Rnn>}, {"GRU", recurrent<Gru>}, {"LSTM", recurrent<Lstm>}};
 
+} // namespace recurrent_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::recurrentOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::recurrentOps() { return recurrent_ops::kOps; }

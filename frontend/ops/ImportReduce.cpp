@@ -5,6 +5,7 @@
 using namespace zcc;
 
 namespace {
+namespace reduce_ops {
 
 struct Reduction {
   Dims axes;
@@ -116,6 +117,7 @@ const OnnxOp kOps[] = {
     {"LpNormalization", alongAxis<lpNormalization>},
 };
 
+} // namespace reduce_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::reduceOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::reduceOps() { return reduce_ops::kOps; }

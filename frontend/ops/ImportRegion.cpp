@@ -6,6 +6,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace region_ops {
 
 /// Column `i` of a matrix [R, n]: [R].
 Val column(Emitter &e, const Val &m, int64_t i) { return e.squeeze(e.slice(m, 1, i, i + 1), {1}); }
@@ -187,6 +188,7 @@ const OnnxOp kOps[] = {
     {"NonMaxSuppression", nonMaxSuppression},
 };
 
+} // namespace region_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::regionOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::regionOps() { return region_ops::kOps; }

@@ -7,6 +7,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace resize_ops {
 
 /// How one axis is resized.
 struct Axis {
@@ -202,6 +203,7 @@ void resize(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"Resize", resize}};
 
+} // namespace resize_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::resizeOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::resizeOps() { return resize_ops::kOps; }

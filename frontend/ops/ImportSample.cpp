@@ -7,6 +7,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace sample_ops {
 
 enum class Border { Zeros, Edge, Reflect };
 
@@ -241,6 +242,7 @@ void deformConv(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"GridSample", gridSample}, {"AffineGrid", affineGrid}, {"DeformConv", deformConv}};
 
+} // namespace sample_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::sampleOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::sampleOps() { return sample_ops::kOps; }

@@ -8,6 +8,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace search_ops {
 
 /// The distinct slices of a constant along an axis (its distinct elements without one), with where each is first, which
 /// one every slice is, and how often it comes.
@@ -135,6 +136,7 @@ void tfIdfVectorizer(NodeImport &n) {
 
 const OnnxOp kOps[] = {{"Unique", unique}, {"TfIdfVectorizer", tfIdfVectorizer}};
 
+} // namespace search_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::searchOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::searchOps() { return search_ops::kOps; }

@@ -5,6 +5,7 @@
 using namespace zcc;
 
 namespace {
+namespace sequence_ops {
 
 Val listOf(std::vector<Val> v) {
   Val r;
@@ -163,6 +164,7 @@ const OnnxOp kOps[] = {
     {"OptionalHasElement", hasElement},
 };
 
+} // namespace sequence_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::sequenceOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::sequenceOps() { return sequence_ops::kOps; }

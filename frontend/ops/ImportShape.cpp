@@ -8,6 +8,7 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace {
+namespace shape_ops {
 
 // ---- constants
 
@@ -367,6 +368,7 @@ const OnnxOp kOps[] = {
     {"Trilu", trilu},
 };
 
+} // namespace shape_ops
 } // namespace
 
-ArrayRef<OnnxOp> zcc::shapeOps() { return kOps; }
+ArrayRef<OnnxOp> zcc::shapeOps() { return shape_ops::kOps; }

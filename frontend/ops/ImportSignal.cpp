@@ -6,6 +6,7 @@
 using namespace zcc;
 
 namespace {
+namespace signal_ops {
 
 /// Real and imaginary part of a transform of [..., in] along the last axis to `out` frequencies;
 /// `imaginary` may be absent.
@@ -174,6 +175,7 @@ const OnnxOp kOps[] = {
     {"BlackmanWindow", blackman},
 };
 
+} // namespace signal_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::signalOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::signalOps() { return signal_ops::kOps; }

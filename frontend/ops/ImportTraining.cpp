@@ -12,6 +12,7 @@ using namespace zcc;
 using llvm::StringRef;
 
 namespace {
+namespace preview_training_ops {
 
 /// Rate, step and `count` operands in groups that all optimizers take.
 struct Step {
@@ -91,9 +92,10 @@ void gradient(NodeImport &) { unsupported("a place outside of a training algorit
 
 const OnnxOp kOps[] = {{"Adam", adam}, {"Adagrad", adagrad}, {"Momentum", momentum}, {"Gradient", gradient}};
 
+} // namespace preview_training_ops
 } // namespace
 
-llvm::ArrayRef<OnnxOp> zcc::previewTrainingOps() { return kOps; }
+llvm::ArrayRef<OnnxOp> zcc::previewTrainingOps() { return preview_training_ops::kOps; }
 
 // ---- the algorithm
 

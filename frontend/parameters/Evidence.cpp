@@ -135,8 +135,6 @@ std::string Evidence::targetOf(StringRef placeholder) const {
 // ---- which argument an input stands for
 
 namespace {
-enum class Part { None, Weight, Bias };
-
 /// Where an FX operator takes its weight and bias, and the ONNX operators that its decomposition
 /// reads them with.
 struct Signature {
@@ -284,9 +282,6 @@ bool Evidence::isResult(StringRef initializer) const {
     return fx && llvm::is_contained(fx->names, initializer);
   });
 }
-
-/// "net.fc" of "net.fc.weight".
-static StringRef parentOf(StringRef path) { return path.contains('.') ? path.rsplit('.').first : ""; }
 
 /// The module of a parameter: "net.fc" of "net.fc.weight", and of what a parametrization computes its weight from
 /// (torch.nn.utils.parametrize): "net.fc.parametrizations.weight.original0".

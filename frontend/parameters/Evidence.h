@@ -7,6 +7,9 @@
 
 namespace zcc {
 
+/// "net.fc" of "net.fc.weight"; "" of a name without a dot.
+inline llvm::StringRef parentOf(llvm::StringRef path) { return path.contains('.') ? path.rsplit('.').first : ""; }
+
 /// One input of a node that reads an initializer.
 struct InitializerUse {
   const onnx_pb::NodeProto *node;

@@ -5,11 +5,11 @@
 using namespace zcc;
 using llvm::StringRef;
 
-constexpr int64_t kMostBytes = int64_t(256) << 20; ///< nothing larger is looked into
+constexpr int64_t kMostLookedInto = int64_t(256) << 20; ///< nothing larger is looked into
 
 /// Its elements; nullopt if they are not in the file or too many.
 std::optional<std::vector<double>> Decision::valuesOf(const Initializer &t) const {
-  if (t.place == Initializer::Missing || t.bytes > kMostBytes || !t.elem)
+  if (t.place == Initializer::Missing || t.bytes > kMostLookedInto || !t.elem)
     return std::nullopt;
   auto bytes = file_.read(t);
   if (!bytes) {
@@ -35,7 +35,7 @@ std::optional<std::vector<double>> Decision::valuesOf(const Initializer &t, int6
 /// Whether `isFound` says so of some piece of its elements, one after the other; nullopt as in valuesOf.
 std::optional<bool> Decision::finds(const Initializer &t, llvm::function_ref<bool(llvm::ArrayRef<double>)> isFound) const {
   constexpr int64_t kPiece = int64_t(1) << 16; // elements that caches hold
-  if (t.bytes > kMostBytes)
+  if (t.bytes > kMostLookedInto)
     return std::nullopt;
   for (int64_t i = 0; i < t.count(); i += kPiece) {
     auto v = valuesOf(t, i, std::min(kPiece, t.count() - i));

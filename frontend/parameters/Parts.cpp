@@ -17,7 +17,7 @@
 using namespace zcc;
 using llvm::StringRef;
 
-constexpr int64_t kMostBytes = int64_t(256) << 20; ///< nothing larger is compared
+constexpr int64_t kMostCompared = int64_t(256) << 20; ///< nothing larger is compared
 
 static Dims withoutOnes(Dims d) {
   llvm::erase_if(d, [](int64_t n) { return n == 1; });
@@ -73,8 +73,8 @@ static bool couldBeTransposed(const Initializer &part, const Initializer &whole)
 std::vector<Arrangement> Part::arrangementsIn(const Initializer &whole) {
   const Initializer &part = part_;
   std::vector<Arrangement> found;
-  if (part.elem != whole.elem || !part.count() || part.count() > whole.count() || part.bytes > kMostBytes ||
-      whole.bytes > kMostBytes || part.place == Initializer::Missing || whole.place == Initializer::Missing)
+  if (part.elem != whole.elem || !part.count() || part.count() > whole.count() || part.bytes > kMostCompared ||
+      whole.bytes > kMostCompared || part.place == Initializer::Missing || whole.place == Initializer::Missing)
     return found;
   bool isSlice = part.count() < whole.count(), fits = !isSlice;
   forEachSliceAxis(part, whole, [&](size_t, int64_t) { fits = true; });

@@ -28,8 +28,6 @@ static std::string modulePath(const onnx_pb::NodeProto &n) {
   return path;
 }
 
-static StringRef parentOf(StringRef path) { return path.contains('.') ? path.rsplit('.').first : StringRef(); }
-
 static bool isBelow(StringRef path, StringRef module) { return path.starts_with((module + ".").str()); }
 
 /// Whether TorchScript's path is that of a later call of the same module: "net.fc_1" of "net.fc".

@@ -48,7 +48,7 @@ static TypesOr inferAllReduce(Operands t, const Attrs &) {
   return types;
 }
 
-static TypesOr inferGather(Operands t, const Attrs &) {
+static TypesOr inferAllGather(Operands t, const Attrs &) {
   Types types;
   for (const Type *x : t) {
     if (x->isAddend())
@@ -124,6 +124,6 @@ constexpr OpDef ops::all_reduce = [] {
   return d;
 }();
 constexpr OpDef ops::all_gather =
-    collective("all_gather", "the whole tensor from every rank's piece", inferGather, Collective::Gather, /*sends=*/1);
+    collective("all_gather", "the whole tensor from every rank's piece", inferAllGather, Collective::Gather, /*sends=*/1);
 constexpr OpDef ops::reduce_scatter = collective("reduce_scatter", "this rank's piece of the sum of an addend, or of the mean",
                                                  inferReduceScatter, Collective::Reduce, /*sends=*/1);

@@ -23,10 +23,7 @@ struct Epilogue {
 } // namespace
 
 /// The only use of a value, if it is not returned.
-static const Value::Use *onlyUse(const Value &v) {
-  bool isReturned = llvm::is_contained(v.def->parent()->results, &v);
-  return v.uses.size() == 1 && !isReturned ? &v.uses.front() : nullptr;
-}
+static const Value::Use *onlyUse(const Value &v) { return v.uses.size() == 1 && !v.isReturned() ? &v.uses.front() : nullptr; }
 
 /// Whether a kernel has one element of each result for each of so many, and reduces nothing.
 static bool isElementwise(const Function &kernel, int64_t count) {
@@ -81,8 +78,8 @@ static std::optional<Epilogue> epilogueOf(Node &product) {
 }
 
 /// Whether a result becomes a global's, in whose memory it may be made.
-static bool isAssigned(const Value &v) {
-  return llvm::any_of(v.uses, [](auto &u) { return assigns(*u.node) || (u.node->op->view && isAssigned(*u.node->result())); });
+static bool isStored(const Value &v) {
+  return llvm::any_of(v.uses, [](auto &u) { return assigns(*u.node) || (u.node->op->view && isStored(*u.node->result())); });
 }
 
 /// Notes where the product lies: in the first result that may be written over it; not in what a body may make over what it
@@ -95,7 +92,7 @@ static void placeProduct(const Epilogue &e, Node &node) {
   };
   int64_t in = -1;
   for (auto [r, operand] : pairs)
-    if (operand == e.argument && in < 0 && !isAssigned(*node.result(r)) && !(node.parent()->isBody && overOthers(r)))
+    if (operand == e.argument && in < 0 && !isStored(*node.result(r)) && !(node.parent()->isBody && overOthers(r)))
       in = r;
   std::vector<int64_t> others;
   for (auto [r, operand] : pairs)

@@ -21,7 +21,7 @@
 
 using namespace zcc;
 
-static std::vector<const Node *> nodesOf(const Function &f) {
+static std::vector<const Node *> nodeListOf(const Function &f) {
   std::vector<const Node *> all;
   for (auto &n : f.nodes)
     all.push_back(n.get());
@@ -29,7 +29,7 @@ static std::vector<const Node *> nodesOf(const Function &f) {
 }
 
 static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Target *target) {
-  std::vector<const Node *> before = nodesOf(f);
+  std::vector<const Node *> before = nodeListOf(f);
   FuseGroups groups(f);
   if (target && target->passesOverStrips())
     groups.allowStrips();
@@ -46,7 +46,7 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Targ
     if (g->isKernel)
       kernels.build(*g, g->nodes.back());
   eraseDeadNodes(f); // members, and the views between them, which may stand in any order
-  return before != nodesOf(f);
+  return before != nodeListOf(f);
 }
 
 llvm::Expected<bool> zcc::fuse(Module &m, PassContext &ctx) {

@@ -63,7 +63,7 @@ std::vector<Value *> FuseGroup::outputs() const {
       if (!inner.count(u.node) || readOutside(u.node->result()))
         return true;
     }
-    return llvm::is_contained(nodes[0]->parent()->results, v);
+    return v->isReturned();
   };
   std::vector<Value *> out;
   for (Node *n : nodes)

@@ -24,7 +24,7 @@ using namespace zcc;
 constexpr size_t kMostParts = 64;
 
 namespace {
-struct Group {
+struct UpdateGroup {
   std::vector<Node *> members;
   std::vector<std::pair<int, Node *>> followers;       ///< with their numbers
   llvm::DenseMap<const Value *, size_t> made;          ///< results of members and followers, by the number of the member
@@ -47,21 +47,21 @@ private:
   std::vector<int64_t> bytes; ///< live at each node
   const Extents extents;
   const int64_t most, mostElements;
-  std::map<std::string, Group> open; ///< by kernel
-  std::vector<Group> groups;
+  std::map<std::string, UpdateGroup> open; ///< by kernel
+  std::vector<UpdateGroup> groups;
   llvm::DenseMap<const Function *, bool> flat;    ///< kernels that have been looked at
   llvm::DenseMap<const Value *, int> lastOf;      ///< of what lives longer than it did
   llvm::DenseSet<const Value *> changed, guarded; ///< made or written, read or written, by what has not been closed
 
   bool isFlat(const Node &n);
   void close(const std::string &kernel);
-  void closeWhere(llvm::function_ref<bool(const Group &)> isTouched);
+  void closeWhere(llvm::function_ref<bool(const UpdateGroup &)> isTouched);
   bool follows(Node &n, int at);
   void meet(const Node &n);
-  int64_t heldBytes(const Group &g, int at) const;
-  bool extend(Group &g, int at);
+  int64_t heldBytes(const UpdateGroup &g, int at) const;
+  bool extend(UpdateGroup &g, int at);
   void add(Node &n, int at);
-  void join(Group &g);
+  void join(UpdateGroup &g);
 };
 } // namespace
 
@@ -105,7 +105,7 @@ void Joiner::close(const std::string &kernel) {
   open.erase(g);
 }
 
-void Joiner::closeWhere(llvm::function_ref<bool(const Group &)> isTouched) {
+void Joiner::closeWhere(llvm::function_ref<bool(const UpdateGroup &)> isTouched) {
   std::vector<std::string> touched;
   for (auto &[kernel, g] : open)
     if (isTouched(g))
@@ -136,7 +136,7 @@ bool Joiner::follows(Node &n, int at) {
     const Value *to = n.operand(0);
     if (auto reader = g.read.find(to); reader != g.read.end() && reader->second != member)
       g.isBroken = true;
-    closeWhere([&](const Group &other) { return &other != &g && (other.read.count(to) || other.written.count(to)); });
+    closeWhere([&](const UpdateGroup &other) { return &other != &g && (other.read.count(to) || other.written.count(to)); });
     g.written[to] = member;
     changed.insert(to);
     guarded.insert(to);
@@ -149,7 +149,7 @@ bool Joiner::follows(Node &n, int at) {
 void Joiner::meet(const Node &n) {
   const Structural::Kind kind = n.op->structural;
   if (kind == Structural::Wait || kind == Structural::Collective || kind == Structural::Transfer) {
-    closeWhere([](const Group &) { return true; });
+    closeWhere([](const UpdateGroup &) { return true; });
     return;
   }
   for (unsigned i = 0; i < n.numOperands(); ++i) {
@@ -158,14 +158,14 @@ void Joiner::meet(const Node &n) {
       continue;
     const bool takesAway = (assigns(n) && i == 0) || kind == Structural::Release;
     if (changed.contains(v))
-      closeWhere([&](const Group &g) { return g.made.count(v) || g.written.count(v); });
+      closeWhere([&](const UpdateGroup &g) { return g.made.count(v) || g.written.count(v); });
     if (takesAway && guarded.contains(v))
-      closeWhere([&](const Group &g) { return g.read.count(v) || g.written.count(v); });
+      closeWhere([&](const UpdateGroup &g) { return g.read.count(v) || g.written.count(v); });
   }
 }
 
 /// Bytes that would live on if a group ran at a later node.
-int64_t Joiner::heldBytes(const Group &g, int at) const {
+int64_t Joiner::heldBytes(const UpdateGroup &g, int at) const {
   int64_t sum = 0;
   for (auto &[v, member] : g.read)
     if (auto life = l.values.find(const_cast<Value *>(v)); life != l.values.end() && v->kind == Value::Result) {
@@ -177,7 +177,7 @@ int64_t Joiner::heldBytes(const Group &g, int at) const {
 }
 
 /// Puts a group off until a later node, if the memory is there.
-bool Joiner::extend(Group &g, int at) {
+bool Joiner::extend(UpdateGroup &g, int at) {
   const int64_t held = heldBytes(g, at), scratch = g.members.size() * g.members[0]->attrs.i("scratch_bytes");
   for (int i = g.last + 1; held && i <= at; ++i)
     if (bytes[i] + held > most)
@@ -199,7 +199,7 @@ void Joiner::add(Node &n, int at) {
   const std::string kernel = n.attrs.s("kernel");
   if (auto g = open.find(kernel); g != open.end() && (g->second.members.size() == kMostParts || !extend(g->second, at)))
     close(kernel);
-  Group &g = open[kernel];
+  UpdateGroup &g = open[kernel];
   g.last = at;
   const size_t member = g.members.size();
   g.members.push_back(&n);
@@ -214,7 +214,7 @@ void Joiner::add(Node &n, int at) {
   }
 }
 
-void Joiner::join(Group &g) {
+void Joiner::join(UpdateGroup &g) {
   Node &last = *g.members.back();
   auto node = std::make_unique<Node>(last.op, last.loc);
   node->phase = last.phase;
@@ -255,8 +255,8 @@ bool Joiner::run() {
     }
     ++at;
   }
-  closeWhere([](const Group &) { return true; });
-  for (Group &g : groups)
+  closeWhere([](const UpdateGroup &) { return true; });
+  for (UpdateGroup &g : groups)
     join(g);
   return !groups.empty();
 }

@@ -50,7 +50,7 @@ void KernelBuilder::addMember(const Node &n) {
   parts.back().operands = std::move(read);
 }
 
-static void print(llvm::raw_ostream &os, const Attr &a) {
+static void printAttr(llvm::raw_ostream &os, const Attr &a) {
   std::visit(
       [&](auto &v) {
         using T = std::decay_t<decltype(v)>;
@@ -82,7 +82,7 @@ std::string KernelBuilder::key(ArrayRef<Value *> outputs) const {
     for (auto &[name, a] : p.of->attrs)
       if (p.of->op->leaf != Leaf::Constant || name != "dims") { // of which the type is, here
         os << name << '=';
-        print(os, a);
+        printAttr(os, a);
       }
     os << p.type << ';';
   }

@@ -32,7 +32,7 @@ using namespace zcc;
 namespace {
 /// A node that would have its weight packed, and where the weight is from: through views, and through the scans that hand it on
 /// unchanged.
-struct Reader {
+struct WeightReader {
   Node *node = nullptr;
   Target::Packing packing;
   llvm::SmallVector<Node *, 2> scans; ///< around it, the outermost first
@@ -46,11 +46,11 @@ struct Reader {
 };
 
 /// Readers that one packed value serves.
-struct Group {
-  std::vector<const Reader *> readers;
+struct PackGroup {
+  std::vector<const WeightReader *> readers;
   bool isKept = false; ///< for all calls of @micro
-  bool serves(const Reader &r, bool kept) const;
-  const Reader &first() const { return *readers[0]; }
+  bool serves(const WeightReader &r, bool kept) const;
+  const WeightReader &first() const { return *readers[0]; }
 };
 
 class Packer {
@@ -62,23 +62,23 @@ public:
 
 private:
   Node *scanAround(const Value &v, const Function &f) const;
-  std::optional<Reader> readerOf(Node &n) const;
+  std::optional<WeightReader> readerOf(Node &n) const;
   void collect(Function &f);
   void askTarget();
-  double readsOf(const Reader &r, bool kept) const { return r.times * (kept ? calls_ : 1); }
-  std::vector<Group> groups() const;
-  bool mayKeep(const Reader &r) const;
-  bool isUnwritten(const Group &g) const;
-  void apply(const Group &g);
-  Value *packed(const Group &g);
-  Value *kept(const Group &g, Node &pack) const;
+  double readsOf(const WeightReader &r, bool kept) const { return r.times * (kept ? calls_ : 1); }
+  std::vector<PackGroup> groups() const;
+  bool mayKeep(const WeightReader &r) const;
+  bool isUnwritten(const PackGroup &g) const;
+  void apply(const PackGroup &g);
+  Value *packed(const PackGroup &g);
+  Value *kept(const PackGroup &g, Node &pack) const;
   void dropUnread() const;
 
   Module &m_;
   PassContext &ctx_;
   const double calls_; ///< of @micro in a step
   const llvm::DenseSet<const Node *> late_;
-  std::vector<Reader> readers_;
+  std::vector<WeightReader> readers_;
   llvm::DenseMap<const Function *, Positions> at_;
   llvm::DenseMap<const Function *, std::vector<Node *>> callers_; ///< of bodies
   int64_t bytes_ = 0;
@@ -99,8 +99,8 @@ Node *Packer::scanAround(const Value &v, const Function &f) const {
 }
 
 /// Where the weight of `n` is from; nullopt: it has no strides there.
-std::optional<Reader> Packer::readerOf(Node &n) const {
-  Reader r{&n, {}};
+std::optional<WeightReader> Packer::readerOf(Node &n) const {
+  WeightReader r{&n, {}};
   Value *v = n.operand(weightOf(n));
   for (const Function *f = n.parent();;) {
     for (; v->def && v->def->op->view; v = v->def->operand(0))
@@ -136,12 +136,12 @@ void Packer::collect(Function &f) {
 void Packer::askTarget() {
   llvm::DenseMap<std::pair<const Value *, unsigned>, double> reads; // by source and phase
   constexpr unsigned kAllPhases = 3;
-  auto keyOf = [&](const Reader &r) {
+  auto keyOf = [&](const WeightReader &r) {
     return std::pair(static_cast<const Value *>(r.source.base), mayKeep(r) ? kAllPhases : unsigned(r.top()->phase));
   };
-  for (const Reader &r : readers_)
+  for (const WeightReader &r : readers_)
     reads[keyOf(r)] += readsOf(r, mayKeep(r));
-  llvm::erase_if(readers_, [&](Reader &r) {
+  llvm::erase_if(readers_, [&](WeightReader &r) {
     auto packing = reads.lookup(keyOf(r)) > 1 ? ctx_.target->packingOf(*r.node) : std::nullopt;
     if (packing)
       r.packing = *packing;
@@ -151,8 +151,8 @@ void Packer::askTarget() {
 
 // ---- what is packed
 
-bool Group::serves(const Reader &r, bool kept) const {
-  const Reader &f = first();
+bool PackGroup::serves(const WeightReader &r, bool kept) const {
+  const WeightReader &f = first();
   const View &a = f.source, &b = r.source;
   return kept == isKept && &f.home() == &r.home() && (kept || f.top()->phase == r.top()->phase) &&
          f.packing.layout == r.packing.layout && a.base == b.base && a.offset == b.offset && a.dims == b.dims &&
@@ -160,7 +160,7 @@ bool Group::serves(const Reader &r, bool kept) const {
 }
 
 /// Whether all calls of @micro in a step read the same weight: what may change it there is done by the first one, before.
-bool Packer::mayKeep(const Reader &r) const {
+bool Packer::mayKeep(const WeightReader &r) const {
   const Value *v = r.source.base;
   if (calls_ <= 1 || r.home().name != "micro" || !v->isGlobal())
     return false;
@@ -172,7 +172,7 @@ bool Packer::mayKeep(const Reader &r) const {
 }
 
 /// Whether nothing writes a global between its first reader and its last.
-bool Packer::isUnwritten(const Group &g) const {
+bool Packer::isUnwritten(const PackGroup &g) const {
   const Positions &at = at_.find(&g.first().home())->second;
   const int from = at.lookup(g.first().top()), to = at.lookup(g.readers.back()->top());
   return llvm::none_of(g.first().source.base->uses, [&](const Value::Use &u) {
@@ -182,8 +182,8 @@ bool Packer::isUnwritten(const Group &g) const {
 }
 
 /// The value of the first reader, packed right in front of it.
-Value *Packer::packed(const Group &g) {
-  const Reader &r = g.first();
+Value *Packer::packed(const PackGroup &g) {
+  const WeightReader &r = g.first();
   Builder b(r.home(), r.top(), r.node->loc);
   Value *v = r.node->operand(weightOf(*r.node));
   if (!r.scans.empty()) { // the views again, outside
@@ -197,8 +197,8 @@ Value *Packer::packed(const Group &g) {
 }
 
 /// The state that keeps it for the other calls.
-Value *Packer::kept(const Group &g, Node &pack) const {
-  const Reader &r = g.first();
+Value *Packer::kept(const PackGroup &g, Node &pack) const {
+  const WeightReader &r = g.first();
   GlobalValue *state = m_.addGlobal(GlobalValue::State, pack.result()->name, pack.result()->type, Init());
   Node *assign = Builder(r.home(), r.top(), r.node->loc).node(ops::assign, {state, pack.result()});
   for (Node *n : {&pack, assign})
@@ -216,9 +216,9 @@ static Value *into(Node &scan, Value *v) {
   return body.addArg(v->name, v->type);
 }
 
-void Packer::apply(const Group &g) {
+void Packer::apply(const PackGroup &g) {
   Value *all = packed(g);
-  for (const Reader *r : g.readers) {
+  for (const WeightReader *r : g.readers) {
     Value *v = all;
     for (Node *scan : r->scans)
       v = into(*scan, v);
@@ -242,7 +242,7 @@ static bool dropArgument(Node &scan) {
 /// Drops views that nobody reads any more, and arguments of bodies.
 void Packer::dropUnread() const {
   llvm::SetVector<Node *> scans, views;
-  for (const Reader &r : readers_) {
+  for (const WeightReader &r : readers_) {
     scans.insert(r.scans.begin(), r.scans.end());
     views.insert(r.views.begin(), r.views.end());
   }
@@ -258,10 +258,10 @@ void Packer::dropUnread() const {
 }
 
 /// In the order of their first readers.
-std::vector<Group> Packer::groups() const {
-  std::vector<Group> all;
+std::vector<PackGroup> Packer::groups() const {
+  std::vector<PackGroup> all;
   llvm::DenseMap<const Value *, std::vector<size_t>> of; ///< by source
-  for (const Reader &r : readers_) {
+  for (const WeightReader &r : readers_) {
     const bool keep = mayKeep(r);
     std::vector<size_t> &some = of[r.source.base];
     auto known = llvm::find_if(some, [&](size_t i) { return all[i].serves(r, keep); });
@@ -272,7 +272,7 @@ std::vector<Group> Packer::groups() const {
     }
     all[*known].readers.push_back(&r);
   }
-  for (Group &g : all) {
+  for (PackGroup &g : all) {
     const Positions &at = at_.find(&g.first().home())->second;
     llvm::stable_sort(g.readers, [&](auto *a, auto *b) { return at.lookup(a->top()) < at.lookup(b->top()); });
   }
@@ -289,9 +289,9 @@ bool Packer::run() {
       collect(*f);
   askTarget();
   size_t count = 0;
-  for (const Group &g : groups()) {
+  for (const PackGroup &g : groups()) {
     double reads = 0;
-    for (const Reader *r : g.readers)
+    for (const WeightReader *r : g.readers)
       reads += readsOf(*r, g.isKept);
     if (reads < double(g.first().packing.leastReads) || !isUnwritten(g))
       continue;

@@ -13,7 +13,7 @@
 
 using namespace zcc;
 
-static bool widens(const Node &n) {
+static bool castsTo32(const Node &n) {
   if (!n.op->converts() || n.result()->type.elem != Elem::F32)
     return false;
   return isFloat16(n.operand(0)->type.elem);
@@ -41,7 +41,7 @@ static bool sinkInto(Node &cast, const Value::Use &use, bool isOnly) {
 static bool sinkCasts(Function &f) {
   bool changed = false;
   for (Node *n = f.first(); n; n = n->next()) {
-    if (!widens(*n))
+    if (!castsTo32(*n))
       continue;
     Value::Uses uses = n->result()->uses;
     for (auto &u : uses)

@@ -190,7 +190,7 @@ static int64_t livePeak(llvm::ArrayRef<Buffer> buffers, llvm::ArrayRef<unsigned>
 /// Places the buffers of a space. Largest first is within a few percent of the live peak on most graphs, but not on all: the best
 /// of three orders is taken. Where that is not near the peak, what lies highest goes to the head of the order, again and again
 /// (D. Joslin, D. Clements, "Squeaky Wheel" Optimization, JAIR 10, 1999).
-static int64_t place(std::vector<Buffer> &buffers, Space space) {
+static int64_t placeBuffers(std::vector<Buffer> &buffers, Space space) {
   constexpr int64_t kNear = 32; // parts of the peak
   constexpr unsigned kTries = 6;
   auto size = [](const Buffer &b) { return double(b.bytes); };
@@ -334,7 +334,7 @@ static void addDeviceLibraries(Module &m, const PassContext &ctx) {
               int64_t(llvm::alignTo(arenaBytes(m, Space::Device), zccrt::kDeviceAlignment)) + bytes);
 }
 
-static llvm::Error plan(Module &m, const PassContext &ctx, decltype(place) placeInEntries) {
+static llvm::Error plan(Module &m, const PassContext &ctx, decltype(placeBuffers) placeInEntries) {
   unshareBodies(m); // a body lies at one place
   Extents extents(m);
   PerSpace at = {};
@@ -372,7 +372,7 @@ static llvm::Error plan(Module &m, const PassContext &ctx, decltype(place) place
       p.inResult = producedInPlace(*f, *callers[0], p.live);
     makeBuffers(p, ctx, kept, plans, extents);
     for (int s = 0; s < kSpaces; ++s) {
-      p.bytes[s] = (f->isBody ? place : placeInEntries)(p.buffers, Space(s)); // what a body takes is a workspace
+      p.bytes[s] = (f->isBody ? placeBuffers : placeInEntries)(p.buffers, Space(s)); // what a body takes is a workspace
       end[s] = std::max(end[s], f->isBody ? 0 : p.bytes[s]);
     }
   }
@@ -394,7 +394,7 @@ llvm::Error zcc::planApart(Module &m, const PassContext &ctx) { return plan(m, c
 
 llvm::Expected<bool> zcc::planMemory(Module &m, PassContext &ctx) {
   std::unique_ptr<Module> before = m.has(Property::Planned) ? m.clone() : nullptr; // the same plan again changes nothing
-  if (auto e = plan(m, ctx, place))
+  if (auto e = plan(m, ctx, placeBuffers))
     return e;
   return !before || !areEqual(*before, m);
 }

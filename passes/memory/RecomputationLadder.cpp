@@ -151,7 +151,7 @@ std::vector<BlockMoves::Move> BlockMoves::all() const {
 
 namespace {
 /// Equal blocks, and the moves of each of them.
-struct Group {
+struct BlockGroup {
   std::vector<std::pair<unsigned, unsigned>> blocks; ///< from node, to node
   std::vector<BlockMoves::Move> moves;
 };
@@ -192,7 +192,7 @@ private:
   Recomputable allowed;
   const Machine &machine;
   int ranks;
-  std::vector<Group> groups;
+  std::vector<BlockGroup> groups;
   llvm::DenseMap<const Node *, unsigned> place; ///< in the function
   llvm::DenseMap<const Node *, unsigned> index; ///< in blocks.nodes
   std::vector<unsigned> blockOf;                ///< each of blocks.nodes; 0: in none
@@ -340,7 +340,7 @@ bool Ladder::addSegments(unsigned every, std::vector<bool> &again) const {
 /// Bytes that all moves of all blocks save.
 int64_t Ladder::savedBytes() const {
   int64_t bytes = 0;
-  for (const Group &g : groups)
+  for (const BlockGroup &g : groups)
     for (const BlockMoves::Move &m : g.moves)
       bytes += m.bytes * int64_t(g.blocks.size());
   return bytes;

@@ -40,7 +40,7 @@ constexpr int64_t kRunAlign = 2048;
 
 namespace {
 /// What is transferred together: values that live elsewhere, and the assignments to those that do.
-struct Group {
+struct StateGroup {
   llvm::SmallVector<Value *, 4> in;
   llvm::SmallVector<Node *, 4> assigns;
 };
@@ -48,7 +48,7 @@ struct Group {
 constexpr int64_t kAll = -1, kForOthers = -2, kLate = -3;
 constexpr int64_t kAgain = int64_t(1) << 62; ///< more: of the second pass
 constexpr int64_t kEach = int64_t(1) << 61;  ///< more: of each call of @micro, where the first one updates, too
-using Groups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, Group>;
+using StateGroups = llvm::MapVector<std::pair<GlobalValue *, int64_t>, StateGroup>;
 
 class Offloader {
 public:
@@ -68,8 +68,8 @@ private:
   void offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalValue *> globals);
   void keepLast(const Function &f);
   Value *spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::Use> updates);
-  void transfer(Function &f, Group &g, bool isLate);
-  void takeBack(Function &f, Group &g);
+  void transfer(Function &f, StateGroup &g, bool isLate);
+  void takeBack(Function &f, StateGroup &g);
   bool isHostSooner(const GlobalValue &param) const;
   bool updatesOnHost(const GlobalValue &param) const;
   bool isLargePart(const GlobalValue &param) const;
@@ -142,7 +142,7 @@ Value *Offloader::spill(Function &f, Value *v, Space to, llvm::ArrayRef<Value::U
 // ---- transfers
 
 /// In front of the first node that reads any of them; of those that late updates are, or of the others.
-void Offloader::transfer(Function &f, Group &g, bool isLate) {
+void Offloader::transfer(Function &f, StateGroup &g, bool isLate) {
   const Positions &at = at_.at(&f);
   Node *first = nullptr;
   llvm::SmallVector<Value *, 4> read;
@@ -172,7 +172,7 @@ void Offloader::transfer(Function &f, Group &g, bool isLate) {
 }
 
 /// Behind the last node that makes what is assigned to what lives elsewhere.
-void Offloader::takeBack(Function &f, Group &g) {
+void Offloader::takeBack(Function &f, StateGroup &g) {
   const Positions &at = at_.at(&f);
   Node *last = nullptr;
   llvm::SmallVector<Value *, 4> written;
@@ -338,7 +338,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
   const bool onHost = updatesOnHost(*param);
   auto eachOf = [&](const Node &n) { return f.name == "micro" && !late_.empty() && !late_.contains(&n) ? kEach : 0; };
   auto runOf = [&](const Node &n) { return n.attrs.i("begin") + (again_.contains(&n) ? kAgain : eachOf(n)); };
-  Groups groups;
+  StateGroups groups;
   for (Value *v : away) {
     // What a collective gets of them, it gets long before the update.
     bool isForUpdate = llvm::all_of(v->uses, [&](auto &u) {

@@ -35,7 +35,7 @@ constexpr size_t kStages = 3;
 constexpr int64_t kEnough = 48 << 20;
 
 namespace {
-struct Group {
+struct TransferGroup {
   Node *in;
   Node *head; ///< the first node that reads it; once it is started, the first that waits for it
   int64_t bytes = 0;
@@ -57,9 +57,9 @@ private:
   void collect();
   void startGroups();
   void startSpills();
-  void finish(Group &g, Node *before);
+  void finish(TransferGroup &g, Node *before);
   int madeAt(const Node &transfer) const;
-  bool writesFor(const Group &g, const Node &transfer) const;
+  bool writesFor(const TransferGroup &g, const Node &transfer) const;
   int64_t windowFor(int64_t bytes) const;
   bool isNarrow() const { return f_.module->attrs.has("transfer_window"); }
   int64_t besideOf(size_t k) const;
@@ -69,7 +69,7 @@ private:
   Function &f_;
   const Positions at_;              ///< before anything was started
   const std::vector<int64_t> live_; ///< at each node, bytes of what is not transferred
-  std::vector<Group> groups_;
+  std::vector<TransferGroup> groups_;
   int64_t most_ = 0;           ///< bytes that are live anywhere, with the window
   std::vector<Node *> spills_; ///< transfers from the device of what is transferred back later
 };
@@ -84,7 +84,7 @@ static Node *firstReader(const Node &n, const Positions &at) {
   return first;
 }
 
-static bool isAssigned(const Value &v) {
+static bool isTakenBack(const Value &v) {
   return llvm::any_of(v.uses, [](auto &u) { return assigns(*u.node); });
 }
 
@@ -114,7 +114,7 @@ int Scheduler::madeAt(const Node &transfer) const {
 }
 
 /// Whether what takes `g` back writes what a transfer reads.
-bool Scheduler::writesFor(const Group &g, const Node &transfer) const {
+bool Scheduler::writesFor(const TransferGroup &g, const Node &transfer) const {
   auto reads = [&](const Node &assign) {
     return llvm::any_of(transfer.operands(), [&](Value *v) {
       auto view = storageOf(v);
@@ -141,11 +141,12 @@ void Scheduler::collect() {
     else if (n->result()->type.space != Space::Device && keepsForNextStep(*n))
       groups_.push_back({nullptr, n.get(), resultBytes(*n), {n.get()}}); // nothing was read for it
     else if (n->result()->type.space != Space::Device)
-      (isAssigned(*n->result()) ? back : spills_).push_back(n.get());
+      (isTakenBack(*n->result()) ? back : spills_).push_back(n.get());
   }
-  llvm::stable_sort(groups_, [&](const Group &a, const Group &b) { return at_.lookup(a.head) < at_.lookup(b.head); });
+  llvm::stable_sort(groups_,
+                    [&](const TransferGroup &a, const TransferGroup &b) { return at_.lookup(a.head) < at_.lookup(b.head); });
   for (Node *n : back) {
-    auto behind = llvm::partition_point(groups_, [&](const Group &g) { return at_.lookup(g.head) < at_.lookup(n); });
+    auto behind = llvm::partition_point(groups_, [&](const TransferGroup &g) { return at_.lookup(g.head) < at_.lookup(n); });
     if (behind == groups_.begin())
       groups_.insert(behind, {nullptr, n, 0, {n}}); // nothing was read for it
     else
@@ -153,7 +154,7 @@ void Scheduler::collect() {
   }
   if (groups_.empty())
     return;
-  std::vector<Group> places;
+  std::vector<TransferGroup> places;
   for (Node *n = f_.first(); n != groups_.front().head; n = n->next())
     if (!isTransfer(*n) && !n->op->view) // these move themselves
       places.push_back({nullptr, n, 0, {}});
@@ -161,7 +162,7 @@ void Scheduler::collect() {
 }
 
 /// What takes a group back is waited for, and assigned, before `before` (nullptr: at the end).
-void Scheduler::finish(Group &g, Node *before) {
+void Scheduler::finish(TransferGroup &g, Node *before) {
   for (Node *out : g.out)
     startAt(f_, *out, out, [&](Value &v) {
       Node *first = before;
@@ -226,16 +227,16 @@ private:
 };
 } // namespace
 
-/// Group k starts where group `place` is first read; those before `oldest` are waited for.
+/// TransferGroup k starts where group `place` is first read; those before `oldest` are waited for.
 void Scheduler::startGroups() {
   LeastOf window(windows());
   size_t place = 0, oldest = 0;
   int64_t unread = 0, taken = 0; // of groups [place, k], and of [oldest, k]
   std::vector<int> heads;        // as they were
-  for (const Group &g : groups_)
+  for (const TransferGroup &g : groups_)
     heads.push_back(at_.lookup(g.head));
   for (size_t k = 0; k < groups_.size(); ++k) {
-    Group &g = groups_[k];
+    TransferGroup &g = groups_[k];
     unread += g.bytes;
     taken += g.bytes;
     const int64_t near = besideOf(k), enough = isNarrow() ? std::max({windowFor(near), near, kEnough}) : INT64_MAX;
@@ -281,7 +282,7 @@ std::vector<int64_t> Scheduler::roomForSpills(const Positions &at, int64_t windo
     change[first] += bytes;
     change[last + 1] -= bytes;
   };
-  for (const Group &g : groups_) {
+  for (const TransferGroup &g : groups_) {
     for (Node *assign : g.back)
       if (const Node *wait = assign->operand(1)->def; wait && wait->op->structural == Structural::Wait)
         take(at.lookup(wait->operand(0)->def), at.lookup(assign), assign->operand(1)->type.localBytes());
@@ -352,7 +353,7 @@ static llvm::DenseSet<const Value *> movedBy(const Function &f) {
     if (isTransfer(*n))
       for (unsigned i = 0; i < n->results.size(); ++i) {
         moved.insert(n->result(i));
-        if (Value *source = baseOf(n->operand(i)); source && isAssigned(*n->result(i)))
+        if (Value *source = baseOf(n->operand(i)); source && isTakenBack(*n->result(i)))
           moved.insert(source);
       }
   return moved;

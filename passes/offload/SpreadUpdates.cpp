@@ -25,10 +25,10 @@
 using namespace zcc;
 
 /// Bytes of what is moved that are begun ahead of what computes.
-constexpr int64_t kAhead = 16 << 20;
+constexpr int64_t kAheadBytes = 16 << 20;
 constexpr int64_t kEver = int64_t(1) << 60; ///< ns
 /// Transfers to the device that memory is left for.
-constexpr size_t kNear = 3;
+constexpr size_t kNearest = 3;
 
 namespace {
 /// An update, or a run of one: what it is computed of and what takes that back, in their order.
@@ -87,7 +87,7 @@ private:
   llvm::DenseMap<size_t, llvm::SmallVector<const Value *, 2>> lastReadAt_; ///< what units hold, by position
   std::vector<int64_t> near_; ///< bytes of some transfers to the device from a node on
   std::vector<int64_t> room_; ///< at each node, ns of transfers that delay none from there on
-  int64_t ahead_ = 0;         ///< ns of kAhead
+  int64_t ahead_ = 0;         ///< ns of kAheadBytes
 
   // While it walks.
   int64_t computed_ = 0, moved_ = 0; ///< clocks, ns
@@ -220,7 +220,7 @@ void Spreader::findUnits() {
 /// What is begun ahead at a node, and so on the device.
 void Spreader::findNear() {
   near_.assign(order_.size() + 1, 0);
-  std::array<int64_t, kNear> next{};
+  std::array<int64_t, kNearest> next{};
   for (size_t i = order_.size(); i-- > 0;) {
     const Node &n = *order_[i];
     if (isTransfer(n) && n.result()->type.space == Space::Device && !unitOf_.count(&n)) {
@@ -348,7 +348,7 @@ void Spreader::run() {
   if (units_.empty())
     return;
   NodeCost some;
-  some[Rate::Disk] = double(kAhead);
+  some[Rate::Disk] = double(kAheadBytes);
   ahead_ = nsOf(some);
   findNear();
   findRoom();

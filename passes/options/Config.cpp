@@ -7,7 +7,7 @@
 using namespace zcc;
 using llvm::StringRef;
 using llvm::json::Object;
-using llvm::json::Value;
+using JsonValue = llvm::json::Value;
 
 void Resolver::unknown(StringRef section, StringRef name, StringRef type) {
   std::vector<std::string> here, elsewhere;
@@ -58,7 +58,7 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
       continue;
     }
     std::string written = k->path();
-    const Value *v = o.get(name);
+    const JsonValue *v = o.get(name);
     if (k->treatment == Treatment::Alias) {
       auto [home, target] = StringRef(k->why).rsplit('.');
       k = target.empty() ? findKey("", home, type) : findKey(home, target, type);
@@ -73,7 +73,7 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
     if (const char *expected = truth ? nullptr : expectedInstead(*k, *v))
       fail(written + ": expected " + expected + ", not " + jsonText(*v));
     else
-      take(*k, truth ? Value(*truth) : *v);
+      take(*k, truth ? JsonValue(*truth) : *v);
   }
   isOff_ = wasOff;
   for (const ConfigKey &k : configKeys()) {
@@ -109,7 +109,7 @@ void Resolver::takeAuto(const ConfigKey &k, const std::string &written) {
     out_.set(k.path(), value, reason);
 }
 
-void Resolver::take(const ConfigKey &k, const Value &v) {
+void Resolver::take(const ConfigKey &k, const JsonValue &v) {
   std::string path = k.path();
   // What is off does nothing in DeepSpeed either.
   if (isOff_ && StringRef(k.name) != "enabled" && k.treatment != Treatment::Section)
@@ -188,7 +188,7 @@ void Resolver::takeFlag(const ConfigKey &k, const std::string &value, StringRef 
     setFlag(k.target, value);
 }
 
-void Resolver::takeOffload(const ConfigKey &k, const Value &v) {
+void Resolver::takeOffload(const ConfigKey &k, const JsonValue &v) {
   std::string device = v.getAsBoolean() ? *v.getAsBoolean() ? "cpu" : "none" : v.getAsString()->lower();
   if (device != "none" && device != "cpu" && device != "nvme")
     return fail(k.path() + ": expected none, cpu or nvme, not " + jsonText(v));

@@ -6,7 +6,7 @@
 
 using namespace zcc;
 using llvm::StringRef;
-using llvm::json::Value;
+using JsonValue = llvm::json::Value;
 
 // ---- the table
 
@@ -63,7 +63,7 @@ static std::string shortest(double v) {
   return {s, std::to_chars(s, s + sizeof s, v).ptr};
 }
 
-std::string zcc::flagText(const Value &v) {
+std::string zcc::flagText(const JsonValue &v) {
   if (auto b = v.getAsBoolean())
     return *b ? "on" : "off";
   if (auto i = v.getAsInteger())
@@ -74,28 +74,28 @@ std::string zcc::flagText(const Value &v) {
     return s->str();
   std::string list;
   if (const auto *a = v.getAsArray())
-    for (const Value &e : *a)
+    for (const JsonValue &e : *a)
       list += (list.empty() ? "" : ",") + flagText(e);
   return list;
 }
 
 /// A value as JSON; numbers in their shortest form.
-std::string zcc::jsonText(const Value &v) {
-  if (v.kind() == Value::Number)
+std::string zcc::jsonText(const JsonValue &v) {
+  if (v.kind() == JsonValue::Number)
     return flagText(v);
   std::string s;
   llvm::raw_string_ostream(s) << v;
   return s;
 }
 
-Value zcc::defaultOf(const ConfigKey &k) { return llvm::cantFail(llvm::json::parse(k.otherwise)); }
+JsonValue zcc::defaultOf(const ConfigKey &k) { return llvm::cantFail(llvm::json::parse(k.otherwise)); }
 
-static bool isSame(const Value &a, const Value &b) {
+static bool isSame(const JsonValue &a, const JsonValue &b) {
   auto x = a.getAsNumber(), y = b.getAsNumber();
   return x && y ? *x == *y : a == b;
 }
 
-std::optional<bool> zcc::truthOf(const Value *v) {
+std::optional<bool> zcc::truthOf(const JsonValue *v) {
   if (!v)
     return std::nullopt;
   if (auto i = v->getAsInteger(); i && (*i == 0 || *i == 1))
@@ -106,7 +106,7 @@ std::optional<bool> zcc::truthOf(const Value *v) {
 /// Null where a type or a default allows it.
 static bool allowsNull(const ConfigKey &k) { return StringRef(k.otherwise) == "null" || k.type == KeyType::Fp32; }
 
-const char *zcc::expectedInstead(const ConfigKey &k, const Value &v) {
+const char *zcc::expectedInstead(const ConfigKey &k, const JsonValue &v) {
   auto text = v.getAsString();
   if (v.getAsNull() && allowsNull(k))
     return nullptr;
@@ -139,7 +139,7 @@ const char *zcc::expectedInstead(const ConfigKey &k, const Value &v) {
   llvm_unreachable("a type of keys");
 }
 
-bool zcc::isDefault(const ConfigKey &k, const Value &v) {
+bool zcc::isDefault(const ConfigKey &k, const JsonValue &v) {
   if (v.getAsNull() || isSame(v, defaultOf(k)) || (k.type == KeyType::IntOrFalse && v.getAsBoolean()))
     return true;
   auto text = v.getAsString();

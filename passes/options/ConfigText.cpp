@@ -11,23 +11,23 @@ using namespace zcc;
 using llvm::StringRef;
 using llvm::json::Array;
 using llvm::json::Object;
-using llvm::json::Value;
+using JsonValue = llvm::json::Value;
 
 /// A configuration needs 4; reading recurses.
 static constexpr int kDeepest = 64;
 static constexpr StringRef kBlank = " \t\r\n", kPunctuation = "{}[],:";
 
 namespace {
-class Reader {
+class ConfigReader {
 public:
-  explicit Reader(StringRef text) : s_(text) { s_.consume_front("\xef\xbb\xbf"); }
-  llvm::Expected<Value> read();
+  explicit ConfigReader(StringRef text) : s_(text) { s_.consume_front("\xef\xbb\xbf"); }
+  llvm::Expected<JsonValue> read();
 
 private:
-  llvm::Expected<Value> value(const std::string &path, int depth);
-  llvm::Expected<Value> object(const std::string &path, int depth, bool isBraced);
-  llvm::Expected<Value> array(const std::string &path, int depth);
-  llvm::Expected<Value> bare();
+  llvm::Expected<JsonValue> value(const std::string &path, int depth);
+  llvm::Expected<JsonValue> object(const std::string &path, int depth, bool isBraced);
+  llvm::Expected<JsonValue> array(const std::string &path, int depth);
+  llvm::Expected<JsonValue> bare();
   llvm::Expected<std::string> key();
   llvm::Expected<std::string> quoted();
   llvm::Error escape(std::string &to);
@@ -47,18 +47,18 @@ private:
 };
 } // namespace
 
-llvm::Error Reader::fail(size_t place, const llvm::Twine &what) const {
+llvm::Error ConfigReader::fail(size_t place, const llvm::Twine &what) const {
   StringRef before = s_.take_front(place);
   size_t line = before.count('\n') + 1, column = place - (before.rfind('\n') + 1) + 1;
   return error("line " + llvm::Twine(line) + ", column " + llvm::Twine(column) + ": " + what);
 }
 
-llvm::Error Reader::unfinished(size_t start, const char *what) const {
+llvm::Error ConfigReader::unfinished(size_t start, const char *what) const {
   const char *hint = "; a string without quotes goes on to the end of its line";
   return fail(start, llvm::Twine(what) + " does not end" + (hasBare_ ? hint : ""));
 }
 
-void Reader::skipBlanks() {
+void ConfigReader::skipBlanks() {
   auto jump = [&](size_t to) { at_ = std::min(to, s_.size()); };
   for (;;) {
     jump(s_.find_first_not_of(kBlank, at_));
@@ -72,7 +72,7 @@ void Reader::skipBlanks() {
 }
 
 /// The four digits of \uXXXX, from the u.
-std::optional<unsigned> Reader::codeUnit() {
+std::optional<unsigned> ConfigReader::codeUnit() {
   unsigned unit = 0;
   StringRef digits = s_.substr(at_ + 1, 4);
   if (next() != 'u' || digits.size() != 4 || !llvm::all_of(digits, llvm::isHexDigit))
@@ -83,7 +83,7 @@ std::optional<unsigned> Reader::codeUnit() {
 }
 
 /// What follows a backslash.
-llvm::Error Reader::escape(std::string &to) {
+llvm::Error ConfigReader::escape(std::string &to) {
   size_t start = at_ - 1;
   static constexpr StringRef kNames = "bfnrt\"'\\/", kMeanings = "\b\f\n\r\t\"'\\/";
   if (size_t i = kNames.find(next()); !isEnd() && i != StringRef::npos) {
@@ -110,7 +110,7 @@ llvm::Error Reader::escape(std::string &to) {
 }
 
 /// A string in quotes of either kind.
-llvm::Expected<std::string> Reader::quoted() {
+llvm::Expected<std::string> ConfigReader::quoted() {
   size_t start = at_;
   if (s_.substr(at_).starts_with("'''"))
     return fail(start, "strings of several lines are not read");
@@ -130,7 +130,7 @@ llvm::Expected<std::string> Reader::quoted() {
   return out;
 }
 
-llvm::Expected<std::string> Reader::key() {
+llvm::Expected<std::string> ConfigReader::key() {
   if (next() == '"' || next() == '\'')
     return quoted();
   size_t start = at_, end = std::min(s_.find_first_of("{}[],: \t\r\n", at_), s_.size());
@@ -141,7 +141,7 @@ llvm::Expected<std::string> Reader::key() {
 }
 
 /// true, 1e-5, or a string to the end of its line.
-llvm::Expected<Value> Reader::bare() {
+llvm::Expected<JsonValue> ConfigReader::bare() {
   size_t start = at_, line = std::min(s_.find_first_of("\r\n", at_), s_.size());
   if (start == line || kPunctuation.contains(next()))
     return fail(start, "expected a value");
@@ -152,7 +152,7 @@ llvm::Expected<Value> Reader::bare() {
   word = word.trim();
   llvm::Regex number("^-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?$");
   if (word == "true" || word == "false" || word == "null" || number.match(word)) {
-    Value v = llvm::cantFail(llvm::json::parse(word));
+    JsonValue v = llvm::cantFail(llvm::json::parse(word));
     if (std::isinf(v.getAsNumber().value_or(0)))
       return fail(start, "the number is too large");
     return v;
@@ -162,7 +162,7 @@ llvm::Expected<Value> Reader::bare() {
   return rest.trim().str();
 }
 
-llvm::Expected<Value> Reader::array(const std::string &path, int depth) {
+llvm::Expected<JsonValue> ConfigReader::array(const std::string &path, int depth) {
   size_t start = at_++;
   Array out;
   for (skipBlanks(); !take(']'); skipBlanks()) {
@@ -175,10 +175,10 @@ llvm::Expected<Value> Reader::array(const std::string &path, int depth) {
     skipBlanks();
     take(',');
   }
-  return Value(std::move(out));
+  return JsonValue(std::move(out));
 }
 
-llvm::Expected<Value> Reader::object(const std::string &path, int depth, bool isBraced) {
+llvm::Expected<JsonValue> ConfigReader::object(const std::string &path, int depth, bool isBraced) {
   size_t start = at_;
   at_ += isBraced;
   Object out;
@@ -201,10 +201,10 @@ llvm::Expected<Value> Reader::object(const std::string &path, int depth, bool is
     skipBlanks();
     take(',');
   }
-  return Value(std::move(out));
+  return JsonValue(std::move(out));
 }
 
-llvm::Expected<Value> Reader::value(const std::string &path, int depth) {
+llvm::Expected<JsonValue> ConfigReader::value(const std::string &path, int depth) {
   if (depth == kDeepest)
     return fail(at_, "brackets are nested deeper than " + llvm::Twine(kDeepest));
   if (next() == '{')
@@ -216,10 +216,10 @@ llvm::Expected<Value> Reader::value(const std::string &path, int depth) {
   auto text = quoted();
   if (!text)
     return text.takeError();
-  return Value(std::move(*text));
+  return JsonValue(std::move(*text));
 }
 
-llvm::Expected<Value> Reader::read() {
+llvm::Expected<JsonValue> ConfigReader::read() {
   size_t bad;
   if (!llvm::json::isUTF8(s_, &bad))
     return fail(bad, "this is not UTF-8");
@@ -240,4 +240,4 @@ llvm::Expected<Value> Reader::read() {
   return out;
 }
 
-llvm::Expected<Value> zcc::parseConfigText(StringRef text) { return Reader(text).read(); }
+llvm::Expected<JsonValue> zcc::parseConfigText(StringRef text) { return ConfigReader(text).read(); }

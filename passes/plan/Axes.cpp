@@ -84,7 +84,7 @@ Axes::Axes(const Module &m, const PassContext &ctx) : m_(m), ctx_(ctx), o_(ctx.o
 // ---- what is computed again
 
 /// "24 layer_norm, 12 gelu"
-static std::string nodesOf(const Function &f, const RecomputeNotes &notes) {
+static std::string namesOf(const Function &f, const RecomputeNotes &notes) {
   llvm::MapVector<llvm::StringRef, unsigned> count;
   unsigned at = 0;
   for (auto &n : f.nodes)
@@ -114,7 +114,7 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   a.mayBeForbidden = true;
   a.levels = unsigned(notes->size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
-  a.text = [=, f = &micro_](unsigned level) { return nodesOf(*f, (*notes)[level]); };
+  a.text = [=, f = &micro_](unsigned level) { return namesOf(*f, (*notes)[level]); };
   if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, notes->back(), machine).empty())
     a.near = [=, f = &micro_](unsigned level) {
       std::vector<unsigned> levels;

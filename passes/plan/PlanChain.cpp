@@ -12,7 +12,7 @@ constexpr unsigned kSteps = 12;
 constexpr int64_t kLeastGain = 2048;
 constexpr unsigned kCloser = 8;
 /// A chain goes on behind the first that fits, as long as no more than such a part of the budget is left.
-constexpr int64_t kAhead = 8;
+constexpr int64_t kRoomParts = 8;
 /// What varies is looked at at each step; where that was in vain so many times in a row, at one of so many.
 constexpr unsigned kVain = 3, kRest = 4;
 /// So many steps back are taken from where it fits.
@@ -155,7 +155,7 @@ llvm::Error PlanChain::begin(const Point &first, size_t fixed) {
 
 /// Whether it goes far enough for the budget: what is a little further may be faster than what just fits.
 bool PlanChain::isBehind(const Point &p) const {
-  return isFit(p) && trials_.at(p).needs.memory <= options_.memoryBudget - options_.memoryBudget / kAhead;
+  return isFit(p) && trials_.at(p).needs.memory <= options_.memoryBudget - options_.memoryBudget / kRoomParts;
 }
 
 /// A step that makes a plan faster is taken whatever the budget. Budgets that are so large that they end at the last plan have
@@ -170,7 +170,7 @@ llvm::Expected<std::optional<PlanChain>> PlanChain::advance() {
     hasEnded_ = true;
     return std::nullopt;
   }
-  const int64_t memory = trials_.at(last).needs.memory, within = memory + memory / (kAhead - 1);
+  const int64_t memory = trials_.at(last).needs.memory, within = memory + memory / (kRoomParts - 1);
   if (!isFree)
     floor_ = std::max(floor_, bestWithin(within));
   std::optional<PlanChain> without;

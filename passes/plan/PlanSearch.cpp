@@ -7,7 +7,7 @@ using namespace zcc;
 /// All plans are tried where these have so many nodes in all.
 constexpr size_t kTriedNodes = size_t(1) << 17;
 /// What does not fit by less than such a part of the budget is looked at closer, in trials of so many nodes in all.
-constexpr int64_t kNear = 8;
+constexpr int64_t kFewParts = 8;
 constexpr size_t kTightened = size_t(1) << 16;
 /// So many of those that are looked at next other threads may begin with.
 constexpr size_t kExpected = 8;
@@ -233,7 +233,8 @@ llvm::Error PlanSearch::tighten(size_t axis) {
   std::vector<std::pair<int64_t, Point>> near;
   for (auto &[p, t] : trials_.all()) {
     const Needs over = excessOf(t.needs, options_);
-    if (t.isPossible && t.ns < best_ && over.memory && over.memory <= options_.memoryBudget / kNear && !over.host && !over.disk)
+    if (t.isPossible && t.ns < best_ && over.memory && over.memory <= options_.memoryBudget / kFewParts && !over.host &&
+        !over.disk)
       near.push_back({t.ns, p});
   }
   llvm::sort(near);

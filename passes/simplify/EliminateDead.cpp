@@ -36,12 +36,7 @@ static bool dropFunctions(Module &m) {
 
 // ---- what scans and conds carry for nobody
 
-static bool isReturned(const Value *v) {
-  const Function *f = v->def->parent();
-  return llvm::is_contained(f->results, v);
-}
-
-static bool isRead(const Value *v) { return v->hasUses() || isReturned(v); }
+static bool isRead(const Value *v) { return v->hasUses() || v->isReturned(); }
 
 /// Whether argument `i` of a scan's body matters for nothing but the value that it carries.
 static bool onlyFeedsItself(const Function &body, unsigned i) {

@@ -132,7 +132,7 @@ static Value *beforeRepeat(Builder &b, Value *v) {
 }
 
 /// The last two axes exchanged, looking through a transpose.
-static Value *swapped(Builder &b, Value *v) {
+static Value *turned(Builder &b, Value *v) {
   Node *inner = defBy(v, ops::transpose);
   if (!inner)
     return b.swapLast(v);
@@ -172,7 +172,7 @@ static bool recogniseAttention(Node &n, Rewriter &r) {
     return false;
   Builder b = r.before(n, {softmax, s.product});
   q = fourAxes(b, q, s.batchHeads);
-  Value *k = fourAxes(b, swapped(b, kt), s.batchHeads);
+  Value *k = fourAxes(b, turned(b, kt), s.batchHeads);
   v = fourAxes(b, v, s.batchHeads);
   if (!q || !k || !v)
     return false;

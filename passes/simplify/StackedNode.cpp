@@ -3,10 +3,10 @@
 
 using namespace zcc;
 using llvm::ArrayRef;
-using Axes = std::vector<int64_t>;
+using AxisList = std::vector<int64_t>;
 
-static Axes inFront(int64_t trips, ArrayRef<int64_t> dims) {
-  Axes d{trips};
+static AxisList inFront(int64_t trips, ArrayRef<int64_t> dims) {
+  AxisList d{trips};
   d.insert(d.end(), dims.begin(), dims.end());
   return d;
 }
@@ -41,7 +41,7 @@ bool zcc::canStack(const Node &n, ArrayRef<bool> isStacked) {
 static Value *aligned(Builder &b, const Outside &o, size_t rank) {
   if (!o.isStacked)
     return o.value;
-  Axes d(o.value->type.dims.begin(), o.value->type.dims.end());
+  AxisList d(o.value->type.dims.begin(), o.value->type.dims.end());
   d.insert(d.begin() + 1, rank - (d.size() - 1), 1);
   return b.reshape(o.value, d);
 }
@@ -52,7 +52,7 @@ static Value *product(Builder &b, ArrayRef<Outside> in, const Type &result, int6
   return b.reshape(b.make(ops::matmul, {rows, in[1].value}), inFront(trips, result.dims));
 }
 
-static Axes shifted(Axes axes) {
+static AxisList shifted(AxisList axes) {
   for (int64_t &a : axes)
     ++a;
   return axes;

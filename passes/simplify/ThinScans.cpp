@@ -69,7 +69,6 @@ private:
 
 static bool isProduct(const Node &n) { return n.op->library == Library::Product; }
 static bool isFree(const Node &n) { return n.op->view || n.op->leaf; }
-static bool isReturned(const Value *v) { return llvm::is_contained(v->def->parent()->results, v); }
 
 void Thinner::classify() {
   for (auto &a : body.args)
@@ -126,7 +125,7 @@ void Thinner::follow() {
       continue;
     auto isOutside = [&](Value *v) { return !v->def || v->isGlobal() || leaving.contains(v->def) || isFree(*v->def); };
     auto isReplaced = [&](Value *v) {
-      return v->def && leaving.contains(v->def) && kindOf(v) == Sliced && v->uses.size() == 1 && !isReturned(v) &&
+      return v->def && leaving.contains(v->def) && kindOf(v) == Sliced && v->uses.size() == 1 && !v->isReturned() &&
              v->type.localBytes() >= n->result()->type.localBytes();
     };
     if (llvm::all_of(n->operands(), isOutside) && llvm::any_of(n->operands(), isReplaced))
@@ -182,7 +181,7 @@ Value *Thinner::addOperand(const Outside &o, const Value &inside) {
 
 /// Whether what stays reads a value, maybe through views.
 bool Thinner::isReadInside(const Value *v) const {
-  return isReturned(v) || llvm::any_of(v->uses, [&](const Value::Use &u) {
+  return v->isReturned() || llvm::any_of(v->uses, [&](const Value::Use &u) {
            return !leaving.contains(u.node) || (isFree(*u.node) && isReadInside(u.node->result()));
          });
 }
@@ -271,7 +270,7 @@ bool Thinner::paysRows(const llvm::SetVector<Node *> &cone) const {
   int64_t made = 0, wanted = 0;
   llvm::SmallPtrSet<const Value *, 8> seen;
   for (Node *n : cone) {
-    made += isReturned(n->result()) ? n->result()->type.localBytes() : 0;
+    made += n->result()->isReturned() ? n->result()->type.localBytes() : 0;
     for (Value *v : n->operands())
       if (isRow(v, cone) && seen.insert(v).second && !llvm::is_contained(stackedNow, v))
         wanted += v->type.localBytes();

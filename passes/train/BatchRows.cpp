@@ -7,8 +7,6 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
-static const RowKind kMixed{RowKind::Mixed};
-
 static int64_t product(ArrayRef<int64_t> dims) {
   int64_t n = 1;
   for (int64_t d : dims)

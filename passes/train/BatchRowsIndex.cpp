@@ -5,8 +5,6 @@
 
 using namespace zcc;
 
-static const RowKind kMixed{RowKind::Mixed};
-
 /// Rows of a table, or the same entries of each row.
 RowKind BatchRows::gather(const Node &n) const {
   const Value *x = n.operand(0), *index = n.operand(1);

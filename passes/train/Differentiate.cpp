@@ -40,8 +40,6 @@ private:
 };
 } // namespace
 
-static Loc locOf(const Value *v) { return v->def ? v->def->loc : nullptr; }
-
 /// Finds what depends on a trained parameter, and the first use of each, seen through views.
 void Differentiation::findActive() {
   for (auto &g : module.globals)

@@ -8,8 +8,6 @@ using namespace zcc;
 using llvm::ArrayRef;
 using llvm::StringRef;
 
-static Loc locOf(const Value *v) { return v->def ? v->def->loc : nullptr; }
-
 void Sweep::spread() {
   for (auto &n : fn.nodes)
     if (!n->op->stopsGradient && llvm::any_of(n->operands(), [&](Value *v) { return v && active.count(v); }))

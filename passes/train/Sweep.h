@@ -10,6 +10,9 @@ namespace zcc {
 
 using Gradients = llvm::SmallVector<Value *, 4>;
 
+/// Of the node that makes it; an argument or a global has none.
+inline Loc locOf(const Value *v) { return v->def ? v->def->loc : nullptr; }
+
 /// Nodes are appended to the function as the sweep meets them.
 class Sweep {
 public:

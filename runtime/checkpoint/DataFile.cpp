@@ -10,7 +10,6 @@
 
 namespace zccrt {
 
-constexpr int64_t kPage = 4096;
 // Read from an arena at a time; a good read of a disk, and a good write. Less than that is not worth a write of its own.
 constexpr int64_t kPiece = 1 << 20;
 

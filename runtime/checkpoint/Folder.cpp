@@ -21,10 +21,10 @@ namespace zccrt {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kStep = "step-";
+constexpr const char *kStepPrefix = "step-";
 constexpr const char *kUnfinished = ".step-"; // what begins like this is nobody's when a run starts
 
-std::string stepFolder(const std::string &dir, int64_t step) { return dir + "/" + kStep + std::to_string(step); }
+std::string stepFolder(const std::string &dir, int64_t step) { return dir + "/" + kStepPrefix + std::to_string(step); }
 
 std::string temporaryFolder(const std::string &dir, int64_t step, uint64_t run) {
   return format("%s/%s%lld.%016llx.tmp", dir.c_str(), kUnfinished, static_cast<long long>(step),
@@ -33,7 +33,7 @@ std::string temporaryFolder(const std::string &dir, int64_t step, uint64_t run) 
 
 /// The number of a folder "step-N"; -1: it is called otherwise.
 static int64_t stepOf(const std::string &name) {
-  const std::string digits = name.rfind(kStep, 0) == 0 ? name.substr(strlen(kStep)) : "";
+  const std::string digits = name.rfind(kStepPrefix, 0) == 0 ? name.substr(strlen(kStepPrefix)) : "";
   const bool isNumber = !digits.empty() && digits.size() <= 18 && digits.find_first_not_of("0123456789") == std::string::npos;
   return isNumber ? std::stoll(digits) : -1;
 }

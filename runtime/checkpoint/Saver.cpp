@@ -11,7 +11,6 @@
 namespace zccrt {
 
 constexpr int kAll = INT_MAX;
-constexpr size_t kPage = 4096;
 
 void Saver::Free::operator()(char *p) const { std::free(p); }
 
@@ -105,13 +104,13 @@ void Saver::save(const std::string &folder) {
 
 // ---- what the program calls
 
-static Saver *current;
+static Saver *currentSaver;
 
-void useSaver(Saver *s) { current = s; }
+void useSaver(Saver *s) { currentSaver = s; }
 
 } // namespace zccrt
 
 void zccrt_will_write(int n) {
-  if (zccrt::current)
-    zccrt::current->willWrite(n);
+  if (zccrt::currentSaver)
+    zccrt::currentSaver->willWrite(n);
 }

@@ -174,8 +174,6 @@ struct Attention {
 
 } // namespace
 
-static bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
-
 int64_t attentionWorkspace(const zccrt_call *c) {
   if (needsWide(c, attendsInHalf(c)))
     return wideWorkspace(c, attentionWorkspace);

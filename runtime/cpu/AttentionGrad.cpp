@@ -83,8 +83,6 @@ struct AttentionGrad {
 
 } // namespace
 
-static bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
-
 int64_t attentionGradWorkspace(const zccrt_call *c) {
   if (needsWide(c, attendsInHalf(c)))
     return wideWorkspace(c, attentionGradWorkspace);

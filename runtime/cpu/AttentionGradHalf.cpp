@@ -52,7 +52,7 @@ ZCC_CLONES void scoreGrad(const float *s, const float *dp, F16 *p, F16 *ds, floa
 constexpr int64_t kKeys = 256;
 
 /// Products and the places of scratch.
-struct Plan {
+struct HalfGradPlan {
   struct Products {
     BlockProduct *scores, *dp, *dq, *dk, *dv;
     std::array<BlockProduct *, 5> all() const { return {scores, dp, dq, dk, dv}; }
@@ -63,7 +63,7 @@ struct Plan {
   int64_t scores, dp, p, ds, dq, dk, dv;
   Scratch scratch;
 
-  explicit Plan(const zccrt_call *c) : Plan(c, Heads(c, 1)) {}
+  explicit HalfGradPlan(const zccrt_call *c) : HalfGradPlan(c, Heads(c, 1)) {}
 
   void prepare(const zccrt_call *c) {
     products.forms(Heads(c, 1), [&](int64_t, int64_t, Products &s) {
@@ -74,7 +74,7 @@ struct Plan {
   }
 
 private:
-  Plan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n, kKeys)), products(blocks) {
+  HalfGradPlan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n, kKeys)), products(blocks) {
     scores = part.take(blocks.floats() * 4);
     dp = part.take(blocks.floats() * 4);
     p = part.take(blocks.floats() * 2);
@@ -101,7 +101,7 @@ private:
 /// The gradients that a pass computes.
 enum class Pass { All, Queries, Keys };
 
-template <typename T> struct AttentionGrad {
+template <typename T> struct HalfAttentionGrad {
   /// A thread's scratch.
   struct Own {
     int thread;
@@ -110,12 +110,12 @@ template <typename T> struct AttentionGrad {
     char *library;
   };
   Heads n;
-  Plan &plan;
+  HalfGradPlan &plan;
   Rows dy, q, k, v, y, dq, dk, dv;
   char *arena, *scratch;
   const float *lse;
 
-  AttentionGrad(char *arena, const zccrt_call *c, Plan &plan)
+  HalfAttentionGrad(char *arena, const zccrt_call *c, HalfGradPlan &plan)
       : n(c, 1), plan(plan), dy(arena, operand(c, 0)), q(arena, operand(c, 1)), k(arena, operand(c, 2)), v(arena, operand(c, 3)),
         y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2)), arena(arena),
         scratch(plan.scratch.get(arena, c)), lse(at<float>(arena, operand(c, 6))) {}
@@ -216,11 +216,11 @@ template <typename T> struct AttentionGrad {
 
 } // namespace
 
-int64_t attentionGradHalfWorkspace(const zccrt_call *c) { return planBytes<Plan>(c); }
+int64_t attentionGradHalfWorkspace(const zccrt_call *c) { return planBytes<HalfGradPlan>(c); }
 
 void attentionGradHalf(char *arena, const zccrt_call *c) {
-  planAndRun<Plan>(arena, c, [&](Plan &plan, auto *type) {
-    AttentionGrad<std::remove_pointer_t<decltype(type)>>(arena, c, plan).run(c->threads);
+  planAndRun<HalfGradPlan>(arena, c, [&](HalfGradPlan &plan, auto *type) {
+    HalfAttentionGrad<std::remove_pointer_t<decltype(type)>>(arena, c, plan).run(c->threads);
   });
 }
 

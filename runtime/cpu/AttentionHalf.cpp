@@ -67,7 +67,7 @@ ZCC_CLONES float expRow(float *s, Bf16 *p, float by, float max, int64_t n) { ret
 ZCC_CLONES float expRow(float *s, F16 *p, float by, float max, int64_t n) { return expOf(s, p, by, max, n); }
 
 /// Writes probabilities of the scores at `scores` to the same places of `p`.
-template <typename T> struct Exp {
+template <typename T> struct HalfExp {
   float by;
   const float *scores;
   T *p;
@@ -79,7 +79,7 @@ template <typename T> struct Exp {
 };
 
 /// Products and the places of scratch.
-struct Plan {
+struct HalfPlan {
   struct Products {
     BlockProduct *scores, *values;
   };
@@ -89,7 +89,7 @@ struct Plan {
   int64_t scores, p, y;
   Scratch scratch;
 
-  explicit Plan(const zccrt_call *c) : Plan(c, Heads(c, 0)) {}
+  explicit HalfPlan(const zccrt_call *c) : HalfPlan(c, Heads(c, 0)) {}
 
   void prepare(const zccrt_call *c) {
     products.forms(Heads(c, 0), [&](int64_t, int64_t, Products &s) {
@@ -100,7 +100,7 @@ struct Plan {
   }
 
 private:
-  Plan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n, Blocks::kKeys)), products(blocks) {
+  HalfPlan(const zccrt_call *c, const Heads &n) : blocks(halfBlocks(n, Blocks::kKeys)), products(blocks) {
     scores = part.take(blocks.floats() * 4);
     p = part.take(blocks.floats() * 2);
     y = part.take(blocks.rows * n.dv * 4);
@@ -114,14 +114,14 @@ private:
   }
 };
 
-template <typename T> struct Attention {
+template <typename T> struct HalfAttention {
   Heads n;
-  Plan &plan;
+  HalfPlan &plan;
   Rows q, k, v, y;
   char *arena, *scratch;
   float *lse;
 
-  Attention(char *arena, const zccrt_call *c, Plan &plan)
+  HalfAttention(char *arena, const zccrt_call *c, HalfPlan &plan)
       : n(c, 0), plan(plan), q(arena, operand(c, 0)), k(arena, operand(c, 1)), v(arena, operand(c, 2)), y(arena, result(c, 0)),
         arena(arena), scratch(plan.scratch.get(arena, c)), lse(at<float>(arena, result(c, 1))) {}
 
@@ -142,7 +142,7 @@ template <typename T> struct Attention {
       products.scores->run(thread, q.at<T>(b, h, r0), k.at<T>(b, kv, t0), scores, library);
       const float by = scaleAndMask(n, arena, b, h, r0, rows, t0, keys, scores, ld);
       const int64_t width = fillUp(scores, ld, rows, keys);
-      run.add(Exp<T>{by, scores, p}, by, t0 == 0, scores, ld, rows, width, sum, n.dv, n.dv);
+      run.add(HalfExp<T>{by, scores, p}, by, t0 == 0, scores, ld, rows, width, sum, n.dv, n.dv);
       products.values->run(thread, p, v.at<T>(b, kv, t0), sum, library);
     }
     for (int64_t r = 0; r < rows; ++r)
@@ -153,11 +153,11 @@ template <typename T> struct Attention {
 
 } // namespace
 
-int64_t attentionHalfWorkspace(const zccrt_call *c) { return planBytes<Plan>(c); }
+int64_t attentionHalfWorkspace(const zccrt_call *c) { return planBytes<HalfPlan>(c); }
 
 void attentionHalf(char *arena, const zccrt_call *c) {
-  planAndRun<Plan>(arena, c, [&](Plan &plan, auto *type) {
-    Attention<std::remove_pointer_t<decltype(type)>> a(arena, c, plan);
+  planAndRun<HalfPlan>(arena, c, [&](HalfPlan &plan, auto *type) {
+    HalfAttention<std::remove_pointer_t<decltype(type)>> a(arena, c, plan);
     const int64_t perHead = (a.n.s + plan.blocks.rows - 1) / plan.blocks.rows, jobs = a.n.batch * a.n.heads * perHead;
 #pragma omp parallel for schedule(dynamic) num_threads(c->threads)
     for (int64_t job = 0; job < jobs; ++job) {

@@ -65,6 +65,7 @@ inline int64_t elemBytes(int32_t elem) {
   }
 }
 
+inline bool inDouble(const zccrt_call *c) { return operand(c, 0).elem == ZCCRT_F64; }
 inline bool isHalf(int32_t elem) { return elem == ZCCRT_BF16 || elem == ZCCRT_F16; }
 
 inline const zccrt_attr *findAttr(const zccrt_call *c, const char *name) {

@@ -30,7 +30,7 @@ struct Part {
   }
 };
 
-struct Plan {
+struct ConvPlan {
   std::vector<Part> inputs;
   Part output;
   Primitive primitive, adding;   ///< `adding`, if it is there: for all images but the first
@@ -154,10 +154,8 @@ Choice choose(ConvKind kind, const ConvShape &s, const Descs &plain, bool bias, 
           std::string_view(pd.impl_info_str()).find("gemm") != std::string_view::npos};
 }
 
-enum class For { Workspace, Run };
-
 /// Finds a place for a tensor that the primitive wants in another layout.
-void placePart(Plan &p, Part &part, bool isInput, For purpose) {
+void placePart(ConvPlan &p, Part &part, bool isInput, For purpose) {
   if (part.wanted == part.plain)
     return;
   part.copyAt = p.bytes;
@@ -174,7 +172,7 @@ void placePart(Plan &p, Part &part, bool isInput, For purpose) {
 }
 
 /// Gives what is to be the library's, libraryScratch bytes, its place behind the copies.
-void settleScratch(Plan &p) {
+void settleScratch(ConvPlan &p) {
   const int64_t library = p.libraryScratch;
   p.libraryScratch = p.bytes;
   p.bytes += aligned(library);
@@ -212,7 +210,7 @@ int64_t imagesAtOnce(ConvKind kind, const ConvShape &s, const Choice &choice, co
   return images;
 }
 
-void makePrimitivePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
+void makePrimitivePlan(ConvPlan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   Operands t = operandsOf(kind, c);
   ConvShape s(c, *t.x, *t.w, *t.y);
   Descs plain = plainDescs(s, dnnlType(t.x->elem));
@@ -263,7 +261,7 @@ bool goesByProduct(ConvKind kind, const zccrt_call *c, const ConvShape &s, const
 }
 
 /// y = w x, dx = w^T dy, dw = the sum of dy x^T in f32: x as [C, pixels], y as [F, pixels].
-void makeProductPlan(Plan &p, ConvKind kind, const ConvShape &s, const Operands &t, For purpose) {
+void makeProductPlan(ConvPlan &p, ConvKind kind, const ConvShape &s, const Operands &t, For purpose) {
   const int64_t pixels = extent(*t.x, 2, t.x->ndim);
   const auto type = dnnlType(t.x->elem);
   const memory::desc x = describeMatrix(s.channels, pixels, type, pixels), y = describeMatrix(s.filters, pixels, type, pixels);
@@ -311,7 +309,7 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
     return false;
   if (*way && strcmp(way, "plain"))
     return !strcmp(way, "columns");
-  Plan p;
+  ConvPlan p;
   makePrimitivePlan(p, kind, c, For::Workspace);
   const int64_t elements = count(operand(c, 0)) + count(operand(c, 1)) + count(result(c, 0));
   return p.isGemm && p.bytes > elements * elemBytes(ZCCRT_F32) && p.bytes > columnsWorkspace(s, c->threads);
@@ -344,7 +342,7 @@ bool hasFewPixels(const zccrt_call *c, const ConvShape &s, const Operands &t) {
   return !strcmp(attrString(c, "way", ""), "columns") || (pixels <= kFewPixels && s.filters * s.channels >= kManyFilters);
 }
 
-void makePlan(Plan &p, ConvKind kind, const zccrt_call *c, For purpose) {
+void makePlan(ConvPlan &p, ConvKind kind, const zccrt_call *c, For purpose) {
   const Operands t = operandsOf(kind, c);
   const ConvShape s(c, *t.x, *t.w, *t.y);
   useThreads(c);
@@ -379,7 +377,7 @@ void move(Part &part, char *from, char *to, char *library) {
   part.reorder.run(library);
 }
 
-void run(Plan &p, ConvKind kind, char *arena, const zccrt_call *c) {
+void run(ConvPlan &p, ConvKind kind, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
   if (p.byColumns)
     return columnsGradWeight(arena, c, scratch);
@@ -421,7 +419,7 @@ int64_t workspace(ConvKind kind, const zccrt_call *c) {
   if (viaLoops(c))
     return 0;
   return orFail(c, [&] {
-    Plan p;
+    ConvPlan p;
     makePlan(p, kind, c, For::Workspace);
     return p.bytes;
   });
@@ -436,13 +434,13 @@ void prepareAndRun(ConvKind kind, char *arena, const zccrt_call *c) {
   }
   orFail(c, [&] {
     if (!*c->cache) {
-      auto p = std::make_unique<Plan>();
+      auto p = std::make_unique<ConvPlan>();
       makePlan(*p, kind, c, For::Run);
       p->scratch.prepare(c, p->bytes);
       *c->cache = p.release();
     }
     if (arena)
-      run(*static_cast<Plan *>(*c->cache), kind, arena, c);
+      run(*static_cast<ConvPlan *>(*c->cache), kind, arena, c);
   });
 }
 
@@ -461,7 +459,7 @@ std::optional<Packing> convPacking(const char *kernel, const zccrt_call *c) {
   if (kind == ConvKind::GradWeight || viaLoops(c) || isWide(c) || attrInt(c, "group", 1) != 1)
     return std::nullopt;
   return orFail(c, [&]() -> std::optional<Packing> {
-    Plan p;
+    ConvPlan p;
     makePlan(p, kind, c, For::Workspace);
     for (const Part &part : p.inputs)
       if (part.arg == DNNL_ARG_WEIGHTS && part.copyAt >= 0 && !part.hasImages)

@@ -16,10 +16,10 @@ namespace {
 constexpr int64_t kPixels = 256; ///< of a block
 constexpr int64_t kRows = 288;   ///< of columns, a thread's
 
-struct Blocks : ConvAxes {
+struct ColumnBlocks : ConvAxes {
   int64_t batch, channels, filters;
 
-  explicit Blocks(const ConvShape &s) : ConvAxes(s), batch(s.batch), channels(s.channels), filters(s.filters) {}
+  explicit ColumnBlocks(const ConvShape &s) : ConvAxes(s), batch(s.batch), channels(s.channels), filters(s.filters) {}
 
   int64_t pixels() const { return batch * outs(); }
   int64_t block() const { return std::min(kPixels, pixels()); }
@@ -31,7 +31,7 @@ struct Blocks : ConvAxes {
 
 /// Calls f(image, first, length, at) for the pieces of pixels [begin, end) that lie in one image: `first` of its pixels, at `at`
 /// of the block.
-template <typename F> void forImages(const Blocks &b, int64_t begin, int64_t end, F f) {
+template <typename F> void forImages(const ColumnBlocks &b, int64_t begin, int64_t end, F f) {
   for (int64_t p = begin, n; p < end; p += n) {
     n = std::min(end, (p / b.outs() + 1) * b.outs()) - p;
     f(p / b.outs(), p % b.outs(), n, p - begin);
@@ -39,7 +39,7 @@ template <typename F> void forImages(const Blocks &b, int64_t begin, int64_t end
 }
 
 /// What a tap of a channel reads for result positions [x, end) of one line: `line` of the input, null outside of it.
-void takeLine(const Blocks &b, const float *line, int64_t tap, int64_t x, int64_t end, float *to) {
+void takeLine(const ColumnBlocks &b, const float *line, int64_t tap, int64_t x, int64_t end, float *to) {
   const int64_t s = b.stride[2], move = tap * b.dilation[2] - b.lo[2];
   int64_t first = move >= 0 ? 0 : (-move + s - 1) / s, last = move >= b.in[2] ? 0 : (b.in[2] - 1 - move) / s + 1;
   first = std::clamp(first, x, end), last = std::clamp(last, first, end);
@@ -55,7 +55,7 @@ void takeLine(const Blocks &b, const float *line, int64_t tap, int64_t x, int64_
 }
 
 /// `n` pixels of an image, from `first` on, as one tap of a channel's plane reads them.
-void takePixels(const Blocks &b, const float *plane, int64_t tap, int64_t first, int64_t n, float *to) {
+void takePixels(const ColumnBlocks &b, const float *plane, int64_t tap, int64_t first, int64_t n, float *to) {
   const int64_t t2 = tap % b.kernel[2], t1 = tap / b.kernel[2] % b.kernel[1], t0 = tap / b.kernel[2] / b.kernel[1];
   for (int64_t o = first; o < first + n;) {
     const int64_t x = o % b.out[2], length = std::min(b.out[2] - x, first + n - o);
@@ -67,7 +67,8 @@ void takePixels(const Blocks &b, const float *plane, int64_t tap, int64_t first,
   }
 }
 
-void takeColumns(const Blocks &b, const float *x, int64_t channel, int64_t channels, int64_t begin, int64_t end, float *to) {
+void takeColumns(const ColumnBlocks &b, const float *x, int64_t channel, int64_t channels, int64_t begin, int64_t end,
+                 float *to) {
   for (int64_t ch = channel; ch < channel + channels; ++ch)
     for (int64_t tap = 0; tap < b.taps(); ++tap, to += end - begin)
       forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t n, int64_t at) {
@@ -76,7 +77,7 @@ void takeColumns(const Blocks &b, const float *x, int64_t channel, int64_t chann
 }
 
 /// Rows of pixels [begin, end) of the result's gradient, one a filter.
-void takeGrad(const Blocks &b, const float *dy, int64_t begin, int64_t end, float *grad, int threads) {
+void takeGrad(const ColumnBlocks &b, const float *dy, int64_t begin, int64_t end, float *grad, int threads) {
   forEach(b.filters, threads, [&](int64_t filter) {
     forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t length, int64_t at) {
       std::copy_n(dy + (image * b.filters + filter) * b.outs() + first, length, grad + filter * (end - begin) + at);
@@ -96,7 +97,7 @@ void takeChannel(const uint16_t *x, int64_t channel, int64_t images, int64_t cha
 /// For each tap and each pixel of all images: which element it reads, from where the first image's channel begins; -1 in the
 /// padding. `apart`: elements from that channel in one image to the next.
 std::vector<int32_t> readBy(const ConvShape &s, int64_t apart) {
-  const Blocks b(s);
+  const ColumnBlocks b(s);
   std::vector<int32_t> all(size_t(b.taps() * b.pixels()), -1);
   forTaps(s, [&](int64_t tap, int64_t in, int64_t out) {
     for (int64_t image = 0; image < b.batch; ++image)
@@ -105,7 +106,7 @@ std::vector<int32_t> readBy(const ConvShape &s, int64_t apart) {
   return all;
 }
 
-matmul::primitive_desc makeColumnProduct(const Blocks &b, int32_t elem) {
+matmul::primitive_desc makeColumnProduct(const ColumnBlocks &b, int32_t elem) {
   const auto type = dnnlType(elem);
   const int64_t pixels = b.pixels(), width = b.channels * b.taps();
   return makeProduct(describeMatrix(b.filters, pixels, type, pixels),
@@ -116,12 +117,12 @@ matmul::primitive_desc makeColumnProduct(const Blocks &b, int32_t elem) {
 } // namespace
 
 int64_t columnsWorkspace(const ConvShape &s, int threads) {
-  Blocks b(s);
+  ColumnBlocks b(s);
   return b.gradBytes() + b.columnBytes() * threads;
 }
 
 void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
-  const Blocks b(ConvShape(c, operand(c, 0), result(c, 0), operand(c, 1)));
+  const ColumnBlocks b(ConvShape(c, operand(c, 0), result(c, 0), operand(c, 1)));
   const float *x = at<float>(arena, operand(c, 0)), *dy = at<float>(arena, operand(c, 1));
   float *dw = at<float>(arena, result(c, 0));
   const int64_t together = b.together(), row = b.channels * b.taps();
@@ -151,11 +152,11 @@ constexpr int64_t kShared = 1 << 20; ///< bytes of columns that threads share
 constexpr int64_t kFilters = 128;    ///< a thread's, at once
 
 /// Channels whose columns are there at once.
-int64_t sharedChannels(const Blocks &b) {
+int64_t sharedChannels(const ColumnBlocks &b) {
   return std::clamp<int64_t>(kShared / (b.taps() * b.pixels() * int64_t(sizeof(float))), 1, b.channels);
 }
 
-int64_t rowsBytes(int64_t rows, const Blocks &b) { return aligned(rows * b.pixels() * int64_t(sizeof(float))); }
+int64_t rowsBytes(int64_t rows, const ColumnBlocks &b) { return aligned(rows * b.pixels() * int64_t(sizeof(float))); }
 
 /// c[m, n] = or += a[m, k] b[k, n]; `across`: a is [k, m].
 void multiply(bool across, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, bool adds, float *c) {
@@ -163,7 +164,7 @@ void multiply(bool across, int64_t m, int64_t n, int64_t k, const float *a, int6
 }
 
 /// Rows of pixels, one a filter, to where the result has them.
-void leave(const Blocks &b, const float *rows, const float *bias, float *y, int threads) {
+void leave(const ColumnBlocks &b, const float *rows, const float *bias, float *y, int threads) {
   forEach(b.filters, threads, [&](int64_t filter) {
     for (int64_t image = 0; image < b.batch; ++image) {
       const float *from = rows + filter * b.pixels() + image * b.outs();
@@ -175,7 +176,7 @@ void leave(const Blocks &b, const float *rows, const float *bias, float *y, int 
 }
 
 /// The sum of columns where they were read, of one channel.
-void scatter(const Blocks &b, const std::vector<int32_t> &reads, const float *columns, float *x) {
+void scatter(const ColumnBlocks &b, const std::vector<int32_t> &reads, const float *columns, float *x) {
   for (int64_t image = 0; image < b.batch; ++image)
     std::fill_n(x + image * b.channels * b.ins(), b.ins(), 0.0f);
   for (size_t i = 0; i < reads.size(); ++i)
@@ -184,7 +185,7 @@ void scatter(const Blocks &b, const std::vector<int32_t> &reads, const float *co
 }
 
 /// y = w columns, a block of channels after the other.
-void forwardByColumns(const Blocks &b, const std::vector<int32_t> &reads, const float *x, const float *w, float *columns,
+void forwardByColumns(const ColumnBlocks &b, const std::vector<int32_t> &reads, const float *x, const float *w, float *columns,
                       float *rows, int threads) {
   const int64_t width = b.channels * b.taps(), pixels = b.pixels(), block = sharedChannels(b), row = b.taps() * pixels;
   for (int64_t first = 0, n; first < b.channels; first += n) {
@@ -204,7 +205,7 @@ void forwardByColumns(const Blocks &b, const std::vector<int32_t> &reads, const 
 }
 
 /// dx: for each thread's channels, columns = w^T dy, added up where they were read.
-void gradByColumns(const Blocks &b, const std::vector<int32_t> &reads, const float *grad, const float *w, char *columns,
+void gradByColumns(const ColumnBlocks &b, const std::vector<int32_t> &reads, const float *grad, const float *w, char *columns,
                    float *dx, int threads) {
   const int64_t width = b.channels * b.taps(), pixels = b.pixels(), together = b.together();
   forEach((b.channels + together - 1) / together, threads, [&](int64_t part) {
@@ -219,17 +220,17 @@ void gradByColumns(const Blocks &b, const std::vector<int32_t> &reads, const flo
 
 } // namespace
 
-FewPixels::FewPixels(const ConvShape &s) : shape_(s), reads_(readBy(s, s.channels * Blocks(s).ins())) {}
+FewPixels::FewPixels(const ConvShape &s) : shape_(s), reads_(readBy(s, s.channels * ColumnBlocks(s).ins())) {}
 
 int64_t FewPixels::scratchBytes(ConvKind kind, const ConvShape &s, int threads) {
-  const Blocks b(s);
+  const ColumnBlocks b(s);
   const int64_t columns =
       kind == ConvKind::Forward ? rowsBytes(sharedChannels(b) * b.taps(), b) : rowsBytes(b.together() * b.taps(), b) * threads;
   return rowsBytes(b.filters, b) + columns;
 }
 
 void FewPixels::run(ConvKind kind, char *arena, const zccrt_call *c, char *scratch) const {
-  const Blocks b(shape_);
+  const ColumnBlocks b(shape_);
   const float *w = at<float>(arena, operand(c, 1));
   auto *rows = reinterpret_cast<float *>(scratch);
   char *columns = scratch + rowsBytes(b.filters, b);
@@ -245,9 +246,10 @@ void FewPixels::run(ConvKind kind, char *arena, const zccrt_call *c, char *scrat
 // ---- 16 bits
 
 ColumnProduct::ColumnProduct(const ConvShape &s, int32_t elem, int threads)
-    : shape_(s), reads_(readBy(s, (s.xBlock > 1 ? 1 : s.channels) * Blocks(s).ins())), desc_(makeColumnProduct(Blocks(s), elem)),
-      gradBytes_(aligned(int64_t(desc_.src_desc().get_size()))), columnBytes_(aligned(int64_t(desc_.weights_desc().get_size()))),
-      channelBytes_(s.xBlock > 1 ? aligned(s.batch * Blocks(s).ins() * int64_t(sizeof(uint16_t))) : 0), threads_(threads) {}
+    : shape_(s), reads_(readBy(s, (s.xBlock > 1 ? 1 : s.channels) * ColumnBlocks(s).ins())),
+      desc_(makeColumnProduct(ColumnBlocks(s), elem)), gradBytes_(aligned(int64_t(desc_.src_desc().get_size()))),
+      columnBytes_(aligned(int64_t(desc_.weights_desc().get_size()))),
+      channelBytes_(s.xBlock > 1 ? aligned(s.batch * ColumnBlocks(s).ins() * int64_t(sizeof(uint16_t))) : 0), threads_(threads) {}
 
 void ColumnProduct::prepare() { product_ = productPrimitive(desc_); }
 
@@ -256,7 +258,7 @@ int64_t ColumnProduct::scratchBytes() const {
 }
 
 void ColumnProduct::run(char *arena, const zccrt_call *c, char *scratch) {
-  const Blocks b(shape_);
+  const ColumnBlocks b(shape_);
   const int64_t pixels = b.pixels(), row = b.taps() * pixels;
   auto *grad = reinterpret_cast<uint16_t *>(scratch), *columns = reinterpret_cast<uint16_t *>(scratch + gradBytes_);
   char *ofThreads = scratch + gradBytes_ + columnBytes_;

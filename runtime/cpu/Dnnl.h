@@ -10,6 +10,9 @@
 
 namespace zccrt::cpu {
 
+/// What a plan is made for: to say what it takes, or to be run.
+enum class For { Workspace, Run };
+
 const dnnl::engine &engine();
 const dnnl::stream &stream();
 

@@ -32,7 +32,7 @@ struct Product {
   Matrix a, b, y;
 };
 
-struct Plan : Product {
+struct ProductPlan : Product {
   int64_t batches = 1;
   bool parallelBatches = false;
   Way way;
@@ -50,7 +50,7 @@ struct Plan : Product {
 /// result is wide and has rows enough to repay it (Zen 5: 20 by 2600 of 650 takes 0.60 ms, the primitive 0.24; 256 rows 2.6 and
 /// 2.0; 700 rows 5.2 and 5.4); the primitive has none for vectors. On Xeon (AVX-512) sgemm packs a tall transposed a slowly where
 /// its rows share few cache sets (2 KiB apart or a multiple) and few columns of b repay it.
-Way wayOf(const Plan &p, int32_t elem, const char *way) {
+Way wayOf(const ProductPlan &p, int32_t elem, const char *way) {
   if (elem == ZCCRT_BF16 || elem == ZCCRT_F16)
     return Way::Primitive;
   if (elem != ZCCRT_F32)
@@ -74,7 +74,7 @@ Way wayOf(const Plan &p, int32_t elem, const char *way) {
 /// Of what is copied at once: 4 MiB of f32. Wide enough that oneDNN packs it where the other factor is wide, too.
 constexpr int64_t kPanelColumns = 1024, kPanelTerms = 1024;
 
-int64_t panelLd(const Plan &p) {
+int64_t panelLd(const ProductPlan &p) {
   constexpr int64_t kLine = 16;
   return std::min(aliased(p.a, p.b) == Aliased::A ? p.m : p.n, kPanelColumns) + kLine;
 }
@@ -100,9 +100,9 @@ memory::desc describe(int64_t batches, int64_t rows, int64_t cols, const Matrix 
 }
 
 /// Whether batches lie at equal distances in all three tensors.
-bool isRegular(const Plan &p) { return stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0; }
+bool isRegular(const ProductPlan &p) { return stepOf(p.aAt) >= 0 && stepOf(p.bAt) >= 0 && stepOf(p.yAt) >= 0; }
 
-matmul::primitive_desc makePrimitive(const Plan &p) {
+matmul::primitive_desc makePrimitive(const ProductPlan &p) {
   if (std::max({p.batches, p.m, p.k, p.n}) > INT32_MAX) // which oneDNN does not check, and ends in a signal
     throw error(dnnl_unimplemented, "a product has an axis of more than 2^31 - 1 elements");
   if (!isRegular(p)) {
@@ -117,8 +117,6 @@ matmul::primitive_desc makePrimitive(const Plan &p) {
   return makeProduct(a, b, y, p.adds);
 }
 
-enum class For { Workspace, Run };
-
 /// Whether a batch axis of the result repeats one matrix of both factors.
 bool repeatTogether(const zccrt_tensor &a, const zccrt_tensor &b) {
   for (int i = 3; i <= std::min(a.ndim, b.ndim); ++i) {
@@ -129,7 +127,7 @@ bool repeatTogether(const zccrt_tensor &a, const zccrt_tensor &b) {
   return false;
 }
 
-void planOperands(Plan &p, const zccrt_call *c) {
+void planOperands(ProductPlan &p, const zccrt_call *c) {
   p.adds = isSum(c);
   p.layout = packedLayout(c);
   p.aT = factor(c, 0);
@@ -159,7 +157,7 @@ void planOperands(Plan &p, const zccrt_call *c) {
 }
 
 /// Fills `p` in for a call. Merging makes the batch one; ways follow.
-void makePlan(Plan &p, const zccrt_call *c, For purpose) {
+void makePlan(ProductPlan &p, const zccrt_call *c, For purpose) {
   useThreads(c);
   planOperands(p, c);
   if (p.batches > 1 && oneMatrix(p.bT) && rowsMerge(p.aT, p.a, p.batches) && rowsMerge(p.yT, p.y, p.batches)) {
@@ -201,7 +199,7 @@ void sgemm(const Product &p, const float *a, const float *b, float *y) {
 }
 
 /// Plain loops for the elements that libraries have no product for; rows [r0, r1).
-template <typename T> void loops(const Plan &p, const T *a, const T *b, T *y, int64_t r0, int64_t r1) {
+template <typename T> void loops(const ProductPlan &p, const T *a, const T *b, T *y, int64_t r0, int64_t r1) {
   int64_t aDown = p.a.transposed ? 1 : p.a.ld, aRight = p.a.transposed ? p.a.ld : 1;
   for (int64_t i = r0; i < r1; ++i) {
     T *row = y + i * p.y.ld;
@@ -224,7 +222,7 @@ template <typename T> void loops(const Plan &p, const T *a, const T *b, T *y, in
   }
 }
 
-template <typename T> void runLoops(const Plan &p, const T *a, const T *b, T *y, int threads) {
+template <typename T> void runLoops(const ProductPlan &p, const T *a, const T *b, T *y, int threads) {
   if (!p.m)
     return;
   bool isLarge = p.batches * p.m * p.n * p.k > 20000;
@@ -234,12 +232,12 @@ template <typename T> void runLoops(const Plan &p, const T *a, const T *b, T *y,
   });
 }
 
-void runSgemm(const Plan &p, const float *a, const float *b, float *y, int threads) {
+void runSgemm(const ProductPlan &p, const float *a, const float *b, float *y, int threads) {
   forEach(p.batches, p.parallelBatches ? threads : 1, [&](int64_t i) { sgemm(p, a + p.aAt[i], b + p.bAt[i], y + p.yAt[i]); });
 }
 
 /// Piece by piece of the aliased factor, each copied to where its rows are a cache line further apart.
-void runPadded(const Plan &p, const float *a, const float *b, float *y, float *panel, int threads) {
+void runPadded(const ProductPlan &p, const float *a, const float *b, float *y, float *panel, int threads) {
   const bool ofA = aliased(p.a, p.b) == Aliased::A;
   const int64_t columns = ofA ? p.m : p.n, ld = panelLd(p);
   for (int64_t c = 0; c < columns; c += kPanelColumns)
@@ -259,14 +257,14 @@ void runPadded(const Plan &p, const float *a, const float *b, float *y, float *p
     }
 }
 
-void runPrimitive(Plan &p, char *a, char *b, char *y, void *scratch) {
+void runPrimitive(ProductPlan &p, char *a, char *b, char *y, void *scratch) {
   p.primitive.bind(0, a);
   p.primitive.bind(1, b);
   p.primitive.bind(2, y);
   p.primitive.run(scratch);
 }
 
-void run(Plan &p, char *arena, const zccrt_call *c) {
+void run(ProductPlan &p, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
   const int64_t bytes = elemBytes(p.aT.elem);
   auto place = [&](const zccrt_tensor &t, int64_t packed) { return packed < 0 ? arena + t.offset : scratch + packed; };
@@ -333,7 +331,7 @@ bool sumsAlike(const matmul::primitive_desc &plain, const matmul::primitive_desc
 
 static int64_t planWorkspace(const zccrt_call *c) {
   return orFail(c, [&] {
-    Plan p;
+    ProductPlan p;
     makePlan(p, c, For::Workspace);
     return p.bytes;
   });
@@ -343,14 +341,14 @@ static void planAndRun(char *arena, const zccrt_call *c) {
   useThreads(c);
   orFail(c, [&] {
     if (!*c->cache) {
-      auto *p = new Plan;
+      auto *p = new ProductPlan;
       keepFreedMemory();
       makePlan(*p, c, For::Run);
       p->scratch.prepare(c, p->bytes);
       *c->cache = p;
     }
     if (arena)
-      run(*static_cast<Plan *>(*c->cache), arena, c);
+      run(*static_cast<ProductPlan *>(*c->cache), arena, c);
   });
 }
 
@@ -361,7 +359,7 @@ std::optional<Packing> productPacking(const zccrt_call *c) {
   if (isSum(c) || needsWide(c, computesNatively(result(c, 0).elem)))
     return std::nullopt;
   return orFail(c, [&]() -> std::optional<Packing> {
-    Plan p;
+    ProductPlan p;
     makePlan(p, c, For::Workspace);
     if (p.way != Way::Primitive || p.batches != 1 || p.b.packed || p.bT.ndim != 2 || p.m > kMostRows || !p.m || !p.n || !p.k)
       return std::nullopt;
@@ -389,7 +387,7 @@ void matmulRun(char *arena, const zccrt_call *c) {
 
 bool avoidsSgemm(const zccrt_call *c) {
   return orFail(c, [&] {
-    Plan p;
+    ProductPlan p;
     makePlan(p, c, For::Workspace);
     return !p.isSgemm;
   });

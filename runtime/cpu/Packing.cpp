@@ -26,7 +26,7 @@ template <typename F> void anyFormat(int axes, F f) {
   }
 }
 
-struct Plan {
+struct PackingPlan {
   Primitive reorder;
   int64_t bytes = 0;
   Scratch scratch;
@@ -85,7 +85,7 @@ void packRun(char *arena, const zccrt_call *c) {
   useThreads(c);
   orFail(c, [&] {
     if (!*c->cache) {
-      auto p = std::make_unique<Plan>();
+      auto p = std::make_unique<PackingPlan>();
       auto pd = reorderOf(c);
       p->reorder = Primitive(reorder(pd), pd.scratchpad_desc());
       p->reorder.add(DNNL_ARG_FROM, pd.src_desc());
@@ -96,7 +96,7 @@ void packRun(char *arena, const zccrt_call *c) {
     }
     if (!arena)
       return;
-    Plan &p = *static_cast<Plan *>(*c->cache);
+    PackingPlan &p = *static_cast<PackingPlan *>(*c->cache);
     p.reorder.bind(0, arena + operand(c, 0).offset);
     p.reorder.bind(1, arena + result(c, 0).offset);
     p.reorder.run(p.bytes ? p.scratch.get(arena, c) : nullptr);

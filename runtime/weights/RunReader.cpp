@@ -6,8 +6,6 @@
 
 namespace zccrt {
 
-constexpr int64_t kChunkBytes = 4 << 20;
-
 void RunReader::read(const File &file, const TensorInFile &t, const Run &run, int elem, char *to) {
   if (t.isTransposed && t.dims.size() >= 2)
     return readTransposed(file, t, run, elem, to);

@@ -6,6 +6,9 @@
 
 namespace zccrt {
 
+/// Files are read and written in pieces of so many bytes.
+constexpr int64_t kChunkBytes = 4 << 20;
+
 /// Where a file has a tensor.
 struct TensorInFile {
   int64_t offset = 0; ///< bytes

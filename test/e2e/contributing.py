@@ -7,13 +7,14 @@ A block names its file in its first line, `+++ PATH`; lines with a blank in fron
 Only what has changed is compiled: files that were touched, and sources that include a list (.def) that was. What includes a list by way
 of a header gets further declarations from it, which change nothing; rows of options are fields of a record, so what sees that is compiled.
 The rest comes from BUILD."""
-import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from compile_records import records, sourcesOf
 
 build, source, out = (os.path.realpath(p) for p in sys.argv[1:])
 folder = os.path.join(out, "tree")
@@ -67,9 +68,17 @@ def run(command, where):
     return done.stdout
 
 
-commands = {}
-for c in json.load(open(os.path.join(build, "compile_commands.json"))):
-    commands[os.path.relpath(os.path.realpath(c["file"]), source)] = c
+commands = {os.path.relpath(path, source): c for path, c in records(build).items()}
+
+def inTree(file, new):
+    """The file of the changed tree; a unit is made anew beside its object, of the tree's sources."""
+    if sourcesOf(file) == [file]:
+        return os.path.join(folder, os.path.relpath(os.path.realpath(file), source))
+    with open(new[:-len(".o")], "w") as f:
+        f.writelines(f'#include "{os.path.join(folder, os.path.relpath(os.path.realpath(s), source))}"\n' for s in sourcesOf(file))
+    return f.name
+
+
 lists = [t for t in touched if t.endswith(".def")]
 sources = {t for t in touched if t.endswith(".cpp")}
 sources |= {p for p in commands if includes(os.path.join(source, p), lists)} | {"codegen/Link.cpp"}
@@ -80,14 +89,17 @@ if "passes/options/Options.def" in touched:
     depends = run(["ninja", "-C", build, "-t", "deps"], out)  # OBJECT: .., then what it includes
     seen = {o.split(":")[0] for o in depends.split("\n\n") if "tools/ZccOptions.h" in o}
     sources |= {p for p, c in commands.items() if re.search(r" -o (\S+)", c["command"])[1] in seen and p.startswith("tools/")}
-for path in sorted(sources):
-    like = commands.get(path) or next(c for p, c in sorted(commands.items()) if os.path.dirname(p) == os.path.dirname(path))
+jobs = {}  # what is compiled: whose record to take
+for path in sources:
+    c = commands.get(path)
+    jobs[c["file"] if c else os.path.join(source, path)] = c or next(c for p, c in sorted(commands.items()) if os.path.dirname(p) == os.path.dirname(path))
+for file, like in sorted(jobs.items()):
     words = shlex.split(like["command"])
     at = words.index("-o") + 1
     old, target = words[at], re.search(r"(zcc[^/]*)\.dir/", words[at]).group(1)
-    new = os.path.join(out, "objects", target, os.path.basename(path) + ".o")
+    new = os.path.join(out, "objects", target, os.path.basename(file) + ".o")
     os.makedirs(os.path.dirname(new), exist_ok=True)
-    words[at], words[-1] = new, os.path.join(folder, path)
+    words[at], words[-1] = new, inTree(file, new)
     words = [w.replace(os.path.join(build, "lib/"), os.path.join(out, "lib/")) for w in words]  # programs link the runtime
     words = ["-I" + folder if w.startswith("-I") and os.path.realpath(w[2:]) == source else "-O0" if w == "-O3" else w for w in words]
     run(words, like["directory"])

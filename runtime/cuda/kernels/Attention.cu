@@ -12,9 +12,9 @@ namespace zccrt::cuda {
 
 namespace {
 
-constexpr int kWarps = 4;   ///< of a block
-constexpr int kColumns = 8; ///< of a lane; wider rows are made in several pieces
-constexpr int64_t kWidth = kColumns * kWarp;
+constexpr int kRowWarps = 4;    ///< of a block
+constexpr int kLaneColumns = 8; ///< of a lane; wider rows are made in several pieces
+constexpr int64_t kWidth = kLaneColumns * kWarp;
 
 template <typename T, typename S> __device__ S dot(const T *a, const T *b, int64_t n) {
   S sum = 0;
@@ -35,13 +35,13 @@ template <typename T, typename S> __device__ S scoreOf(const Heads &n, int64_t b
 template <typename T, typename S>
 __device__ void addRows(S *sum, const S *weights, int64_t count, const T *rows, int64_t stride, int64_t first, int64_t width) {
   for (int64_t j = 0; j < count; ++j)
-    for (int c = 0; c < kColumns; ++c)
+    for (int c = 0; c < kLaneColumns; ++c)
       if (int64_t column = first + c * kWarp; column < width)
         sum[c] += weights[j] * S(rows[j * stride + column]);
 }
 
 template <typename T, typename S> __device__ void storeRow(T *to, const S *sum, S factor, int64_t first, int64_t width) {
-  for (int c = 0; c < kColumns; ++c)
+  for (int c = 0; c < kLaneColumns; ++c)
     if (int64_t column = first + c * kWarp; column < width)
       to[column] = T(sum[c] * factor);
 }
@@ -52,21 +52,21 @@ struct Row {
   __device__ Row(int64_t number, int64_t heads, int64_t rows)
       : b(number / rows / heads), h(number / rows % heads), r(number % rows), first(blockIdx.y * kWidth + threadIdx.x) {}
 };
-__device__ int64_t warpNumber() { return int64_t(blockIdx.x) * kWarps + threadIdx.y; }
+__device__ int64_t warpNumber() { return int64_t(blockIdx.x) * kRowWarps + threadIdx.y; }
 
 } // namespace
 
 // ---- forward
 
 template <typename T, typename S> __global__ void attentionKernel(const Heads n, const Rows y, S *lse) {
-  __shared__ S weights[kWarps][kWarp];
+  __shared__ S weights[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber();
   if (number >= n.batch * n.heads * n.s)
     return;
   const Row w(number, n.heads, n.s);
   S *p = weights[threadIdx.y];
-  S most = none, total = 0, sum[kColumns] = {};
+  S most = none, total = 0, sum[kLaneColumns] = {};
   for (int64_t t0 = 0, end = n.keysOf(w.r); t0 < end; t0 += kWarp) {
     int64_t key = t0 + threadIdx.x;
     S score = key < end ? scoreOf<T, S>(n, w.b, w.h, w.r, key) : none;
@@ -76,7 +76,7 @@ template <typename T, typename S> __global__ void attentionKernel(const Heads n,
     S mine = vexp(score - (most == none ? S(0) : most)); // nothing to attend yet: 0, and a NaN still shows
     p[threadIdx.x] = mine;
     total = total * change + warpSum(mine);
-    for (int c = 0; c < kColumns; ++c)
+    for (int c = 0; c < kLaneColumns; ++c)
       sum[c] *= change;
     __syncwarp();
     addRows<T, S>(sum, p, end - t0 < kWarp ? end - t0 : kWarp, n.v.at<T>(w.b, w.h / n.group, t0), n.v.row, w.first, n.dv);
@@ -90,14 +90,14 @@ template <typename T, typename S> __global__ void attentionKernel(const Heads n,
 // ---- gradients
 
 template <typename T, typename S> __global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S *lse) {
-  __shared__ S weights[kWarps][kWarp];
+  __shared__ S weights[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber();
   if (number >= n.batch * n.heads * n.s)
     return;
   const Row w(number, n.heads, n.s);
   const T *dyRow = dy.at<T>(w.b, w.h, w.r);
-  S log = lse[number], delta = dot<T, S>(dyRow, y.at<T>(w.b, w.h, w.r), n.dv), sum[kColumns] = {};
+  S log = lse[number], delta = dot<T, S>(dyRow, y.at<T>(w.b, w.h, w.r), n.dv), sum[kLaneColumns] = {};
   for (int64_t t0 = 0, end = n.keysOf(w.r); t0 < end; t0 += kWarp) {
     int64_t key = t0 + threadIdx.x;
     S ds = 0;
@@ -115,13 +115,13 @@ template <typename T, typename S> __global__ void queryGradKernel(const Heads n,
 }
 
 template <typename T, typename S> __global__ void keyGradKernel(const Heads n, Rows dy, Rows y, Rows dk, Rows dv, const S *lse) {
-  __shared__ S probabilities[kWarps][kWarp], gradients[kWarps][kWarp];
+  __shared__ S probabilities[kRowWarps][kWarp], gradients[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber(), kvHeads = n.heads / n.group;
   if (number >= n.batch * kvHeads * n.t)
     return;
   const Row w(number, kvHeads, n.t);
-  S sumK[kColumns] = {}, sumV[kColumns] = {};
+  S sumK[kLaneColumns] = {}, sumV[kLaneColumns] = {};
   for (int64_t h = w.h * n.group; h < (w.h + 1) * n.group; ++h)
     for (int64_t r0 = 0; r0 < n.s; r0 += kWarp) {
       int64_t row = r0 + threadIdx.x, count = n.s - r0 < kWarp ? n.s - r0 : kWarp;
@@ -146,7 +146,7 @@ template <typename T, typename S> __global__ void keyGradKernel(const Heads n, R
 // ---- calls
 
 static dim3 gridFor(int64_t rows, int64_t width) {
-  return dim3(unsigned((rows + kWarps - 1) / kWarps), unsigned(std::max<int64_t>(1, (width + kWidth - 1) / kWidth)));
+  return dim3(unsigned((rows + kRowWarps - 1) / kRowWarps), unsigned(std::max<int64_t>(1, (width + kWidth - 1) / kWidth)));
 }
 
 template <typename T> static void attend(char *arena, const zccrt_call *c) {
@@ -158,7 +158,7 @@ template <typename T> static void attend(char *arena, const zccrt_call *c) {
     if (takesTiles(n))
       return attendByTiles(n, operand(c, 0).elem, y, lse);
   if (n.batch * n.heads * n.s > 0)
-    ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.dv), dim3(kWarp, kWarps), n, y, lse);
+    ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.dv), dim3(kWarp, kRowWarps), n, y, lse);
 }
 
 template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
@@ -171,10 +171,10 @@ template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
     if (takesTiles(n))
       return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse, scratchAt<float>(arena, c));
   if (n.batch * n.heads * n.s > 0)
-    ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kWarps), n, dy, y, dq, lse);
+    ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kRowWarps), n, dy, y, dq, lse);
   int64_t keys = n.batch * (n.heads / n.group) * n.t;
   if (keys)
-    ZCC_LAUNCH((keyGradKernel<T, S>), gridFor(keys, std::max(n.d, n.dv)), dim3(kWarp, kWarps), n, dy, y, dk, dv, lse);
+    ZCC_LAUNCH((keyGradKernel<T, S>), gridFor(keys, std::max(n.d, n.dv)), dim3(kWarp, kRowWarps), n, dy, y, dk, dv, lse);
 }
 
 template <typename F> static void withAttended(const zccrt_call *c, F f) {
