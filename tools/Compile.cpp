@@ -243,6 +243,9 @@ llvm::Error Compilation::readModel() {
   if (!isZir() || !textsOf("ranks").empty())
     module->ranks = options.ranks;
   options.ranks = module->ranks;
+  options.inference |= !module->function("micro");
+  for (const std::string &text : idleOptions(options, r.given))
+    llvm::errs() << "zcc: warning: " << text << '\n';
   if (isExe) {
     noteOptimizer();
     noteElement();
@@ -279,7 +282,6 @@ llvm::Error Compilation::runPasses() {
 llvm::Error Compilation::runPipeline() {
   dump.flags = flagsOf(options);
   PassManager passes(options, dump, target.get());
-  options.inference |= !module->function("micro");
   buildPipeline(passes, options);
   if (auto e = passes.run(*module))
     return e;

@@ -2,6 +2,7 @@
 #include "passes/options/PassOptions.h"
 #include "passes/options/Help.h"
 #include "passes/train/Optimizer.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -87,6 +88,38 @@ template <unsigned use> static llvm::Error hasOptimizer(StringRef name, const Op
   if (findOptimizer(o.optimizer)->uses & use)
     return llvm::Error::success();
   return error("--" + name + " is no setting of --optimizer=" + o.optimizer);
+}
+
+// ---- warnings where an option is given that has no effect, beside which scripts may well give it
+
+std::vector<std::string> zcc::idleOptions(const Options &o, const FlagValues &given) {
+  auto moves = [&](Offload place) { return place == Offload::Cpu || place == Offload::Nvme || o.seeks(place); };
+  const struct {
+    bool areIdle;
+    std::vector<const char *> names;
+    const char *why;
+  } rules[] = {
+      {o.inference,
+       {"optimizer", "lr", "weight-decay", "betas", "eps", "momentum", "nesterov", "param-group", "grad-accum", "accum-order",
+        "clip-grad-norm", "loss-scale", "check-grad-overflow", "offload-optimizer", "offload-update", "checkpoint-activations",
+        "offload-activations"},
+       "nothing is trained"},
+      {o.gradAccum == 1, {"accum-order"}, "--grad-accum is 1"},
+      {o.lossScale != 0,
+       {"initial-scale-power", "loss-scale-window", "loss-scale-hysteresis", "min-loss-scale"},
+       "--loss-scale says that it stays"},
+      {o.zero < 3 && !moves(o.offloadParam),
+       {"param-persistence-threshold", "max-live-parameters", "max-reuse-distance"},
+       "parameters are neither partitioned (--zero=3) nor moved (--offload-param)"},
+      {!moves(o.offloadOptimizer), {"sub-group-size"}, "no state is moved (--offload-optimizer)"},
+  };
+  std::vector<std::string> found;
+  llvm::StringSet<> told;
+  for (auto &[areIdle, names, why] : rules)
+    for (const char *name : names)
+      if (areIdle && given.count(name) && told.insert(name).second)
+        found.push_back(std::string("--") + name + " has no effect: " + why);
+  return found;
 }
 
 // ---- reading and printing
