@@ -8,6 +8,8 @@
 #include <array>
 #include <numeric>
 
+namespace arena_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -243,3 +245,5 @@ TEST(Weights, DrawsDoNotDependOnTheSplit) {
     EXPECT_NEAR(mean, init == ZCCRT_INIT_UNIFORM ? 2 : 1, 0.3);
   }
 }
+
+} // namespace arena_test

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+namespace checkpoint_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -360,3 +362,5 @@ TEST(Checkpoint, SavesInTheBackground) {
 }
 
 } // namespace
+
+} // namespace checkpoint_test

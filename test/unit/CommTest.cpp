@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <thread>
 
+namespace comm_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -305,3 +307,5 @@ TEST(Comm, MpirunAndBothPaths) {
     EXPECT_EQ(r.status, 0) << r.out << r.err;
   }
 }
+
+} // namespace comm_test

@@ -3,6 +3,8 @@
 #include "test/unit/CompiledBatch.h"
 #include <gtest/gtest.h>
 
+namespace compiled_kernels_test {
+
 using namespace zcc;
 using namespace zcc::test;
 
@@ -156,3 +158,5 @@ static void checkSumsOverRows(On on) {
 
 TEST(CompiledOps, SumsOverRowsBesideThem) { checkSumsOverRows(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, SumsOverRowsBesideThem) { checkSumsOverRows(On::EmulatedGpu); }
+
+} // namespace compiled_kernels_test

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <list>
 
+namespace compiled_ops_test {
+
 using namespace zcc;
 using namespace zcc::test;
 
@@ -193,3 +195,5 @@ TEST(CompiledOps, EveryRecordThatComputesHasACase) {
                 gradients.records.contains(op->name))
         << "'" << op->name << "' has no case in OpCases.cpp, and occurs in no gradient";
 }
+
+} // namespace compiled_ops_test

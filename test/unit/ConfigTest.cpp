@@ -8,6 +8,8 @@
 #include "llvm/Support/raw_ostream.h"
 #include <gtest/gtest.h>
 
+namespace config_test {
+
 using namespace zcc;
 using llvm::StringRef;
 using llvm::json::Array;
@@ -490,3 +492,5 @@ TEST(Config, ReportsEverythingAtOnce) {
        {"amp.enabled: true is not supported", "did you mean fp16?", "steps_per_print: expected an integer, not \"x\""})
     EXPECT_TRUE(StringRef(e).contains(text)) << e;
 }
+
+} // namespace config_test

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+namespace control_test {
+
 using namespace zcc;
 
 namespace {
@@ -218,3 +220,5 @@ TEST(Control, GradientsMatchFiniteDifferences) {
     checkThroughPasses(c, {"thin-scans", "eliminate-dead"});
   }
 }
+
+} // namespace control_test

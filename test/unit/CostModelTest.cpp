@@ -3,6 +3,8 @@
 #include "passes/TimedSchedule.h"
 #include <gtest/gtest.h>
 
+namespace cost_model_test {
+
 using namespace zcc;
 
 namespace {
@@ -185,3 +187,5 @@ TEST(TimedSchedule, IsTimedForAnyMachine) {
   expectTimes(slow, {{0, 4}, {0, 1}, {1, 4}, {4, 5}});
   expectTimes(fast, {{0, 1}, {0, 1}, {1, 1}, {1, 2}});
 }
+
+} // namespace cost_model_test

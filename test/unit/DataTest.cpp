@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <zip.h>
 
+namespace data_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -586,3 +588,5 @@ TEST(Tokens, Refuses) {
   m.inputs[1].name = "attention_mask";
   EXPECT_FAILURE(DataSet(m.program, files, Options()), "input 'attention_mask' is not cut from --tokens");
 }
+
+} // namespace data_test

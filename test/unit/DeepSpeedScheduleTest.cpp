@@ -4,6 +4,8 @@
 #include "runtime/Options.h"
 #include "runtime/Schedule.h"
 
+namespace deep_speed_schedule_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -169,3 +171,5 @@ TEST(DeepSpeedSchedule, Refuses) {
   EXPECT_FAILURE(scheduleOf({"--lr-schedule=OneCycle", "--lr-param=cycle_min_lr=1e-3", "--lr-param=cycle_max_lr=1e-2"}, p),
                  "compile it with --cycle-momentum");
 }
+
+} // namespace deep_speed_schedule_test

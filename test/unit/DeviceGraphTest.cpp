@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 
+namespace device_graph_test {
+
 using namespace zccrt;
 
 namespace {
@@ -93,3 +95,5 @@ TEST_F(DeviceGraphs, RefuseWhatCudaRefuses) {
   on->synchronize();
   EXPECT_EQ(memory[2], 5);
 }
+
+} // namespace device_graph_test

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <sys/mman.h>
 
+namespace export_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -281,3 +283,5 @@ TEST(Outputs, JoinsBatches) {
   EXPECT_EQ(arrays[0].dims, (std::vector<int64_t>{2}));
   EXPECT_EQ(arrays[1].dims, (std::vector<int64_t>{3, 2}));
 }
+
+} // namespace export_test

@@ -3,6 +3,8 @@
 #include "RuntimeTest.h"
 #include <filesystem>
 
+namespace files_test {
+
 using namespace zcc;
 using runtimetest::Folder;
 using runtimetest::readFile;
@@ -50,3 +52,5 @@ TEST(NewFiles, AllTakeTheirPlaces) {
 }
 
 } // namespace
+
+} // namespace files_test

@@ -17,6 +17,8 @@
 #include <random>
 #include <unistd.h>
 
+namespace fused_kernel_test {
+
 using namespace zcc;
 
 namespace {
@@ -516,3 +518,5 @@ TEST(FusedKernel, OtherFloats) {
 }
 
 } // namespace
+
+} // namespace fused_kernel_test

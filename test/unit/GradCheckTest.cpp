@@ -6,6 +6,8 @@
 #include "llvm/ADT/StringSet.h"
 #include <gtest/gtest.h>
 
+namespace grad_check_test {
+
 using namespace zcc;
 using namespace zcc::test;
 
@@ -158,3 +160,5 @@ TEST(GradCheck, BodiesOfCompositesEqualTheirLoops) {
     }
   }
 }
+
+} // namespace grad_check_test

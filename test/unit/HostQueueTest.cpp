@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+namespace host_queue_test {
+
 using namespace zccrt;
 
 namespace {
@@ -87,3 +89,5 @@ TEST(HostQueue, JobsAreNotLostWhenAQueueEnds) {
   }
   EXPECT_EQ(sum, 10);
 }
+
+} // namespace host_queue_test

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
+namespace interpreter_test {
+
 using namespace zcc;
 using llvm::StringRef;
 using Floats = std::vector<double>;
@@ -278,3 +280,5 @@ TEST(Interpreter, MasksFoldFast) {
   std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_LT(took.count(), 1); // 0.01 s; sanitizers and busy machines take longer
 }
+
+} // namespace interpreter_test

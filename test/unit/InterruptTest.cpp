@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <vector>
 
+namespace interrupt_test {
+
 using namespace zccrt;
 
 #ifdef __x86_64__
@@ -47,3 +49,5 @@ TEST(Interrupt, EveryHandlerHasItsOwnStack) {
   sigaltstack(nullptr, &stack);
   EXPECT_FALSE(stack.ss_flags & SS_DISABLE);
 }
+
+} // namespace interrupt_test

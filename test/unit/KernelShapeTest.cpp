@@ -3,6 +3,8 @@
 #include "ir/Text.h"
 #include <gtest/gtest.h>
 
+namespace kernel_shape_test {
+
 using namespace zcc;
 using llvm::ArrayRef;
 
@@ -66,3 +68,5 @@ TEST(KernelShape, GrowsIntoWhatWouldBeFoundAnew) {
                          "  %c = exp %y : f32[7]\n  return %b, %c\n}\n"),
             0u);
 }
+
+} // namespace kernel_shape_test

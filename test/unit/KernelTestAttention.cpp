@@ -1,6 +1,8 @@
 // attention and its gradient against loops in double: grouped heads, causal limits, masks, strides, blocks.
 #include "test/unit/KernelTest.h"
 
+namespace kernel_test_attention {
+
 using namespace kerneltest;
 
 namespace {
@@ -370,3 +372,5 @@ TEST(Attention, NativeBf16) {
 }
 
 } // namespace
+
+} // namespace kernel_test_attention

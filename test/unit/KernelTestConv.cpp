@@ -1,6 +1,8 @@
 // Convolutions and their gradients against loops in double.
 #include "test/unit/KernelTest.h"
 
+namespace kernel_test_conv {
+
 using namespace kerneltest;
 
 namespace {
@@ -367,3 +369,5 @@ TEST(Conv, OtherElements) {
 }
 
 } // namespace
+
+} // namespace kernel_test_conv

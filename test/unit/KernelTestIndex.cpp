@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+namespace kernel_test_index {
+
 using namespace kerneltest;
 
 namespace {
@@ -345,3 +347,5 @@ TEST(Random, ByPosition) {
 }
 
 } // namespace
+
+} // namespace kernel_test_index

@@ -2,6 +2,8 @@
 #include "test/unit/KernelTest.h"
 #include <memory>
 
+namespace kernel_test_matmul {
+
 using namespace kerneltest;
 
 namespace {
@@ -290,3 +292,5 @@ TEST(Matmul, LargeBatchOnGpus) {
 }
 
 } // namespace
+
+} // namespace kernel_test_matmul

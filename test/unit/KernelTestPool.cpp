@@ -1,6 +1,8 @@
 // Pooling and its gradients against loops in double: padding, dilation, ties, NaN, element types.
 #include "test/unit/KernelTest.h"
 
+namespace kernel_test_pool {
+
 using namespace kerneltest;
 
 namespace {
@@ -173,3 +175,5 @@ TEST(Pool, Average) {
 }
 
 } // namespace
+
+} // namespace kernel_test_pool

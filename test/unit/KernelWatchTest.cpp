@@ -7,6 +7,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+namespace kernel_watch_test {
+
 using namespace zccrt;
 
 namespace {
@@ -88,3 +90,5 @@ TEST_F(KernelWatch, CopiesAreThereOnceTheyAreWaitedFor) {
 
 } // namespace
 #endif
+
+} // namespace kernel_watch_test

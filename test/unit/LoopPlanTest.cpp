@@ -4,6 +4,8 @@
 #include "ir/View.h"
 #include "gtest/gtest.h"
 
+namespace loop_plan_test {
+
 using namespace zcc;
 
 namespace {
@@ -191,3 +193,5 @@ pass:
 }
 
 } // namespace
+
+} // namespace loop_plan_test

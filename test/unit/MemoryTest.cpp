@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+namespace memory_test {
+
 using namespace zccrt;
 namespace fs = std::filesystem;
 
@@ -86,3 +88,5 @@ TEST_F(Groups, PartOfTheHierarchy) {
 }
 
 } // namespace
+
+} // namespace memory_test

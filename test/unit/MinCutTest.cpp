@@ -2,6 +2,8 @@
 #include "passes/offload/MinCut.h"
 #include <gtest/gtest.h>
 
+namespace min_cut_test {
+
 using zcc::MinCut;
 constexpr int kHost = MinCut::kSource, kDevice = MinCut::kTarget;
 
@@ -42,3 +44,5 @@ TEST(MinCut, OfEqualPartsTheSmallest) {
   EXPECT_FALSE(host[first]);
   EXPECT_FALSE(host[second]);
 }
+
+} // namespace min_cut_test

@@ -15,10 +15,10 @@
 #include <sys/time.h>
 #include <thread>
 
+namespace nvme_system_test {
+
 using namespace zccrt;
 using namespace runtimetest;
-
-extern std::atomic<long> allocations;
 
 namespace {
 
@@ -235,3 +235,5 @@ TEST(NvmeSystem, TransfersAllocateNothing) {
     EXPECT_EQ(openDescriptors(), opened);
   }
 }
+
+} // namespace nvme_system_test

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <thread>
 
+namespace nvme_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -227,3 +229,5 @@ TEST_P(Engines, EndsWithTransfersInFlight) {
     n.write(0, p.data, p.size);
   }
 }
+
+} // namespace nvme_test

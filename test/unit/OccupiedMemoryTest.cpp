@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+namespace occupied_memory_test {
+
 using namespace zcc;
 
 namespace {
@@ -67,3 +69,5 @@ static uint64_t stepsOfNested(int n) {
 }
 
 TEST(OccupiedMemory, CostFollowsTheNumberOfBuffers) { EXPECT_LT(stepsOfNested(4000), 6.5 * stepsOfNested(1000)); }
+
+} // namespace occupied_memory_test

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <set>
 
+namespace op_table_test {
+
 using namespace zcc;
 using llvm::StringRef;
 
@@ -149,3 +151,5 @@ TEST(OpTable, KernelsExistInTheRuntime) {
     EXPECT_TRUE(!op->kernel || kernels.contains(op->kernel))
         << "'" << op->name << "' names the kernel '" << op->kernel << "', which is not there";
 }
+
+} // namespace op_table_test

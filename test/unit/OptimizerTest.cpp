@@ -6,6 +6,8 @@
 #include "passes/Pass.h"
 #include <gtest/gtest.h>
 
+namespace optimizer_test {
+
 using namespace zcc;
 
 static const char *const kModule = R"(
@@ -218,3 +220,5 @@ TEST(Optimizer, Refuses) {
     EXPECT_NE(llvm::toString(changed.takeError()).find(text), std::string::npos);
   }
 }
+
+} // namespace optimizer_test

@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+namespace pass_manager_test {
+
 using namespace zcc;
 namespace fs = llvm::sys::fs;
 
@@ -167,3 +169,5 @@ TEST(PassManager, ThreadsRunPipelinesSideBySide) {
     t.join();
   EXPECT_EQ(same, std::vector<unsigned>(kThreads, kRuns));
 }
+
+} // namespace pass_manager_test

@@ -8,6 +8,8 @@
 #include "passes/plan/PlanGap.h"
 #include <gtest/gtest.h>
 
+namespace plan_search_test {
+
 using namespace zcc;
 
 static constexpr const char *kText = R"(
@@ -302,3 +304,5 @@ TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
     EXPECT_EQ(searched(*m, o).first == INT64_MAX, bytes < least) << "what is printed as the least is that";
   }
 }
+
+} // namespace plan_search_test

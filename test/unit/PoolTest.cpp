@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+namespace pool_test {
+
 using namespace zcc;
 
 namespace {
@@ -83,3 +85,5 @@ TEST(FreePieces, ADerivedClassIsOfTheHeap) {
 }
 
 } // namespace
+
+} // namespace pool_test

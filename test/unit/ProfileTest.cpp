@@ -3,6 +3,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+namespace profile_test {
+
 using namespace zcc;
 
 static std::string whyNot(llvm::StringRef text) {
@@ -160,3 +162,5 @@ TEST(Profile, HostileTextsAreRefusedByName) {
   EXPECT_EQ(of(R"("ways": {"1": {"conv f32 points 5": "sgemm"}})"), "'ways.1.conv f32 points 5' must be own, plain, blocked");
   EXPECT_EQ(of(R"("disk": {})"), "a profile has no 'disk'; there are version, cpu, rates, threads and ways");
 }
+
+} // namespace profile_test

@@ -8,11 +8,10 @@
 #include <cmath>
 #include <cstring>
 
+namespace program_test {
+
 using namespace zccrt;
 using namespace runtimetest;
-
-/// Of CountAllocations.cpp.
-extern std::atomic<long> allocations;
 
 namespace {
 
@@ -351,3 +350,5 @@ TEST(Program, ErrorsOfRanks) {
     run(" --steps=5" + std::string(path), "ZCC_TEST_MISBEHAVE=exit");
   }
 }
+
+} // namespace program_test

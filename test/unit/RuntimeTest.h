@@ -5,6 +5,7 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/zccrt.h"
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
+
+/// By new; of CountAllocations.cpp.
+extern std::atomic<long> allocations;
 
 namespace runtimetest {
 

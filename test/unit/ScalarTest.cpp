@@ -4,6 +4,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+namespace scalar_test {
+
 using namespace zcc;
 using llvm::StringRef;
 
@@ -171,3 +173,5 @@ TEST(Gradients, OfActivationsFarFromZero) {
   EXPECT_EQ(slope(ops::gelu_tanh_grad, -50), 0);
   EXPECT_EQ(gradient(ops::sigmoid, {800}), 0);
 }
+
+} // namespace scalar_test

@@ -4,6 +4,8 @@
 #include "runtime/Options.h"
 #include <cmath>
 
+namespace schedule_test {
+
 using namespace zccrt;
 using namespace runtimetest;
 
@@ -143,3 +145,5 @@ TEST(Options, HelpListsInputs) {
   EXPECT_NE(text.find("mpirun -n 2"), std::string::npos);
   EXPECT_NE(text.find("int64 (4, 8)"), std::string::npos);
 }
+
+} // namespace schedule_test

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+namespace simplify_test {
+
 using namespace zcc;
 
 namespace {
@@ -263,3 +265,5 @@ TEST(Simplify, KeepsAttention) {
     EXPECT_TRUE(matched) << toText(g.module);
   }
 }
+
+} // namespace simplify_test

@@ -5,6 +5,8 @@
 #include "gtest/gtest.h"
 #include <random>
 
+namespace text_test {
+
 using namespace zcc;
 
 namespace {
@@ -133,3 +135,5 @@ TEST(Parser, SurvivesDamage) {
 }
 
 } // namespace
+
+} // namespace text_test

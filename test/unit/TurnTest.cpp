@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <vector>
 
+namespace turn_test {
+
 template <typename T> static void checkAllSizes() {
   constexpr int64_t kMost = 37, kFrom = 41, kTo = 39;
   std::vector<T> from(kMost * kFrom);
@@ -24,3 +26,5 @@ TEST(Turn, IsATransposeOfEverySize) {
   checkAllSizes<uint32_t>();
   checkAllSizes<float>();
 }
+
+} // namespace turn_test

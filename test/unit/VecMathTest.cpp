@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+namespace vec_math_test {
+
 namespace {
 
 const float kInf = std::numeric_limits<float>::infinity();
@@ -183,3 +185,5 @@ TEST(Lanes, WidthsAgree) {
     EXPECT_EQ(rowMaxOf<HalfLanes>(a.data(), n), most) << n;
   }
 }
+
+} // namespace vec_math_test

@@ -3,6 +3,8 @@
 #include "ir/Builder.h"
 #include <gtest/gtest.h>
 
+namespace view_test {
+
 using namespace zcc;
 
 namespace {
@@ -73,3 +75,5 @@ TEST(ReshapeStrides, SplitsAndMergesRuns) {
   EXPECT_EQ(reshapeStrides({}, {}, {1, 1}), (Dims{1, 1}));
   EXPECT_EQ(reshapeStrides({0, 3}, {3, 1}, {3, 0}), (Dims{0, 1}));
 }
+
+} // namespace view_test

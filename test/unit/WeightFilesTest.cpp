@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+namespace weight_files_test {
+
 using namespace zccrt;
 using runtimetest::writeFile;
 
@@ -276,3 +278,5 @@ TEST(Pickle, NothingIsRun) {
     doubling += std::string("h\0a", 3);
   EXPECT_FAILURE(read(doubling + "."), "is damaged");
 }
+
+} // namespace weight_files_test

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+namespace workspaces_test {
+
 using namespace zcc;
 
 static constexpr const char *kText = "module @m {\n"
@@ -69,3 +71,5 @@ TEST(Workspaces, AskedOncePerShape) {
     t.join();
   EXPECT_EQ(target.workspaces.asked(), 2u); // two shapes of products
 }
+
+} // namespace workspaces_test
