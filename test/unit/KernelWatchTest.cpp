@@ -89,6 +89,6 @@ TEST_F(KernelWatch, CopiesAreThereOnceTheyAreWaitedFor) {
 }
 
 } // namespace
-#endif
 
 } // namespace kernel_watch_test
+#endif
