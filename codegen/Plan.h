@@ -84,8 +84,8 @@ void print(const Plan &p, llvm::raw_ostream &os);
 std::string sizeText(int64_t bytes);
 /// "1.250 ms".
 std::string durationText(double seconds);
-/// How much longer the choice takes than no plan can avoid, as a part of that.
 inline double secondsOf(int64_t ns) { return double(ns) / 1e9; }
+/// How much longer the choice takes than no plan can avoid, as a part of that.
 double aboveBound(const PlanReport &r);
 /// What a run writes to disks at the predicted speed.
 double terabytesADay(const Plan &p);

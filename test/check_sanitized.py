@@ -21,4 +21,4 @@ with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for file, done in pool.map(compiled, units):
         if done.returncode:
             sys.exit(f"{os.path.basename(file)}:\n{done.stderr[:2000]}")
-print("all compile")
+print(f"{len(units)} units compile")

@@ -227,7 +227,7 @@ private:
 };
 } // namespace
 
-/// TransferGroup k starts where group `place` is first read; those before `oldest` are waited for.
+/// Group k starts where group `place` is first read; those before `oldest` are waited for.
 void Scheduler::startGroups() {
   LeastOf window(windows());
   size_t place = 0, oldest = 0;

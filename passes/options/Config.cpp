@@ -7,7 +7,6 @@
 using namespace zcc;
 using llvm::StringRef;
 using llvm::json::Object;
-using JsonValue = llvm::json::Value;
 
 void Resolver::unknown(StringRef section, StringRef name, StringRef type) {
   std::vector<std::string> here, elsewhere;

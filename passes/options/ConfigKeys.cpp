@@ -6,7 +6,6 @@
 
 using namespace zcc;
 using llvm::StringRef;
-using JsonValue = llvm::json::Value;
 
 // ---- the table
 

@@ -3,7 +3,7 @@
 
 #include "ir/Diag.h"
 #include "passes/options/Config.h"
-#include "llvm/Support/JSON.h"
+#include "passes/options/ConfigText.h"
 #include <map>
 #include <optional>
 #include <set>

@@ -11,7 +11,6 @@ using namespace zcc;
 using llvm::StringRef;
 using llvm::json::Array;
 using llvm::json::Object;
-using JsonValue = llvm::json::Value;
 
 /// A configuration needs 4; reading recurses.
 static constexpr int kDeepest = 64;

@@ -6,6 +6,8 @@
 
 namespace zcc {
 
+using JsonValue = llvm::json::Value;
+
 /// An object. Beside JSON: comments (#, //, /* */), trailing or no commas between lines, keys without quotes, strings in single
 /// quotes or, to the end of their line, without quotes, no braces around the whole. Errors: what is neither, a key that an object
 /// has twice (named with its path), brackets in brackets too deep, multi-line strings, anything but an object.

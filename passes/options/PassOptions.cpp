@@ -2,7 +2,6 @@
 #include "passes/options/PassOptions.h"
 #include "passes/options/Help.h"
 #include "passes/train/Optimizer.h"
-#include "llvm/ADT/StringSet.h"
 
 using namespace zcc;
 using llvm::StringRef;
@@ -62,15 +61,18 @@ static llvm::Error needsBudget(StringRef name, const Options &o) {
   return isOpen ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
 }
 
+static bool isAway(Offload o) { return o == Offload::Cpu || o == Offload::Nvme; }
+static bool mayMove(const Options &o, Offload place) { return isAway(place) || o.seeks(place); }
+
 static llvm::Error movesStates(StringRef name, const Options &o) {
-  bool moves = o.offloadOptimizer == Offload::Cpu || o.offloadOptimizer == Offload::Nvme;
-  return moves || o.offloadRatio == 1 ? llvm::Error::success() : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
+  return isAway(o.offloadOptimizer) || o.offloadRatio == 1 ? llvm::Error::success()
+                                                           : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
 }
 
 static llvm::Error updatesStates(StringRef name, const Options &o) {
-  bool moves = o.offloadOptimizer == Offload::Cpu || o.offloadOptimizer == Offload::Nvme || o.seeks(o.offloadOptimizer);
-  return moves || o.offloadUpdate == UpdatePlace::Auto ? llvm::Error::success()
-                                                       : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
+  return mayMove(o, o.offloadOptimizer) || o.offloadUpdate == UpdatePlace::Auto
+             ? llvm::Error::success()
+             : error("--" + name + " needs --offload-optimizer=cpu or =nvme");
 }
 
 static llvm::Error needsBudgetForTiles(StringRef name, const Options &o) {
@@ -93,7 +95,6 @@ template <unsigned use> static llvm::Error hasOptimizer(StringRef name, const Op
 // ---- warnings where an option is given that has no effect, beside which scripts may well give it
 
 std::vector<std::string> zcc::idleOptions(const Options &o, const FlagValues &given) {
-  auto moves = [&](Offload place) { return place == Offload::Cpu || place == Offload::Nvme || o.seeks(place); };
   const struct {
     bool areIdle;
     std::vector<const char *> names;
@@ -104,20 +105,19 @@ std::vector<std::string> zcc::idleOptions(const Options &o, const FlagValues &gi
         "clip-grad-norm", "loss-scale", "check-grad-overflow", "offload-optimizer", "offload-update", "checkpoint-activations",
         "offload-activations"},
        "nothing is trained"},
-      {o.gradAccum == 1, {"accum-order"}, "--grad-accum is 1"},
+      {!o.inference && o.gradAccum == 1, {"accum-order"}, "--grad-accum is 1"},
       {o.lossScale != 0,
        {"initial-scale-power", "loss-scale-window", "loss-scale-hysteresis", "min-loss-scale"},
        "--loss-scale says that it stays"},
-      {o.zero < 3 && !moves(o.offloadParam),
+      {o.zero < 3 && !mayMove(o, o.offloadParam),
        {"param-persistence-threshold", "max-live-parameters", "max-reuse-distance"},
        "parameters are neither partitioned (--zero=3) nor moved (--offload-param)"},
-      {!moves(o.offloadOptimizer), {"sub-group-size"}, "no state is moved (--offload-optimizer)"},
+      {!mayMove(o, o.offloadOptimizer), {"sub-group-size"}, "no state is moved (--offload-optimizer)"},
   };
   std::vector<std::string> found;
-  llvm::StringSet<> told;
   for (auto &[areIdle, names, why] : rules)
     for (const char *name : names)
-      if (areIdle && given.count(name) && told.insert(name).second)
+      if (areIdle && given.count(name))
         found.push_back(std::string("--") + name + " has no effect: " + why);
   return found;
 }

@@ -23,7 +23,7 @@ struct RowKind {
   bool operator==(const RowKind &o) const { return kind == o.kind && outer == o.outer && weight == o.weight && floor == o.floor; }
 };
 /// Anything else.
-const inline RowKind kMixed{RowKind::Mixed};
+inline const RowKind kMixed{RowKind::Mixed};
 
 /// A batch is the first axis of the function's first argument that has one; arguments with another first axis are taken
 /// for the same in every batch.
