@@ -25,6 +25,7 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   if (o.tiles())
     pm.add("split-parameters"); // their masters with them
   pm.add("block-channels");     // before anything is computed twice
+  pm.add("align-columns");
   if (!o.inference) {
     pm.add("differentiate");
     // Gradients bring sums over axes of 1, products with 0 and 1, and what no parameter needs.

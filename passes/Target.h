@@ -69,6 +69,8 @@ public:
   virtual std::optional<Packing> packingOf(const Node &n) const { return std::nullopt; }
   /// In blocks of how many channels a convolution's library has its input and result (ir/ops/Window.h); 1: it need not.
   virtual int64_t channelBlock(const Node &n) const { return 1; }
+  /// Of how many columns a product's result of that element best has a multiple (passes/fuse/AlignColumns.cpp); 1: of any number.
+  virtual int64_t columnMultiple(Elem) const { return 1; }
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 

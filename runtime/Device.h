@@ -71,6 +71,12 @@ public:
   /// device, it is asked for no memory, and in the end Compute has waited for what the others were given.
   virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()> &f) = 0;
 
+  /// Has the time at which a stream comes here, of the clock of now(), written to both, which may be nullptr, by readTimes().
+  /// Not while a graph is made.
+  virtual void timeAt(Stream s, double *to, double *also) = 0;
+  /// Waits for what was to be timed. What was given before this is not written again.
+  virtual void readTimes() = 0;
+
   /// Ends the job if a kernel has found something wrong. All that was queued has run.
   virtual void checkFaults() = 0;
 

@@ -9,23 +9,13 @@
 
 namespace zccrt {
 
-/// As for JobQueue: by whichever of its threads the driver calls functions.
-static void useAllCoresOnce() {
-  static thread_local const bool isDone = (useAllCores(), true);
-  (void)isDone;
-}
-
 DeviceTransfers::DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, const zccrt_program &p)
-    : on(d), arenas(arenas), disk(disk), slots(p.transfer_slots), workOf(p.host_slots) {
+    : on(d), arenas(arenas), disk(disk), slots(p.transfer_slots), workOf(p.host_slots),
+      worker(1, p.host_slots > 0, [] { return std::function<void()>(); }, [](const std::function<void()> &f) { f(); }) {
   if (disk)
     bounce = std::make_unique<PinnedArena>(on, kBounceBytes);
-  if (p.host_slots) {
-    on.call(Device::Host, [] {
-      useAllCoresOnce();
-      gatherThreads();
-    });
-    on.synchronize(Device::Host);
-  }
+  if (p.host_slots)
+    computeOnHost(gatherThreads);
 }
 
 static Device::Stream streamOf(const zccrt_move &m) {
@@ -85,9 +75,10 @@ void DeviceTransfers::throughBounce(const zccrt_move &m) {
 }
 
 void DeviceTransfers::move(const zccrt_move &m, Device::Stream s) {
-  if (s != Device::Disk)
+  if (s != Device::Disk) {
+    StreamScope span(s, s == Device::ToHost ? Lane::ToHost : Lane::FromHost, m.name, m.bytes);
     on.copy(s, arenas[m.to_space].base() + m.to, arenas[m.from_space].base() + m.from, m.bytes);
-  else if (m.from_space == kDevice || m.to_space == kDevice)
+  } else if (m.from_space == kDevice || m.to_space == kDevice)
     throughBounce(m);
   else if (m.from_space == kNvme)
     diskToHost(m.from, arenas[m.to_space].base() + m.to, m.bytes, m.name);
@@ -120,12 +111,18 @@ void DeviceTransfers::wait(int slot) {
   }
 }
 
+/// On the worker's thread; it is done when this returns.
+void DeviceTransfers::computeOnHost(std::function<void()> f) {
+  worker.wait(worker.start([&](std::function<void()> &job) { job = std::move(f); }));
+}
+
 void DeviceTransfers::startWork(int slot, void (*work)(char *)) {
   on.wait(Device::Host, on.mark(Device::Compute));
-  on.call(Device::Host, [work, arena = arenas[kHost].base(), node = nodeNow()] {
-    useAllCoresOnce();
-    TraceScope span(Lane::Host, nullptr, -1, node);
-    work(arena);
+  on.call(Device::Host, [this, work, arena = arenas[kHost].base(), node = nodeNow()] {
+    computeOnHost([=] {
+      TraceScope span(Lane::Host, nullptr, -1, node);
+      work(arena);
+    });
   });
   workOf[slot] = on.mark(Device::Host);
 }

@@ -55,12 +55,24 @@ void Trace::beginStep(int64_t s) {
 void Trace::endStep() {
   if (step < 0)
     return;
+  if (Device *d = device()) {
+    endNodeOnDevice(*d, nullptr);
+    d->readTimes();
+  }
   add(Lane::Program, "step", -1, step, stepBegan, now());
   tracing.store(false, std::memory_order_relaxed);
   step = -1;
 }
 
+void Trace::endNodeOnDevice(Device &d, Event *next) {
+  if (onDevice || next)
+    d.timeAt(Device::Compute, onDevice ? &onDevice->end : &next->begin, onDevice && next ? &next->begin : nullptr);
+  onDevice = next;
+}
+
 void Trace::at(int node) {
+  if (Device *d = device())
+    return endNodeOnDevice(*d, node < 0 ? nullptr : add(Lane::Compute, nullptr, node, -1));
   double time = now();
   if (node_ >= 0)
     add(Lane::Compute, nullptr, node_, -1, nodeBegan, time);
@@ -68,10 +80,19 @@ void Trace::at(int node) {
   nodeBegan = time;
 }
 
+Trace::Event *Trace::add(Lane lane, const char *name, int node, int64_t number) {
+  const size_t i = used.fetch_add(1, std::memory_order_relaxed);
+  if (i >= events.size())
+    return nullptr;
+  events[i] = {name, node, lane, number, 0, 0};
+  return &events[i];
+}
+
 void Trace::add(Lane lane, const char *name, int node, int64_t number, double begin, double end) {
-  size_t i = used.fetch_add(1, std::memory_order_relaxed);
-  if (i < events.size())
-    events[i] = {name, node, lane, number, begin, end};
+  if (Event *e = add(lane, name, node, number)) {
+    e->begin = begin;
+    e->end = end;
+  }
 }
 
 int64_t Trace::lost() const { return std::max<int64_t>(0, static_cast<int64_t>(used) - static_cast<int64_t>(events.size())); }
@@ -161,6 +182,17 @@ void traceSpan(Lane lane, const char *name, int node, int64_t number, double beg
     return;
   if (Trace *t = currentTrace)
     t->add(lane, name, node, number, begin, now());
+}
+
+StreamScope::StreamScope(Device::Stream s, Lane lane, const char *name, int64_t number, int node)
+    : stream(s), event(tracing.load(std::memory_order_relaxed) ? currentTrace.load()->add(lane, name, node, number) : nullptr) {
+  if (event)
+    device()->timeAt(stream, &event->begin, nullptr);
+}
+
+StreamScope::~StreamScope() {
+  if (event)
+    device()->timeAt(stream, &event->end, nullptr);
 }
 
 } // namespace zccrt

@@ -2,6 +2,7 @@
 // go into memory that is allocated before the first step; where nothing is traced, a step only looks at a flag.
 #pragma once
 
+#include "runtime/Device.h"
 #include "runtime/Options.h"
 #include "runtime/zccrt.h"
 #include <atomic>
@@ -29,6 +30,16 @@ public:
   /// none.
   void add(Lane lane, const char *name, int node, int64_t number, double begin, double end);
 
+  /// A span whose times are for others to write until the step ends; nullptr: there is no room for one.
+  struct Event {
+    const char *name;
+    int32_t node;
+    Lane lane;
+    int64_t number;
+    double begin, end;
+  };
+  Event *add(Lane lane, const char *name, int node, int64_t number);
+
   /// The events of a rank, with commas between them, in microseconds.
   std::string json(int rank) const;
   StepRange steps() const { return range; }
@@ -37,18 +48,13 @@ public:
   static int64_t bytes(const zccrt_program &p, const Options &o);
 
 private:
-  struct Event {
-    const char *name;
-    int32_t node;
-    Lane lane;
-    int64_t number;
-    double begin, end;
-  };
   /// An event in the row where it is shown.
   struct Placed {
     Event event;
     int row;
   };
+  /// Its stream Compute has done the node it was at, and comes to the next one; nullptr: it leaves the program's functions.
+  void endNodeOnDevice(Device &d, Event *next);
   std::vector<Placed> place() const;
   void print(std::string &s, int rank, const Placed &p) const;
 
@@ -59,6 +65,7 @@ private:
   int64_t step = -1;
   int node_ = -1;
   double origin = 0, stepBegan = 0, nodeBegan = 0;
+  Event *onDevice = nullptr; ///< the node that a device's stream Compute has come to
 };
 
 /// Seconds of the clock that traces go by; 0 where nothing is traced.
@@ -70,6 +77,18 @@ void traceSpan(Lane lane, const char *name, int node, int64_t number, double beg
 
 /// Whose spans they are; nullptr: nobody's.
 void useTrace(Trace *t);
+
+/// The span in which a stream of the device does what it is given from here to the end of the block.
+class StreamScope {
+public:
+  StreamScope(Device::Stream s, Lane lane, const char *name, int64_t number = -1, int node = -1);
+  ~StreamScope();
+  StreamScope(const StreamScope &) = delete;
+
+private:
+  const Device::Stream stream;
+  Trace::Event *event; ///< nullptr: nothing is traced
+};
 
 /// A span from here to the end of the block.
 class TraceScope {

@@ -29,6 +29,10 @@ public:
     return device_ == CudaDevice::Gpu ? "zccrt_cuda_device" : "zccrt_emulated_device";
   }
   bool multipliesInTf32() const override { return tf32_; }
+  /// Tensor cores are fed by loads of 16 bytes.
+  int64_t columnMultiple(Elem e) const override {
+    return e == Elem::F16 || e == Elem::BF16 ? 8 : e == Elem::F32 && tf32_ ? 4 : 1;
+  }
   bool checksKernels() const override { return device_ == CudaDevice::Checked; }
   llvm::StringRef gpu() const override { return device_ == CudaDevice::Gpu ? arch_ : llvm::StringRef(); }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;

@@ -2,6 +2,7 @@
 // because the gradients from their results are shorter than those of the spelled-out forms.
 #include "ir/ops/Rules.h"
 #include <cmath>
+#include <limits>
 
 using namespace zcc;
 using namespace zcc::rules;
@@ -135,7 +136,7 @@ constexpr OpDef zcc::ops::log_softmax = defineOp({
 
 // ---- cross_entropy
 
-static TypesOr inferCrossEntropy(Operands t, const Attrs &) {
+static TypesOr inferCrossEntropy(Operands t, const Attrs &a) {
   const Type &x = *t[0], &labels = *t[1], *weight = t.size() > 2 ? t[2] : nullptr;
   if (!isFloat(x.elem) || x.ndim() != 2)
     return error("logits must be floating point [N, classes], got " + x.str());
@@ -143,17 +144,25 @@ static TypesOr inferCrossEntropy(Operands t, const Attrs &) {
     return error("labels must be i64[" + llvm::Twine(x.dims[0]) + "], got " + labels.str());
   if (weight && (weight->elem != x.elem || weight->dims != Dims{x.dims[1]}))
     return error("the class weights are " + weight->str() + ", logits are " + x.str());
+  if (int64_t classes = a.i("classes", 0); classes < 0 || classes > x.dims[1])
+    return error(llvm::Twine(classes) + " classes of logits " + x.str());
   Elem e = x.elem == Elem::F64 ? Elem::F64 : Elem::F32;
   return Types{Type(e, {x.dims[0]}), Type(e, {x.dims[0], 1})};
+}
+
+/// Columns that are classes: all, or so many.
+static int64_t classesOf(const Attrs &a, const Type &logits) {
+  const int64_t classes = a.i("classes", 0);
+  return classes ? classes : logits.dims[1];
 }
 
 static bool isIgnored(const Attrs &a, int64_t label) { return a.i("has_ignore", 1) && label == a.i("ignore", -100); }
 
 static llvm::Error evalCrossEntropy(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   const Tensor &x = *in[0], &labels = *in[1], *weight = in.size() > 2 ? in[2] : nullptr;
-  int64_t rows = x.type.dims[0], classes = x.type.dims[1];
+  const int64_t rows = x.type.dims[0], columns = x.type.dims[1], classes = classesOf(n.attrs, x.type);
   for (int64_t r = 0; r < rows; ++r) {
-    ArrayRef<double> row = ArrayRef(x.f).slice(r * classes, classes);
+    ArrayRef<double> row = ArrayRef(x.f).slice(r * columns, classes);
     int64_t label = labels.i[r];
     bool ignored = isIgnored(n.attrs, label);
     if (!ignored && (label < 0 || label >= classes))
@@ -168,7 +177,7 @@ static llvm::Error evalCrossEntropy(Node &n, ArrayRef<const Tensor *> in, ArrayR
 namespace {
 /// What cross_entropy's body and gradient have in common, as columns [N, 1] and matrices [N, C].
 struct LabelRows {
-  Value *x;      ///< logits in the element of the loss
+  Value *x;      ///< logits in the element of the loss; -inf where a column is no class
   Value *hit;    ///< [N, C]: whether this is the label's class
   Value *valid;  ///< [N, 1]: whether the row is not ignored; nullptr: all are
   Value *weight; ///< [N, 1]: weight of the label's class; nullptr: 1
@@ -177,11 +186,15 @@ struct LabelRows {
 
 static LabelRows labelRows(Builder &b, Node &n) {
   Value *logits = n.operand(0), *labels = n.operand(1), *weight = n.operand(2);
-  int64_t rows = logits->type.dims[0], classes = logits->type.dims[1];
+  const int64_t rows = logits->type.dims[0], columns = logits->type.dims[1], classes = classesOf(n.attrs, logits->type);
   Elem e = n.result()->type.elem;
   LabelRows l{b.cast(logits, e), nullptr, nullptr, nullptr};
-  Value *label = b.reshape(labels, {rows, 1});
-  l.hit = b.make(ops::eq, {counter(b, {1, classes}, /*axis=*/1), label});
+  Value *label = b.reshape(labels, {rows, 1}), *column = counter(b, {1, columns}, /*axis=*/1);
+  if (classes < columns) {
+    Value *isClass = b.make(ops::lt, {column, b.scalar(double(classes), Elem::I64)});
+    l.x = b.make(ops::select, {isClass, l.x, b.scalar(-std::numeric_limits<double>::infinity(), e)});
+  }
+  l.hit = b.make(ops::eq, {column, label});
   if (n.attrs.i("has_ignore", 1)) {
     Value *ignore = b.scalar(double(n.attrs.i("ignore", -100)), Elem::I64);
     l.valid = b.make(ops::ne, {label, ignore});
@@ -234,7 +247,9 @@ constexpr OpDef zcc::ops::cross_entropy = defineOp({
     .summary = "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
                "log of the sum",
     .operands = {{{"logits"}, {"labels", OperandDef::AnyElem}, {"weight", OperandDef::Optional}}},
-    .attrs = {{{"ignore", AttrKind::Int, "-100"}, {"has_ignore", AttrKind::Int, "1"}}},
+    .attrs = {{{"ignore", AttrKind::Int, "-100"},
+               {"has_ignore", AttrKind::Int, "1"},
+               {"classes", AttrKind::Int, "0"}}}, // of the first columns; 0: all are
     .results = 2,
     .infer = inferCrossEntropy,
     .expand = expandCrossEntropy,

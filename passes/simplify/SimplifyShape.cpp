@@ -171,6 +171,29 @@ static bool mergeConcats(Node &n, Rewriter &r) {
   return true;
 }
 
+/// concat of transposed values whose axis and the one behind it a reshape has made one, as attention's gradients of heads beside
+/// each other -> a reshape of their concat, which takes them as they lie.
+static bool concatBeforeReshape(Node &n, Rewriter &r) {
+  const size_t axis = size_t(n.attrs.i("axis"));
+  llvm::SmallVector<Value *> parts;
+  for (Value *v : n.operands()) {
+    Node *reshape = defBy(v, ops::reshape);
+    Value *from = reshape && r.hasOneUse(v) ? reshape->operand(0) : nullptr;
+    if (!defBy(from, ops::transpose) || from->type.ndim() != v->type.ndim() + 1)
+      return false;
+    Dims joined = from->type.dims;
+    const int64_t inner = joined[axis + 1];
+    joined[axis] *= inner;
+    joined.erase(joined.begin() + axis + 1);
+    if (joined != v->type.dims || (!parts.empty() && parts.front()->type.dims[axis + 1] != inner))
+      return false;
+    parts.push_back(from);
+  }
+  Builder b = r.before(n);
+  r.replace(n.result(), b.reshape(b.make(ops::concat, parts, n.attrs), n.result()->type.dims));
+  return true;
+}
+
 /// Reduced axes of 1 need no reduction.
 static bool dropReducedOnes(Node &n, Rewriter &r) {
   std::vector<int64_t> axes = n.attrs.ints("axes"), kept;
@@ -238,6 +261,7 @@ llvm::ArrayRef<Rule> zcc::shapeRules() {
       {&ops::broadcast, mergeBroadcasts},
       {&ops::broadcast, broadcastOfOnes},
       {&ops::concat, mergeConcats},
+      {&ops::concat, concatBeforeReshape},
       {&ops::reduce_sum, dropReducedOnes},
       {&ops::reduce_max, dropReducedOnes},
       {&ops::reduce_min, dropReducedOnes},

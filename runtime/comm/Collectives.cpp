@@ -60,7 +60,10 @@ public:
     if (onDevice) {
       Job &job = queued;
       fill(job);
-      return onDevice->start(slot, [&](Comm &by) { run(by, job); });
+      return onDevice->start(slot, [&](Comm &by) {
+        StreamScope span(Device::Collectives, Lane::Collectives, nullptr, -1, job.node);
+        runJob(by, job);
+      });
     }
     if (staged) {
       Job job;
@@ -119,6 +122,10 @@ private:
 
   static void run(Comm &comm, const Job &j) {
     TraceScope span(Lane::Collectives, nullptr, -1, j.node);
+    runJob(comm, j);
+  }
+
+  static void runJob(Comm &comm, const Job &j) {
     try {
       switch (j.kind) {
       case Job::AllReduce:

@@ -63,11 +63,11 @@ struct Axes {
   }
   explicit Axes(const zccrt_tensor &t) : Axes(t.dims, t.strides, t.ndim) {}
   /// Where element i in row-major order lies.
-  ZCC_ANYWHERE int64_t offset(int64_t i) const {
+  template <typename I> ZCC_ANYWHERE int64_t offset(I i) const {
     int64_t o = 0;
     for (int a = ndim - 1; a >= 0; --a) {
-      o += i % dims[a] * strides[a];
-      i /= dims[a];
+      o += int64_t(i % I(dims[a])) * strides[a];
+      i /= I(dims[a]);
     }
     return o;
   }

@@ -1,6 +1,7 @@
 // A device without a GPU: its memory is a mapping of its own, each stream a thread with a queue. With ZCC_EMULATE_DELAY=US in the
 // environment every piece of work waits up to so many microseconds before it runs, by chance: what is ordered by no event shows.
 // With ZCC_EMULATE_GPUS=N the ranks of this machine share N devices; otherwise each has one.
+#include "runtime/Clock.h"
 #include "runtime/Device.h"
 #include "runtime/Environment.h"
 #include "runtime/Fail.h"
@@ -204,6 +205,17 @@ public:
     return std::make_unique<Graph>(*this, std::move(capturing));
   }
 
+  void timeAt(Stream s, double *to, double *also) override {
+    mayNotCapture("look at the time");
+    call(s, [=] {
+      const double time = now();
+      for (double *t : {to, also})
+        if (t)
+          *t = time;
+    });
+  }
+  void readTimes() override { synchronize(); }
+
   void checkFaults() override {
     if (const cuda::Fault &f = *cuda::faultMemory(); f.isSet)
       zccrt_fail(f.node, "index %lld is outside of an axis of %lld", f.index, f.axis);
@@ -231,6 +243,7 @@ public:
     if (m.number && m.stream != s)
       streams[s]->add([this, m] { streams[m.stream]->wait(m.number); });
   }
+  using Device::synchronize;
   void synchronize(Mark m) override {
     mayNotCapture("wait for the device");
     streams[m.stream]->wait(m.number);

@@ -1,14 +1,18 @@
 // gather, gather_elements, gather_nd: rows copied from where indices point.
+#include "runtime/cuda/AsyncCopy.h"
 #include "runtime/cuda/Index.h"
 #include "runtime/cuda/Kernels.h"
 
 namespace zccrt::cuda {
 
-template <typename T, typename Rows> static void gatherElementsOf(const Rows source, const T *x, T *y) {
-  each(source.rows * source.inner, [=] __device__(int64_t e) {
-    int64_t row = source(e / source.inner);
+template <typename T, typename Rows> static void gatherElementsOf(const Rows source, int64_t inner, const char *from, char *to) {
+  const T *const x = (const T *)from;
+  T *const y = (T *)to;
+  eachIndex(source.rows * inner, [=] __device__(auto e) {
+    using I = decltype(e);
+    const int64_t row = source(e / I(inner));
     if (row >= 0)
-      y[e] = x[row * source.inner + e % source.inner];
+      y[e] = x[row * inner + e % I(inner)];
   });
 }
 
@@ -16,10 +20,13 @@ template <typename Rows> static void gatherRows(char *arena, const zccrt_call *c
   if (!arena)
     return;
   const Rows source(arena, c);
-  cpu::withBytes(operand(c, 0).elem, [&](auto *type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    gatherElementsOf<T>(source, at<T>(arena, operand(c, 0)), at<T>(arena, result(c, 0)));
-  });
+  const char *from = arena + operand(c, 0).offset;
+  char *to = arena + result(c, 0).offset;
+  const int64_t bytes = source.inner * cpu::elemBytes(operand(c, 0).elem);
+  if ((bytes | int64_t(uintptr_t(from) | uintptr_t(to))) % int64_t(sizeof(Sixteen)) == 0)
+    return gatherElementsOf<Sixteen>(source, bytes / int64_t(sizeof(Sixteen)), from, to);
+  cpu::withBytes(operand(c, 0).elem,
+                 [&](auto *type) { gatherElementsOf<std::remove_pointer_t<decltype(type)>>(source, source.inner, from, to); });
 }
 
 void gatherRun(char *arena, const zccrt_call *c) { gatherRows<AxisRows>(arena, c); }

@@ -1,5 +1,6 @@
 // Streams, events and memory by CUDA's runtime.
 #include "runtime/cuda/real/CudaDevice.h"
+#include "runtime/Clock.h"
 #include "runtime/Fail.h"
 #include "runtime/Trace.h"
 #include "runtime/cuda/real/Launch.h"
@@ -216,6 +217,47 @@ void CudaDevice::synchronize(Mark m) {
        e == cudaErrorNotReady && std::chrono::steady_clock::now() - begin < kAtOnce; e = cudaEventQuery(eventOf(m)))
     ;
   check(e == cudaErrorNotReady ? cudaEventSynchronize(eventOf(m)) : e, "run its kernels");
+}
+
+// ---- time
+
+static cudaEvent_t timedEvent() {
+  cudaEvent_t e = nullptr;
+  check(cudaEventCreate(&e), "make an event");
+  return e;
+}
+
+void CudaDevice::timeAt(Stream s, double *to, double *also) {
+  use();
+  std::lock_guard lock(mutex);
+  if (!waiting) { // anew, for CUDA tells the time between events in few digits
+    if (!origin)
+      origin = timedEvent();
+    check(cudaEventRecord(origin, streams[s]), "record an event");
+    check(cudaEventSynchronize(origin), "run its kernels");
+    originTime = now();
+  }
+  if (waiting == timed.size())
+    timed.push_back({timedEvent(), nullptr, nullptr});
+  Timed &t = timed[waiting++];
+  t.to = to;
+  t.also = also;
+  check(cudaEventRecord(t.event, streams[s]), "record an event");
+}
+
+void CudaDevice::readTimes() {
+  use();
+  std::lock_guard lock(mutex);
+  for (size_t i = 0; i < waiting; ++i) {
+    const Timed &t = timed[i];
+    float ms = 0;
+    check(cudaEventSynchronize(t.event), "run its kernels");
+    check(cudaEventElapsedTime(&ms, origin, t.event), "tell the time");
+    for (double *to : {t.to, t.also})
+      if (to)
+        *to = originTime + double(ms) * 1e-3;
+  }
+  waiting = 0;
 }
 
 // ---- what kernels ask for

@@ -28,6 +28,8 @@ public:
   void fill(Stream s, void *to, int byte, int64_t bytes) override;
   void call(Stream s, std::function<void()> f) override;
   std::unique_ptr<DeviceGraph> capture(const std::function<void()> &f) override;
+  void timeAt(Stream s, double *to, double *also) override;
+  void readTimes() override;
   void checkFaults() override;
 
   std::unique_ptr<Transport> transport(Comm &comm, std::string &whyNot) override; ///< NCCL's
@@ -53,6 +55,16 @@ private:
   std::mutex mutex;
   std::vector<char *> memory;
   std::vector<std::unique_ptr<std::function<void()>>> captured; ///< functions of the host in the graph that is made
+
+  /// What timeAt() was asked for. Events are made when they are first needed, and kept.
+  struct Timed {
+    cudaEvent_t event;
+    double *to, *also;
+  };
+  std::vector<Timed> timed;
+  size_t waiting = 0; ///< of `timed`
+  cudaEvent_t origin = nullptr;
+  double originTime = 0; ///< of `origin`
 
   char *map(int64_t bytes) override;
   /// Makes it the calling thread's: CUDA has a device for each.
