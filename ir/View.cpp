@@ -59,12 +59,14 @@ Value *zcc::behindReshapes(Value *v) {
   return v;
 }
 
-bool View::isDense() const {
+bool View::isDense() const { return isRun() && offset == 0; }
+
+bool View::isRun() const {
   int64_t dense = 1;
   for (size_t i = dims.size(); i-- > 0; dense *= dims[i])
     if (dims[i] != 1 && strides[i] != dense)
       return false;
-  return offset == 0;
+  return true;
 }
 
 std::optional<View> zcc::viewOf(Value *v) {

@@ -13,6 +13,8 @@ struct View {
   Dims dims, strides; ///< in elements
   /// Whether it is the whole buffer, row-major; the strides of axes of extent 1 mean nothing.
   bool isDense() const;
+  /// Whether it is a run of the buffer, row-major, wherever that begins.
+  bool isRun() const;
 };
 
 /// Of a shard: its elements, as one axis. Looks through reshape, transpose, slice and broadcast down to what owns memory. A

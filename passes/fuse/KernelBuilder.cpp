@@ -187,7 +187,7 @@ Node *KernelBuilder::call(const KnownKernel &k, ArrayRef<Value *> outputs, Loc l
   call->attrs.set("kernel", k.name);
   std::vector<int64_t> pairs;
   for (auto [r, a] : k.inPlace)
-    if (auto view = viewOf(operands[a]); view && view->isDense())
+    if (auto view = viewOf(operands[a]); view && view->isRun())
       pairs.insert(pairs.end(), {r, a});
   if (!pairs.empty())
     call->attrs.set("inplace", pairs);
