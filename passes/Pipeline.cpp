@@ -26,6 +26,7 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
     pm.add("split-parameters"); // their masters with them
   pm.add("block-channels");     // before anything is computed twice
   pm.add("align-columns");
+  pm.add("add-biases");
   if (!o.inference) {
     pm.add("differentiate");
     // Gradients bring sums over axes of 1, products with 0 and 1, and what no parameter needs.

@@ -18,7 +18,9 @@ static bool isBeforeMask(const OpDef &op, unsigned i) {
 }
 
 bool zcc::isCommonLayout(const Node &n, unsigned i, const View &v) {
-  bool isProduct = n.op->library == Library::Product;
+  if (n.is(ops::concat)) // copies of boxes, row by row
+    return !v.strides.empty() && v.strides.back() == 1 && llvm::all_of(v.strides, [](int64_t s) { return s >= 0; });
+  bool isProduct = n.op->library == Library::Product && i >= firstFactor(n);
   if (!isProduct && !(n.op->library == Library::Attention && isBeforeMask(*n.op, i)))
     return false;
   size_t d = v.dims.size();

@@ -71,6 +71,8 @@ public:
   virtual int64_t channelBlock(const Node &n) const { return 1; }
   /// Of how many columns a product's result of that element best has a multiple (passes/fuse/AlignColumns.cpp); 1: of any number.
   virtual int64_t columnMultiple(Elem) const { return 1; }
+  /// Whether its library adds a row to each of a product's (passes/fuse/AddBiases.cpp).
+  virtual bool addsBiases() const { return false; }
   /// Resident bytes that a rank needs besides the arena: code, MPI, thread stacks, packing buffers of matrix products.
   virtual int64_t libraryBytes(const Module &m) const = 0;
 

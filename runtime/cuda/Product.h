@@ -22,6 +22,7 @@ struct Product {
   int32_t elem;  ///< of a and b: f32, f64, f16, bf16
   int32_t elemY; ///< the same, or f32 of 16-bit floats
   bool isAdded = false;
+  const char *bias = nullptr; ///< n elements like y's, added to each row before it is rounded; nullptr: none
   const char *node; ///< for messages
 };
 
@@ -29,6 +30,8 @@ struct Product {
 void startProducts();
 /// Of a batch that a call takes: more than 65535 are not supported by all algorithms.
 constexpr int64_t kMostBatches = 65535;
+/// Whether the library adds its bias to such a product.
+bool takesBias(const Product &p);
 /// Queues at most so many on the stream Compute, by the library.
 void multiplyBatch(const Product &p);
 

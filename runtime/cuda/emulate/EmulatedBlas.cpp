@@ -32,6 +32,8 @@ void check(const Product &p) {
   int64_t bytes = p.elem == ZCCRT_F64 ? 8 : p.elem == ZCCRT_F32 ? 4 : 2;
   if ((uintptr_t(p.a.data) | uintptr_t(p.b.data)) % bytes || uintptr_t(p.y) % (p.elemY == ZCCRT_F32 ? 4 : bytes))
     refuse("an address that is no multiple of the element");
+  if (p.bias && (p.isAdded || p.elem == ZCCRT_F64 || p.elem != p.elemY || uintptr_t(p.bias) % bytes))
+    refuse("such a bias");
   if (p.batches > 1 && p.stepY < p.n)
     refuse("results of a batch overlap");
 }
@@ -74,6 +76,13 @@ template <typename T> std::vector<float> widened(const Factor &f, const T *data,
   return out;
 }
 
+/// To a product as it is stored.
+template <typename T> void addBias(const Product &p, char *y) {
+  for (int64_t i = 0; p.bias && i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j)
+      ((T *)y)[i * p.ldY + j] += ((const T *)p.bias)[j];
+}
+
 /// 16-bit floats, and what is rounded to TF32, are multiplied and summed in f32, and rounded once.
 template <typename T> void widely(const Product &p, const T *a, const T *b, char *y) {
   auto x = widened(p.a, a, p.m, p.k), w = widened(p.b, b, p.k, p.n);
@@ -82,14 +91,17 @@ template <typename T> void widely(const Product &p, const T *a, const T *b, char
       for (float &e : *factor)
         e = roundedToTf32(e);
   int64_t lda = storedWidth(p.a, p.m, p.k), ldb = storedWidth(p.b, p.k, p.n);
-  if (p.elemY == ZCCRT_F32)
-    return sgemm(p, x.data(), lda, w.data(), ldb, (float *)y, p.ldY, p.isAdded);
+  if (p.elemY == ZCCRT_F32) {
+    sgemm(p, x.data(), lda, w.data(), ldb, (float *)y, p.ldY, p.isAdded);
+    return addBias<float>(p, y);
+  }
   std::vector<float> sum(p.m * p.n);
   sgemm(p, x.data(), lda, w.data(), ldb, sum.data(), p.n, false);
   for (int64_t i = 0; i < p.m; ++i)
     for (int64_t j = 0; j < p.n; ++j) {
       T &to = ((T *)y)[i * p.ldY + j];
-      to = T(p.isAdded ? float(to) + sum[i * p.n + j] : sum[i * p.n + j]);
+      const float product = sum[i * p.n + j];
+      to = T(p.bias ? product + float(((const T *)p.bias)[j]) : p.isAdded ? product + float(to) : product);
     }
 }
 
@@ -102,7 +114,7 @@ void run(const Product &p) {
       const T *a = (const T *)p.a.data + i * p.a.step, *b = (const T *)p.b.data + i * p.b.step;
       char *y = p.y + i * p.stepY * bytesY;
       if constexpr (std::is_same_v<T, float>)
-        isTf32 ? widely(p, a, b, y) : sgemm(p, a, p.a.ld, b, p.b.ld, (float *)y, p.ldY, p.isAdded);
+        isTf32 ? widely(p, a, b, y) : (sgemm(p, a, p.a.ld, b, p.b.ld, (float *)y, p.ldY, p.isAdded), addBias<float>(p, y));
       else if constexpr (std::is_same_v<T, double>)
         inLoops(p, a, b, (double *)y);
       else
@@ -118,6 +130,8 @@ void startProducts() {
   static char *const workspace = device()->take(kProductWorkspace); // as the library does
   (void)workspace;
 }
+
+bool takesBias(const Product &p) { return p.elem != ZCCRT_F64 && p.elem == p.elemY; }
 
 void multiplyBatch(const Product &p) {
   check(p);

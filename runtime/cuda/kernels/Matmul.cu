@@ -82,6 +82,14 @@ static void multiplyAny(const Product &p) {
   });
 }
 
+/// Whether a sum's operand is one row for all of the result's: a bias.
+static bool isRow(const zccrt_tensor &t) {
+  for (int i = 0; i + 1 < t.ndim; ++i)
+    if (t.dims[i] != 1 && t.strides[i] != 0)
+      return false;
+  return t.dims[t.ndim - 1] == 1 || t.strides[t.ndim - 1] == 1;
+}
+
 int64_t matmulWorkspace(const zccrt_call *c) { return Plan(c).bytes; }
 
 void matmulRun(char *arena, const zccrt_call *c) {
@@ -98,16 +106,11 @@ void matmulRun(char *arena, const zccrt_call *c) {
   copyIn(a, p.aT, p.aScratch);
   copyIn(b, p.bT, p.bScratch);
   char *to = place(y, p.yScratch);
-  bool isAdded = cpu::isSum(c);
-  if (isAdded && operand(c, 0).offset != y.offset)
-    copyBytes(to, arena + operand(c, 0).offset, count(p.yT) * cpu::elemBytes(p.yT.elem));
-
   auto aAt = p.offsets(p.aT), bAt = p.offsets(p.bT), yAt = p.offsets(p.yT);
   int64_t aStep = cpu::stepOf(aAt), bStep = cpu::stepOf(bAt), yStep = cpu::stepOf(yAt);
   bool isRegular = aStep >= 0 && bStep >= 0 && yStep >= 0;
-  for (int64_t i = 0; i < (isRegular ? std::min<int64_t>(1, p.batches) : p.batches); ++i)
-    if (p.m && p.n)
-      multiplyAny({p.m,
+  auto product = [&](int64_t i) {
+    return Product{p.m,
                    p.n,
                    p.k,
                    isRegular ? p.batches : 1,
@@ -118,8 +121,26 @@ void matmulRun(char *arena, const zccrt_call *c) {
                    isRegular ? yStep : 0,
                    p.aT.elem,
                    p.yT.elem,
-                   isAdded,
-                   c->node});
+                   cpu::isSum(c),
+                   nullptr,
+                   c->node};
+  };
+  const int64_t products = p.m && p.n ? isRegular ? std::min<int64_t>(1, p.batches) : p.batches : 0;
+  const char *bias = nullptr;
+  if (cpu::isSum(c) && products && isRow(operand(c, 0)) && p.k && cpu::withFloat(p.aT.elem, [](auto *) {})) {
+    Product like = product(0);
+    like.isAdded = false;
+    like.bias = arena + operand(c, 0).offset;
+    bias = takesBias(like) ? like.bias : nullptr;
+  }
+  if (cpu::isSum(c) && !bias && operand(c, 0).offset != y.offset)
+    copyStrided(to, p.yT.strides, arena + operand(c, 0).offset, operand(c, 0).strides, y.dims, y.ndim, cpu::elemBytes(y.elem));
+  for (int64_t i = 0; i < products; ++i) {
+    Product one = product(i);
+    one.bias = bias;
+    one.isAdded &= !bias;
+    multiplyAny(one);
+  }
   if (p.yScratch >= 0)
     copyStrided(arena + y.offset, y.strides, to, p.yT.strides, y.dims, y.ndim, bytes);
 }

@@ -72,8 +72,10 @@ struct Prepared {
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t first, second, result; ///< b, a and y
   cublasLtMatmulAlgo_t algo;
+  bool isThere = false; ///< an algorithm
 
   explicit Prepared(const Product &p);
+  void setBias(const Product &p) const;
 };
 
 void expect(cublasStatus_t s, const Product &p, const char *what) {
@@ -106,6 +108,11 @@ Prepared::Prepared(const Product &p) {
     cublasOperation_t op = isTransposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     expect(l.cublasLtMatmulDescSetAttribute(desc, attribute, &op, sizeof op), p, "a transposition");
   }
+  if (p.bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    expect(l.cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue), p, "an epilogue");
+    setBias(p);
+  }
   first = layoutOf(p, p.b, p.k, p.n);
   second = layoutOf(p, p.a, p.m, p.k);
   result = layout(p, p.elemY, p.m, p.n, p.ldY, p.stepY);
@@ -125,25 +132,39 @@ Prepared::Prepared(const Product &p) {
   int count = 0;
   expect(l.cublasLtMatmulAlgoGetHeuristic(l.handle, desc, first, second, result, result, preference, 1, &found, &count), p,
          "the choice of an algorithm");
-  if (!count)
-    zccrt_fail(p.node, "cuBLASLt has no algorithm for this product");
+  isThere = count > 0;
   algo = found.algo;
+}
+
+/// It is the result's type.
+void Prepared::setBias(const Product &p) const {
+  expect(library().cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof p.bias), p, "a bias");
 }
 
 /// By which products of a kind are known.
 auto keyOf(const Product &p) {
   return std::tuple(p.m, p.n, p.k, p.batches, p.a.ld, p.a.step, p.a.isTransposed, p.b.ld, p.b.step, p.b.isTransposed, p.ldY,
-                    p.stepY, p.elem, p.elemY, alignmentOf(p.a.data), alignmentOf(p.b.data), alignmentOf(p.y));
+                    p.stepY, p.elem, p.elemY, p.bias != nullptr, alignmentOf(p.a.data), alignmentOf(p.b.data), alignmentOf(p.y));
 }
 
 } // namespace
 
 void startProducts() { library(); }
 
-void multiplyBatch(const Product &p) {
+static const Prepared &preparedFor(const Product &p) {
   static std::map<decltype(keyOf(p)), Prepared> known;
+  return known.try_emplace(keyOf(p), p).first->second;
+}
+
+bool takesBias(const Product &p) { return p.elem != ZCCRT_F64 && p.elem == p.elemY && preparedFor(p).isThere; }
+
+void multiplyBatch(const Product &p) {
   Library &l = library();
-  const Prepared &r = known.try_emplace(keyOf(p), p).first->second;
+  const Prepared &r = preparedFor(p);
+  if (!r.isThere)
+    zccrt_fail(p.node, "cuBLASLt has no algorithm for this product");
+  if (p.bias)
+    r.setBias(p);
   double one = 1, add = p.isAdded;
   float oneF = 1, addF = p.isAdded;
   bool isDouble = p.elem == ZCCRT_F64;
