@@ -103,8 +103,8 @@ const CudaTarget::Model &CudaTarget::model() const {
 /// is said, else assumptions. What a loop has of instructions is counted (tools/bench/sass.py): 0.7 to 1.9 for an operation, 20
 /// to 23 for a transcendental function.
 namespace share {
-/// Of cuBLASLt, by the least extent (passes/CostModel.h); large ones of 16 bits measured 0.78.
-constexpr double kProduct = 0.75, kNarrow = 0.3, kThin = 0.1;
+/// Of cuBLASLt, by the least extent (passes/CostModel.h); large ones of 16 bits measured 0.70.
+constexpr double kProduct = 0.7, kNarrow = 0.3, kThin = 0.1;
 constexpr double kAttention = 0.015; ///< of f32's rate: its kernel is a warp for each row
 /// In tiles, by tensor cores, whose instructions are every third to fifth; of causal ones half is counted. The gradient
 /// multiplies seven times where five are counted. Of 1024 causal rows the forward measured 0.19, the gradient 0.14.
@@ -115,6 +115,8 @@ constexpr double kMemory = 0.85, kLink = 0.8; ///< copies measured 0.95 of memor
 /// is where memory bounds them.
 constexpr double kLoop = 0.6;
 constexpr double kExponential = 1.0 / 20; ///< of kLoop: so many operations
+/// What further passes over a row read, which is in registers, in shared memory or, where it is too long, in the L2 cache.
+constexpr double kNear = 4;
 } // namespace share
 constexpr double kLaunchSeconds = 2.5e-6; ///< between the ends of two small kernels on a stream
 
@@ -137,6 +139,7 @@ Machine CudaTarget::machine() const {
   m[Rate::LowAttention] = published.low * share::kLowAttention;
   m[Rate::Operations] = published.f32 * share::kLoop;
   m[Rate::Transcendentals] = m[Rate::Operations] * share::kExponential;
+  m[Rate::NearBytes] = published.bytes * share::kNear;
   m[Rate::Launches] = 1 / kLaunchSeconds;
   m[Rate::HostCopy] = 25e9; // PCIe 4.0 x16, less what its packets take
   m[Rate::Disk] = 3e9;

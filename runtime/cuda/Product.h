@@ -23,7 +23,7 @@ struct Product {
   int32_t elemY; ///< the same, or f32 of 16-bit floats
   bool isAdded = false;
   const char *bias = nullptr; ///< n elements like y's, added to each row before it is rounded; nullptr: none
-  const char *node; ///< for messages
+  const char *node;           ///< for messages
 };
 
 /// Starts the library, before the first product: throws a Failure where it is not to be had.
