@@ -146,7 +146,7 @@ Machine CudaTarget::machine() const {
   const Machine host = host_->machine();
   for (Rate r : {Rate::HostFlops, Rate::HostTranscendentals, Rate::HostBytes})
     m[r] = host[r];
-  m.collectivesCompute = false;
+  m.collectivesCompute = m.hostComputes = false;
   if (profile_)
     profile_->apply(m, threads());
   return m;

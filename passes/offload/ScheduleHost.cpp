@@ -11,8 +11,9 @@
 //   ...                                          ...
 //
 // An update goes through these stages where later ones stand, as far as nothing reads before what it makes; one whose parameter
-// is read right behind it, because it has run on from the last step, goes through them where earlier ones stand. Between its
-// start and the wait for it so many bytes of others may start as the window of transfers allows.
+// is read behind it, because it has run on from the last step, starts where an earlier one stands, and is waited for some
+// reads of others before its own: until then the device need not wait for the host. Between its start and the wait for it so
+// many bytes of others may start as the window of transfers allows.
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/memory/Activations.h"
@@ -34,6 +35,9 @@ struct Job {
   size_t begins = 0, ends = 0, finishes = 0; ///< anchors
 };
 
+/// What is computed on the host comes back while the device reads so many others': weight, bias and norm of a layer.
+constexpr int64_t kReadsBefore = 3;
+
 class HostScheduler {
 public:
   explicit HostScheduler(Function &f) : f_(f) {}
@@ -52,6 +56,7 @@ private:
   void setAnchors();
   void plan();
   size_t anchorBehind(int position) const;
+  size_t readBefore(int position) const;
   void beginTransfers();
   void carryOut();
   void begin(Node &n, Node *before);
@@ -60,6 +65,7 @@ private:
   Function &f_;
   Positions at_;
   std::vector<Job> jobs_;
+  std::vector<int> reads_;                      ///< positions that read what jobs make, in order, each once
   std::map<int, Node *> markers_;               ///< in front of what stood at a position
   std::vector<std::pair<int, Node *>> anchors_; ///< the same in order, and the function's end
   llvm::DenseMap<Node *, Node *> started_;
@@ -223,6 +229,11 @@ void HostScheduler::collect() {
 
 /// Nodes that stay, in front of each job and of what reads one.
 void HostScheduler::setAnchors() {
+  for (const Job &j : jobs_)
+    if (j.read != INT_MAX)
+      reads_.push_back(j.read);
+  llvm::sort(reads_);
+  reads_.erase(llvm::unique(reads_), reads_.end());
   std::map<int, Node *> nodes;
   for (auto &n : f_.nodes)
     nodes[at_.lookup(n.get())] = n.get();
@@ -240,6 +251,12 @@ size_t HostScheduler::anchorBehind(int position) const {
   return llvm::partition_point(anchors_, [&](auto &a) { return a.first <= position; }) - anchors_.begin();
 }
 
+/// The anchor in front of what reads results of jobs some reads before a position; 0: there are no such.
+size_t HostScheduler::readBefore(int position) const {
+  const auto at = llvm::lower_bound(reads_, position);
+  return at - reads_.begin() < kReadsBefore ? 0 : anchorBehind(*(at - kReadsBefore) - 1);
+}
+
 void HostScheduler::plan() {
   int64_t largest = 0;
   for (const Job &j : jobs_)
@@ -248,24 +265,34 @@ void HostScheduler::plan() {
   auto place = [&](int64_t job) { // of a job, or the end
     return job < int64_t(jobs_.size()) ? anchorBehind(jobs_[std::max<int64_t>(job, 0)].own - 1) : anchors_.size() - 1;
   };
-  for (int64_t k = 0, ahead = 0, bytes = 0; k < int64_t(jobs_.size()); ++k) {
+  // Of a job, those behind it and those before it that the window has room for.
+  for (int64_t k = 0, ahead = 0, bytes = 0, from = 0, bytesBefore = 0; k < int64_t(jobs_.size()); ++k) {
     Job &j = jobs_[k];
+    for (; bytesBefore > window; ++from)
+      bytesBefore -= jobs_[from].bytes;
     for (ahead = std::max(ahead, k); ahead + 1 < int64_t(jobs_.size()) && bytes + jobs_[ahead + 1].bytes <= window; ++ahead)
       bytes += jobs_[ahead + 1].bytes;
     const int64_t beside = ahead - k; // jobs that start before this one is waited for
     const size_t read = anchorBehind(j.read - 1), least = anchorBehind(j.made);
-    if (read > place(k + 1) || !anchors_[read].second) {
+    const size_t here = place(k);
+    int64_t other = k + 1; // that is no further piece of what is read there
+    while (other < int64_t(jobs_.size()) && jobs_[other].read == j.read)
+      ++other;
+    // Others stand in front of its reader, and there is more to do in front of that than in front of it.
+    const bool isPutOff = read > place(other) && read - here > here - std::min(least, here);
+    if (isPutOff || !anchors_[read].second) {
       j.begins = place(k + 1);
       j.ends = std::min(place(k + 2 + beside), read);
       j.finishes = std::min(place(k + 3 + beside), read);
     } else {
       auto early = [&](int64_t job) { return std::min(std::max(job < 0 ? 0 : place(job), least), read); };
-      j.begins = early(k - 2 - beside);
-      j.ends = std::max(early(k - 1), j.begins);
+      j.begins = early(from - 2);
+      j.ends = std::clamp(readBefore(j.read), j.begins, read);
       j.finishes = read;
     }
     if (ahead > k)
       bytes -= jobs_[k + 1].bytes;
+    bytesBefore += j.bytes;
   }
 }
 
