@@ -22,6 +22,11 @@ public:
   bool run();
 
 private:
+  /// Columns up to the next multiple.
+  int64_t lacking(const Type &t) const {
+    const int64_t best = target_.columnMultiple(t.elem);
+    return (best - t.dims.back() % best) % best;
+  }
   Node *productOf(Value *logits) const;
   Value *padLast(Builder &b, Value *v);
   Value *padded(Value *v);
@@ -41,7 +46,7 @@ Node *Aligner::productOf(Value *v) const {
   while (v->def && v->def->parent() == &f_ && lastDim(*v) == columns) {
     Node *n = v->def;
     if (n->is(ops::matmul)) {
-      const int64_t best = target_.columnMultiple(n->result()->type.elem), more = (best - columns % best) % best;
+      const int64_t more = lacking(n->result()->type);
       // Few more columns than there are.
       return more && more * 64 <= columns && n->operand(1)->type.ndim() == 2 ? n : nullptr;
     }
@@ -97,8 +102,7 @@ bool Aligner::run() {
     if (!product)
       continue;
     columns_ = lastDim(*logits);
-    const int64_t best = target_.columnMultiple(product->result()->type.elem);
-    more_ = best - columns_ % best;
+    more_ = lacking(product->result()->type);
     loss->setOperand(0, padded(logits));
     loss->attrs.set("classes", columns_);
     changed = true;
