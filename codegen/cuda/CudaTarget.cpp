@@ -60,6 +60,7 @@ private:
     double f32, tf32, low; ///< products and sums together: of f32 without tensor cores; with them dense ones, of TF32 and 16 bits
     double bytes;          ///< memory
     double link;           ///< NVLink or PCIe one way
+    double host;           ///< PCIe with 16 lanes one way
   };
   const Model &model() const;
 
@@ -80,13 +81,13 @@ std::unique_ptr<Target> zcc::cudaTarget(llvm::StringRef arch, CudaDevice device,
 
 const CudaTarget::Model &CudaTarget::model() const {
   // From NVIDIA's data sheets and white papers of each: A100 80GB SXM, H100 SXM, B200 SXM; 16-bit rates without sparsity.
-  static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 8.1e12, 65e12, 320e9, 16e9},
-                                      {"sm_80", "an A100", 19.5e12, 156e12, 312e12, 2039e9, 300e9},
-                                      {"sm_86", "an A10", 31.2e12, 62.5e12, 125e12, 600e9, 32e9},
-                                      {"sm_89", "an L40", 90.5e12, 90.5e12, 181e12, 864e9, 32e9},
-                                      {"sm_90", "an H100", 67e12, 494e12, 989e12, 3350e9, 450e9},
-                                      {"sm_100", "a B200", 75e12, 1100e12, 2250e12, 7700e9, 900e9},
-                                      {"sm_120", "an RTX 5090", 104.8e12, 104.8e12, 209.5e12, 1792e9, 63e9}};
+  static constexpr Model kModels[] = {{"sm_75", "a T4", 8.1e12, 8.1e12, 65e12, 320e9, 16e9, 16e9},
+                                      {"sm_80", "an A100", 19.5e12, 156e12, 312e12, 2039e9, 300e9, 32e9},
+                                      {"sm_86", "an A10", 31.2e12, 62.5e12, 125e12, 600e9, 32e9, 32e9},
+                                      {"sm_89", "an L40", 90.5e12, 90.5e12, 181e12, 864e9, 32e9, 32e9},
+                                      {"sm_90", "an H100", 67e12, 494e12, 989e12, 3350e9, 450e9, 64e9},
+                                      {"sm_100", "a B200", 75e12, 1100e12, 2250e12, 7700e9, 900e9, 64e9},
+                                      {"sm_120", "an RTX 5090", 104.8e12, 104.8e12, 209.5e12, 1792e9, 64e9, 64e9}};
   auto number = [](llvm::StringRef arch) {
     int n = 0;
     arch.substr(3).getAsInteger(10, n);
@@ -141,7 +142,7 @@ Machine CudaTarget::machine() const {
   m[Rate::Transcendentals] = m[Rate::Operations] * share::kExponential;
   m[Rate::NearBytes] = published.bytes * share::kNear;
   m[Rate::Launches] = 1 / kLaunchSeconds;
-  m[Rate::HostCopy] = 25e9; // PCIe 4.0 x16, less what its packets take
+  m[Rate::HostCopy] = published.host * share::kLink;
   m[Rate::Disk] = 3e9;
   const Machine host = host_->machine();
   for (Rate r : {Rate::HostFlops, Rate::HostTranscendentals, Rate::HostBytes})
