@@ -125,7 +125,7 @@ void KernelEmitter::add(const Node &fused, const PrintKernel &print, llvm::Strin
   }
   // The same kernel over other strides gets a number of its own.
   unsigned before = symbols[k.name]++;
-  std::string symbol = before ? k.name + "_" + std::to_string(before) : k.name;
+  std::string symbol = before ? k.name + "_v" + std::to_string(before) : k.name;
   bodies.push_back({symbol, what(k), made.params, made.text, v.numbers, std::vector<bool>(v.numbers.size())});
 }
 
