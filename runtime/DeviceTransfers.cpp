@@ -1,6 +1,5 @@
 // Which stream moves what, and the way between the disk and the device.
 #include "runtime/DeviceTransfers.h"
-#include "runtime/Environment.h"
 #include "runtime/Trace.h"
 #include "runtime/nvme/Nvme.h"
 #include <algorithm>
@@ -10,12 +9,9 @@
 namespace zccrt {
 
 DeviceTransfers::DeviceTransfers(Device &d, const Arenas &arenas, Nvme *disk, const zccrt_program &p)
-    : on(d), arenas(arenas), disk(disk), slots(p.transfer_slots), workOf(p.host_slots),
-      worker(1, p.host_slots > 0, [] { return std::function<void()>(); }, [](const std::function<void()> &f) { f(); }) {
+    : on(d), arenas(arenas), disk(disk), slots(p.transfer_slots), workOf(p.host_slots), worker(p.host_slots ? 1 : 0) {
   if (disk)
     bounce = std::make_unique<PinnedArena>(on, kBounceBytes);
-  if (p.host_slots)
-    computeOnHost(gatherThreads);
 }
 
 static Device::Stream streamOf(const zccrt_move &m) {
@@ -111,19 +107,10 @@ void DeviceTransfers::wait(int slot) {
   }
 }
 
-/// On the worker's thread; it is done when this returns.
-void DeviceTransfers::computeOnHost(std::function<void()> f) {
-  worker.wait(worker.start([&](std::function<void()> &job) { job = std::move(f); }));
-}
-
 void DeviceTransfers::startWork(int slot, void (*work)(char *)) {
   on.wait(Device::Host, on.mark(Device::Compute));
-  on.call(Device::Host, [this, work, arena = arenas[kHost].base(), node = nodeNow()] {
-    computeOnHost([=] {
-      TraceScope span(Lane::Host, nullptr, -1, node);
-      work(arena);
-    });
-  });
+  on.call(Device::Host,
+          [this, work, arena = arenas[kHost].base(), node = nodeNow()] { worker.wait(worker.start(work, arena, node)); });
   workOf[slot] = on.mark(Device::Host);
 }
 

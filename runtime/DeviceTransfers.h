@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/Device.h"
-#include "runtime/JobQueue.h"
+#include "runtime/HostWorker.h"
 #include "runtime/zccrt.h"
 #include <vector>
 
@@ -36,11 +36,8 @@ private:
   std::vector<Slot> slots;
   std::vector<Device::Mark> workOf; ///< by slot of the host
   std::unique_ptr<PinnedArena> bounce;
-  /// Whose thread computes in host memory: a driver calls functions by whichever of its threads, and each thread that computes
-  /// has a team of its own.
-  JobQueue<std::function<void()>> worker;
+  HostWorker worker; ///< a driver calls functions by whichever of its threads
 
-  void computeOnHost(std::function<void()> f);
   void move(const zccrt_move &m, Device::Stream s);
   void throughBounce(const zccrt_move &m);
   void diskToHost(int64_t from, char *to, int64_t bytes, const char *name);

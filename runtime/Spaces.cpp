@@ -1,7 +1,7 @@
 // Starts each transfer on the engine for its two spaces, and waits for all that a slot has started.
 #include "runtime/Spaces.h"
-#include "runtime/Environment.h"
 #include "runtime/Fail.h"
+#include "runtime/HostWorker.h"
 #include "runtime/JobQueue.h"
 #include "runtime/Trace.h"
 #include <algorithm>
@@ -19,13 +19,6 @@ struct Copy {
   const char *from = nullptr;
   int64_t bytes = 0;
   const char *name = "";
-};
-
-/// What is computed in host memory.
-struct Work {
-  void (*run)(char *arena) = nullptr;
-  char *arena = nullptr;
-  int node = -1; ///< that starts it
 };
 
 /// What one slot has started.
@@ -90,26 +83,19 @@ template <Lane lane> void run(const Copy &c) {
 
 } // namespace
 
-static void runWork(const Work &w) {
-  TraceScope span(Lane::Host, nullptr, -1, w.node);
-  w.run(w.arena);
-}
-
 struct Spaces::Engines {
   Engines(const zccrt_program &p, bool copies)
       : down(
             p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::ToHost>),
         up(
             p.transfer_slots * p.most_moves, copies, [] { return Copy(); }, run<Lane::FromHost>),
-        work(p.host_slots, p.host_slots > 0, [] { return Work(); }, runWork), slots(p.transfer_slots), workOf(p.host_slots) {
-    if (p.host_slots)
-      work.wait(work.start([](Work &w) { w = {[](char *) { gatherThreads(); }, nullptr, -1}; }));
+        work(p.host_slots), slots(p.transfer_slots), workOf(p.host_slots) {
     for (Slot &s : slots)
       s.tickets.reserve(p.most_moves);
   }
 
   JobQueue<Copy> down, up; ///< to the host, from it
-  JobQueue<Work> work;
+  HostWorker work;
   std::vector<Slot> slots;
   std::vector<uint64_t> workOf; ///< by slot of the host: what to wait for
 };
@@ -197,7 +183,7 @@ void Spaces::wait(int slot) {
 void Spaces::startWork(int slot, void (*run)(char *)) {
   if (onDevice)
     return onDevice->startWork(slot, run);
-  engines->workOf[slot] = engines->work.start([&](Work &w) { w = {run, host->base(), nodeNow()}; });
+  engines->workOf[slot] = engines->work.start(run, host->base(), nodeNow());
 }
 
 void Spaces::waitForWork(int slot) { onDevice ? onDevice->waitForWork(slot) : engines->work.wait(engines->workOf[slot]); }

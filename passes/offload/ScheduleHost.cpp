@@ -275,12 +275,13 @@ void HostScheduler::plan() {
     const int64_t beside = ahead - k; // jobs that start before this one is waited for
     const size_t read = anchorBehind(j.read - 1), least = anchorBehind(j.made);
     const size_t here = place(k);
+    const bool isRead = anchors_[read].second;
     int64_t other = k + 1; // that is no further piece of what is read there
-    while (other < int64_t(jobs_.size()) && jobs_[other].read == j.read)
+    while (isRead && other < int64_t(jobs_.size()) && jobs_[other].read == j.read)
       ++other;
-    // Others stand in front of its reader, and there is more to do in front of that than in front of it.
+    // Others stand in front of its reader, and there is more between the two than between what it reads and it.
     const bool isPutOff = read > place(other) && read - here > here - std::min(least, here);
-    if (isPutOff || !anchors_[read].second) {
+    if (isPutOff || !isRead) {
       j.begins = place(k + 1);
       j.ends = std::min(place(k + 2 + beside), read);
       j.finishes = std::min(place(k + 3 + beside), read);

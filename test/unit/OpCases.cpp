@@ -94,6 +94,7 @@ static const OpCase kCases[] = {
     {"matmul", "f32[2x1x2x3], f32[3x3x2]"},
     {"add_matmul", "f32[3x2], f32[3x4], f32[4x2]"},
     {"add_matmul", "f32[2x3x2], f32[2x3x4], f32[4x2]"},
+    {"add_matmul", "f32[1x4], f32[1x8], f32[8x4]"},
     {"conv", "f32[2x3x5], f32[4x3x2], f32[4]", {{"strides", Ints{2}}, {"pads_lo", Ints{1}}}},
     {"conv",
      "f32[1x4x5x4], f32[6x2x3x2]",

@@ -32,7 +32,7 @@ void check(const Product &p) {
   int64_t bytes = p.elem == ZCCRT_F64 ? 8 : p.elem == ZCCRT_F32 ? 4 : 2;
   if ((uintptr_t(p.a.data) | uintptr_t(p.b.data)) % bytes || uintptr_t(p.y) % (p.elemY == ZCCRT_F32 ? 4 : bytes))
     refuse("an address that is no multiple of the element");
-  if (p.bias && (p.isAdded || p.elem == ZCCRT_F64 || p.elem != p.elemY || uintptr_t(p.bias) % bytes))
+  if (p.bias && (p.bias == p.y || p.isAdded || p.elem == ZCCRT_F64 || p.elem != p.elemY || uintptr_t(p.bias) % bytes))
     refuse("such a bias");
   if (p.batches > 1 && p.stepY < p.n)
     refuse("results of a batch overlap");
@@ -76,11 +76,12 @@ template <typename T> std::vector<float> widened(const Factor &f, const T *data,
   return out;
 }
 
-/// To a product as it is stored.
-template <typename T> void addBias(const Product &p, char *y) {
+/// The product and its bias in f32, as they are stored.
+void narrowly(const Product &p, const float *a, int64_t lda, const float *b, int64_t ldb, float *y) {
+  sgemm(p, a, lda, b, ldb, y, p.ldY, p.isAdded);
   for (int64_t i = 0; p.bias && i < p.m; ++i)
     for (int64_t j = 0; j < p.n; ++j)
-      ((T *)y)[i * p.ldY + j] += ((const T *)p.bias)[j];
+      y[i * p.ldY + j] += ((const float *)p.bias)[j];
 }
 
 /// 16-bit floats, and what is rounded to TF32, are multiplied and summed in f32, and rounded once.
@@ -91,10 +92,8 @@ template <typename T> void widely(const Product &p, const T *a, const T *b, char
       for (float &e : *factor)
         e = roundedToTf32(e);
   int64_t lda = storedWidth(p.a, p.m, p.k), ldb = storedWidth(p.b, p.k, p.n);
-  if (p.elemY == ZCCRT_F32) {
-    sgemm(p, x.data(), lda, w.data(), ldb, (float *)y, p.ldY, p.isAdded);
-    return addBias<float>(p, y);
-  }
+  if (p.elemY == ZCCRT_F32)
+    return narrowly(p, x.data(), lda, w.data(), ldb, (float *)y);
   std::vector<float> sum(p.m * p.n);
   sgemm(p, x.data(), lda, w.data(), ldb, sum.data(), p.n, false);
   for (int64_t i = 0; i < p.m; ++i)
@@ -114,7 +113,7 @@ void run(const Product &p) {
       const T *a = (const T *)p.a.data + i * p.a.step, *b = (const T *)p.b.data + i * p.b.step;
       char *y = p.y + i * p.stepY * bytesY;
       if constexpr (std::is_same_v<T, float>)
-        isTf32 ? widely(p, a, b, y) : (sgemm(p, a, p.a.ld, b, p.b.ld, (float *)y, p.ldY, p.isAdded), addBias<float>(p, y));
+        isTf32 ? widely(p, a, b, y) : narrowly(p, a, p.a.ld, b, p.b.ld, (float *)y);
       else if constexpr (std::is_same_v<T, double>)
         inLoops(p, a, b, (double *)y);
       else

@@ -9,10 +9,7 @@
 namespace zccrt::cuda {
 
 void copyBytes(char *to, const char *from, int64_t bytes) { device()->copy(Device::Compute, to, from, bytes); }
-void fillBytes(char *to, int byte, int64_t bytes) {
-  if (bytes > 0)
-    device()->fill(Device::Compute, to, byte, bytes);
-}
+void fillBytes(char *to, int byte, int64_t bytes) { device()->fill(Device::Compute, to, byte, bytes); }
 
 template <typename T> static void copyElements(char *to, const Axes &target, const char *from, const Axes &source, int64_t n) {
   T *const y = (T *)to;

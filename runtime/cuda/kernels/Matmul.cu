@@ -73,8 +73,12 @@ template <typename T> static void multiplyHere(const Product &p) {
   });
 }
 
+static bool isForLibrary(const Product &p) {
+  return cpu::withFloat(p.elem, [](auto *) {}) && p.k;
+}
+
 static void multiplyAny(const Product &p) {
-  if (cpu::withFloat(p.elem, [](auto *) {}) && p.k)
+  if (isForLibrary(p))
     return multiply(p);
   cpu::withNumber(p.elem, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -109,7 +113,7 @@ void matmulRun(char *arena, const zccrt_call *c) {
   auto aAt = p.offsets(p.aT), bAt = p.offsets(p.bT), yAt = p.offsets(p.yT);
   int64_t aStep = cpu::stepOf(aAt), bStep = cpu::stepOf(bAt), yStep = cpu::stepOf(yAt);
   bool isRegular = aStep >= 0 && bStep >= 0 && yStep >= 0;
-  auto product = [&](int64_t i) {
+  auto product = [&](int64_t i, const char *bias) {
     return Product{p.m,
                    p.n,
                    p.k,
@@ -121,26 +125,22 @@ void matmulRun(char *arena, const zccrt_call *c) {
                    isRegular ? yStep : 0,
                    p.aT.elem,
                    p.yT.elem,
-                   cpu::isSum(c),
-                   nullptr,
+                   cpu::isSum(c) && !bias,
+                   bias,
                    c->node};
   };
   const int64_t products = p.m && p.n ? isRegular ? std::min<int64_t>(1, p.batches) : p.batches : 0;
   const char *bias = nullptr;
-  if (cpu::isSum(c) && products && isRow(operand(c, 0)) && p.k && cpu::withFloat(p.aT.elem, [](auto *) {})) {
-    Product like = product(0);
-    like.isAdded = false;
-    like.bias = arena + operand(c, 0).offset;
-    bias = takesBias(like) ? like.bias : nullptr;
+  if (cpu::isSum(c) && operand(c, 0).offset != y.offset) { // else the result holds it
+    const zccrt_tensor &x = operand(c, 0);
+    if (products && isRow(x))
+      if (const Product like = product(0, arena + x.offset); isForLibrary(like) && takesBias(like))
+        bias = like.bias;
+    if (!bias)
+      copyStrided(to, p.yT.strides, arena + x.offset, x.strides, y.dims, y.ndim, cpu::elemBytes(y.elem));
   }
-  if (cpu::isSum(c) && !bias && operand(c, 0).offset != y.offset)
-    copyStrided(to, p.yT.strides, arena + operand(c, 0).offset, operand(c, 0).strides, y.dims, y.ndim, cpu::elemBytes(y.elem));
-  for (int64_t i = 0; i < products; ++i) {
-    Product one = product(i);
-    one.bias = bias;
-    one.isAdded &= !bias;
-    multiplyAny(one);
-  }
+  for (int64_t i = 0; i < products; ++i)
+    multiplyAny(product(i, bias));
   if (p.yScratch >= 0)
     copyStrided(arena + y.offset, y.strides, to, p.yT.strides, y.dims, y.ndim, bytes);
 }
