@@ -110,7 +110,8 @@ constexpr double kAttention = 0.015; ///< of f32's rate: its kernel is a warp fo
 /// In tiles, by tensor cores, whose instructions are every third to fifth; of causal ones half is counted. The gradient
 /// multiplies seven times where five are counted. Of 1024 causal rows the forward measured 0.19, the gradient 0.14.
 constexpr double kLowAttention = 0.15;
-constexpr double kConvolution = 0.3;          ///< as products, besides what their columns take
+constexpr double kTf32Attention = 0.08; ///< alike, of TF32's rate; as many loads, and each factor is rounded, for half the terms
+constexpr double kConvolution = 0.3;    ///< as products, besides what their columns take
 constexpr double kMemory = 0.85, kLink = 0.8; ///< copies measured 0.95 of memory, norms 0.84
 /// Of what counts a product and a sum as two. Norms, GELU and their gradients measured as if it were 0.4 to more than 0.8, which
 /// is where memory bounds them.
@@ -136,7 +137,7 @@ Machine CudaTarget::machine() const {
   Machine m(published.f32, published.bytes * share::kMemory, published.link * share::kLink);
   setProducts(m, Rate::Large, tf32_ ? published.tf32 : published.f32);
   setProducts(m, Rate::LowLarge, published.low);
-  m[Rate::Attention] = published.f32 * share::kAttention;
+  m[Rate::Attention] = tf32_ ? published.tf32 * share::kTf32Attention : published.f32 * share::kAttention;
   m[Rate::LowAttention] = published.low * share::kLowAttention;
   m[Rate::Operations] = published.f32 * share::kLoop;
   m[Rate::Transcendentals] = m[Rate::Operations] * share::kExponential;

@@ -125,7 +125,8 @@ template <typename T> int addMask(Call &c, const Case &n, Rng &r) {
   return t;
 }
 
-template <typename T> void expectNear(Call &c, int t, const std::vector<double> &want, double tolerance, const char *what) {
+/// The greatest error.
+template <typename T> double expectNear(Call &c, int t, const std::vector<double> &want, double tolerance, const char *what) {
   double worst = 0;
   size_t e = 0;
   forIndex(c.dims(t), [&](const Dims &i) {
@@ -134,6 +135,7 @@ template <typename T> void expectNear(Call &c, int t, const std::vector<double> 
     worst = std::max(worst, error);
   });
   EXPECT_LT(worst, tolerance) << what;
+  return worst;
 }
 
 template <typename T> void copyOut(Call &c, int t, std::vector<double> &to) {
@@ -146,7 +148,8 @@ template <typename T> void copyIn(Call &c, int t, const std::vector<double> &fro
   forIndex(c.dims(t), [&](const Dims &i) { c.el<T>(t, i) = toElem<T>(from[e++]); });
 }
 
-template <typename T = float> void check(const Case &n) {
+/// The result's greatest error.
+template <typename T = float> double check(const Case &n, double tolerance = kTolerance<T>) {
   SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t << " d " << n.d << " causal "
                                   << n.causal << " mask " << int(n.mask) << " strided " << n.strided);
   using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -174,8 +177,8 @@ template <typename T = float> void check(const Case &n) {
     x = double(toElem<T>(r.unit()));
   ref.compute();
   c.run();
-  expectNear<T>(c, y, ref.y, kTolerance<T>, "y");
-  expectNear<Lse>(c, lse, ref.lse, kTolerance<T>, "lse");
+  const double error = expectNear<T>(c, y, ref.y, tolerance, "y");
+  expectNear<Lse>(c, lse, ref.lse, tolerance, "lse");
 
   Call g("attention_grad", n.threads);
   int gdy = addRows<T>(g, n, n.h, n.s, n.dv);
@@ -194,9 +197,10 @@ template <typename T = float> void check(const Case &n) {
   copyIn<T>(g, gy, ref.y);
   copyIn<Lse>(g, glse, ref.lse);
   g.run();
-  expectNear<T>(g, dq, ref.dq, kTolerance<T>, "dq");
-  expectNear<T>(g, dk, ref.dk, kTolerance<T>, "dk");
-  expectNear<T>(g, dv, ref.dv, kTolerance<T>, "dv");
+  expectNear<T>(g, dq, ref.dq, tolerance, "dq");
+  expectNear<T>(g, dk, ref.dk, tolerance, "dk");
+  expectNear<T>(g, dv, ref.dv, tolerance, "dv");
+  return error;
 }
 
 TEST(Attention, Plain) {
@@ -294,6 +298,26 @@ TEST(Attention, OnGpus) {
   check<F16>({1, 2, 1, 140, 140, 128, 128, true});                            // grouped, wide: values stay in shared memory
   check<F16>({1, 1, 1, 20, 300, 16, 16, false, Mask::None, false, 2, 2});     // maxima grow by much
   check<Bf16>({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
+}
+
+// Of f32 in TF32, in tiles: heads of each width, rows that cannot be read 16 bytes at a time, masks, groups, several steps.
+TEST(Attention, OnGpusInTf32) {
+  OnEmulatedGpu gpu;
+  zccrt::device()->multipliesInTf32 = true;
+  constexpr double kTolerance = 4e-3;
+  check({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true}, kTolerance);
+  check({1, 2, 2, 1, 7, 8, 8}, kTolerance);
+  EXPECT_GT(check({1, 1, 1, 197, 197, 64, 64}, kTolerance), 1e-5); // rounded
+  check({2, 2, 2, 70, 33, 18, 13}, kTolerance);
+  check({1, 2, 2, 100, 160, 48, 48, true, Mask::None, true}, kTolerance);
+  check({1, 2, 2, 160, 70, 16, 16, true}, kTolerance);                               // the first rows attend nothing
+  check({1, 4, 2, 70, 70, 80, 97, true}, kTolerance);                                // neither keys nor values in registers
+  check({1, 2, 1, 140, 140, 128, 128, true, Mask::Float}, kTolerance);               // grouped
+  check({1, 1, 1, 20, 300, 16, 16, false, Mask::None, false, 2, 2}, 4 * kTolerance); // maxima grow by much
+  for (Mask m : {Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
+    check({2, 4, 2, 40, 40, 32, 32, m == Mask::Bool, m}, kTolerance);
+  check({1, 1, 1, 20, 20, 136, 130, true});                             // too wide for tiles: as without TF32
+  check({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
 }
 
 /// Four queries, keys and values, before the mask.

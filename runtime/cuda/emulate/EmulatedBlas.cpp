@@ -6,8 +6,7 @@
 #include "runtime/cpu/Parallel.h"
 #include "runtime/cuda/Cuda.h"
 #include "runtime/cuda/Product.h"
-#include <bit>
-#include <cmath>
+#include "runtime/cuda/Tensor.h"
 #include <dnnl.h>
 #include <omp.h>
 #include <vector>
@@ -55,14 +54,6 @@ void sgemm(const Product &p, const float *a, int64_t lda, const float *b, int64_
   if (dnnl_sgemm(p.a.isTransposed ? 'T' : 'N', p.b.isTransposed ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a, lda, b, ldb,
                  isAdded ? 1.0f : 0.0f, y, ldy) != dnnl_success)
     zccrt_fail(p.node, "sgemm failed");
-}
-
-/// To 10 bits behind the point, ties to even.
-float roundedToTf32(float x) {
-  uint32_t bits = std::bit_cast<uint32_t>(x);
-  if (std::isfinite(x))
-    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~0x1fffu;
-  return std::bit_cast<float>(bits);
 }
 
 /// A matrix in f32, its rows dense.

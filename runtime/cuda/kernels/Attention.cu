@@ -89,7 +89,9 @@ template <typename T, typename S> __global__ void attentionKernel(const Heads n,
 
 // ---- gradients
 
-template <typename T, typename S> __global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S *lse) {
+/// The queries'; `deltas` gets sum(dy y) of each.
+template <typename T, typename S>
+__global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S *lse, S *deltas) {
   __shared__ S weights[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber();
@@ -112,9 +114,13 @@ template <typename T, typename S> __global__ void queryGradKernel(const Heads n,
     __syncwarp();
   }
   storeRow<T, S>(dq.at<T>(w.b, w.h, w.r), sum, S(n.scale), w.first, n.d);
+  if (w.first == 0)
+    deltas[number] = delta;
 }
 
-template <typename T, typename S> __global__ void keyGradKernel(const Heads n, Rows dy, Rows y, Rows dk, Rows dv, const S *lse) {
+/// The keys' and values', behind the queries'.
+template <typename T, typename S>
+__global__ void keyGradKernel(const Heads n, Rows dy, Rows dk, Rows dv, const S *lse, const S *deltas) {
   __shared__ S probabilities[kRowWarps][kWarp], gradients[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber(), kvHeads = n.heads / n.group;
@@ -128,9 +134,10 @@ template <typename T, typename S> __global__ void keyGradKernel(const Heads n, R
       S p = 0, ds = 0;
       if (row < n.s && w.r < n.keysOf(row)) {
         const T *dyRow = dy.at<T>(w.b, h, row);
-        S log = lse[(w.b * n.heads + h) * n.s + row];
+        const int64_t query = (w.b * n.heads + h) * n.s + row;
+        S log = lse[query];
         p = vexp(scoreOf<T, S>(n, w.b, h, row, w.r) - (log == none ? S(0) : log));
-        ds = p * (dot<T, S>(dyRow, n.v.at<T>(w.b, w.h, w.r), n.dv) - dot<T, S>(dyRow, y.at<T>(w.b, h, row), n.dv));
+        ds = p * (dot<T, S>(dyRow, n.v.at<T>(w.b, w.h, w.r), n.dv) - deltas[query]);
       }
       probabilities[threadIdx.y][threadIdx.x] = p;
       gradients[threadIdx.y][threadIdx.x] = ds;
@@ -154,8 +161,8 @@ template <typename T> static void attend(char *arena, const zccrt_call *c) {
   const Heads n(arena, c, 0);
   const Rows y(arena, result(c, 0));
   S *lse = at<S>(arena, result(c, 1));
-  if constexpr (sizeof(T) == 2)
-    if (takesTiles(n))
+  if constexpr (sizeof(T) <= 4)
+    if (takesTiles(n, operand(c, 0).elem))
       return attendByTiles(n, operand(c, 0).elem, y, lse);
   if (n.batch * n.heads * n.s > 0)
     ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.dv), dim3(kWarp, kRowWarps), n, y, lse);
@@ -167,14 +174,15 @@ template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
   const Rows dy(arena, operand(c, 0)), y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)),
       dv(arena, result(c, 2));
   const S *lse = at<S>(arena, operand(c, 6));
-  if constexpr (sizeof(T) == 2)
-    if (takesTiles(n))
-      return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse, scratchAt<float>(arena, c));
+  S *deltas = scratchAt<S>(arena, c);
+  if constexpr (sizeof(T) <= 4)
+    if (takesTiles(n, operand(c, 0).elem))
+      return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse, deltas);
   if (n.batch * n.heads * n.s > 0)
-    ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kRowWarps), n, dy, y, dq, lse);
+    ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kRowWarps), n, dy, y, dq, lse, deltas);
   int64_t keys = n.batch * (n.heads / n.group) * n.t;
   if (keys)
-    ZCC_LAUNCH((keyGradKernel<T, S>), gridFor(keys, std::max(n.d, n.dv)), dim3(kWarp, kRowWarps), n, dy, y, dk, dv, lse);
+    ZCC_LAUNCH((keyGradKernel<T, S>), gridFor(keys, std::max(n.d, n.dv)), dim3(kWarp, kRowWarps), n, dy, dk, dv, lse, deltas);
 }
 
 template <typename F> static void withAttended(const zccrt_call *c, F f) {
@@ -189,7 +197,7 @@ void attentionRun(char *arena, const zccrt_call *c) {
 
 int64_t attentionGradWorkspace(const zccrt_call *c) {
   const Heads n(nullptr, c, 1);
-  return elemBytes(operand(c, 0).elem) == 2 && takesTiles(n) ? tilesScratch(n) : 0;
+  return n.batch * n.heads * n.s * (operand(c, 0).elem == ZCCRT_F64 ? 8 : 4); // sum(dy y) of each query
 }
 
 void attentionGradRun(char *arena, const zccrt_call *c) {
