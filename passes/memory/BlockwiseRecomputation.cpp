@@ -13,10 +13,12 @@ namespace {
 class BlockwiseMoves {
 public:
   BlockwiseMoves(const ForwardBlocks &b, const Recomputable &allowed, const Machine &machine, int ranks, double share);
-  std::vector<std::vector<bool>> run() const;
+  using Set = std::vector<bool>;
+  std::vector<Set> run() const;
+  std::vector<unsigned> further(const Set &again) const;
+  std::optional<Set> with(const Set &again, unsigned i) const;
 
 private:
-  using Set = std::vector<bool>;
   struct Result {
     unsigned node;
     int64_t bytes;
@@ -31,11 +33,13 @@ private:
     int64_t most() const { return *llvm::max_element(bytes); }
   };
   struct Move {
+    unsigned node;
     Set again;
     State state;
   };
   State stateOf(const Set &again) const;
   std::vector<Move> movesFrom(const Set &again, const State &s) const;
+  std::vector<size_t> largestOf(const State &s) const;
   const Move *bestOf(llvm::ArrayRef<Move> moves, const State &s) const;
   int64_t bytesOf(llvm::ArrayRef<unsigned> some) const;
   bool addCone(unsigned i, Set &again) const;
@@ -154,27 +158,37 @@ bool BlockwiseMoves::addCone(unsigned i, Set &again) const {
   return true;
 }
 
+std::optional<BlockwiseMoves::Set> BlockwiseMoves::with(const Set &again, unsigned i) const {
+  Set more = again;
+  return !again[i] && addCone(i, more) ? std::optional(std::move(more)) : std::nullopt;
+}
+
 /// All moves from a set, with what they lead to.
 std::vector<BlockwiseMoves::Move> BlockwiseMoves::movesFrom(const Set &again, const State &s) const {
   std::vector<Move> out;
   for (unsigned i = 0; i < again.size(); ++i) {
     const bool isKept = llvm::any_of(resultsOf[i], [&](unsigned r) { return s.keptUntil[r] >= 0; });
-    Set with = again;
-    if (again[i] || !isKept || !addCone(i, with))
+    std::optional<Set> more = isKept ? with(again, i) : std::nullopt;
+    if (!more)
       continue;
-    State then = stateOf(with);
+    State then = stateOf(*more);
     if (then.most() <= s.most())
-      out.push_back({std::move(with), std::move(then)});
+      out.push_back({i, std::move(*more), std::move(then)});
   }
   return out;
 }
 
-/// The best at the block that needs most of those for which there is one.
-const BlockwiseMoves::Move *BlockwiseMoves::bestOf(llvm::ArrayRef<Move> moves, const State &s) const {
+/// Blocks, those that need most first.
+std::vector<size_t> BlockwiseMoves::largestOf(const State &s) const {
   std::vector<size_t> blocks(s.bytes.size());
   std::iota(blocks.begin(), blocks.end(), size_t(0));
   llvm::stable_sort(blocks, [&](size_t x, size_t y) { return s.bytes[x] > s.bytes[y]; });
-  for (size_t block : blocks) {
+  return blocks;
+}
+
+/// The best at the block that needs most of those for which there is one.
+const BlockwiseMoves::Move *BlockwiseMoves::bestOf(llvm::ArrayRef<Move> moves, const State &s) const {
+  for (size_t block : largestOf(s)) {
     const Move *best = nullptr;
     double bestRate = 0;
     for (const Move &m : moves) {
@@ -189,11 +203,11 @@ const BlockwiseMoves::Move *BlockwiseMoves::bestOf(llvm::ArrayRef<Move> moves, c
   return nullptr;
 }
 
-std::vector<std::vector<bool>> BlockwiseMoves::run() const {
+std::vector<BlockwiseMoves::Set> BlockwiseMoves::run() const {
   std::vector<Set> out;
   if (firstOf.empty())
     return out;
-  Move at{Set(blockOf.size(), false), {}};
+  Move at{0, Set(blockOf.size(), false), {}};
   at.state = stateOf(at.again);
   const int64_t half = at.state.kept / 2;
   while (true) {
@@ -205,6 +219,37 @@ std::vector<std::vector<bool>> BlockwiseMoves::run() const {
     if (at.state.kept <= half)
       out.push_back(at.again);
   }
+}
+
+std::vector<unsigned> BlockwiseMoves::further(const Set &again) const {
+  constexpr size_t kBlocks = 4; // what blocks need is an estimate: any of these may need most in the end
+  const State now = stateOf(again);
+  std::vector<size_t> largest = largestOf(now);
+  largest.resize(std::min(largest.size(), kBlocks));
+  std::vector<std::pair<double, unsigned>> found;
+  for (const Move &m : movesFrom(again, now)) {
+    int64_t freed = 0;
+    for (size_t block : largest)
+      freed = std::max(freed, now.bytes[block] - m.state.bytes[block]);
+    if (freed > 0)
+      found.push_back({double(freed) / double(std::max<int64_t>(m.state.ns - now.ns, 1)), m.node});
+  }
+  llvm::stable_sort(found, [](auto &a, auto &b) { return a.first > b.first; });
+  std::vector<unsigned> nodes;
+  for (auto &[rate, node] : found)
+    nodes.push_back(node);
+  return nodes;
+}
+
+std::vector<unsigned> zcc::furtherRecomputations(const ForwardBlocks &blocks, const Recomputable &allowed, const Machine &machine,
+                                                 int ranks, const std::vector<bool> &again) {
+  return BlockwiseMoves(blocks, allowed, machine, ranks, 1).further(again);
+}
+
+std::optional<std::vector<bool>> zcc::withRecomputed(const ForwardBlocks &blocks, const Recomputable &allowed,
+                                                     const Machine &machine, int ranks, const std::vector<bool> &again,
+                                                     unsigned node) {
+  return BlockwiseMoves(blocks, allowed, machine, ranks, 1).with(again, node);
 }
 
 std::vector<std::vector<bool>> zcc::blockwiseRecomputations(const ForwardBlocks &blocks, const Recomputable &allowed,

@@ -3,6 +3,7 @@
 
 #include "passes/CostModel.h"
 #include "passes/memory/ForwardBlocks.h"
+#include <optional>
 
 namespace zcc {
 
@@ -12,5 +13,13 @@ namespace zcc {
 /// estimate.
 std::vector<std::vector<bool>> blockwiseRecomputations(const ForwardBlocks &blocks, const Recomputable &allowed,
                                                        const Machine &machine, int ranks, double share);
+
+/// What is kept beside `again` and need not be, by the numbers of the nodes that make it: those first of which a block that needs
+/// much, or nearly, needs fewest bytes for the time.
+std::vector<unsigned> furtherRecomputations(const ForwardBlocks &blocks, const Recomputable &allowed, const Machine &machine,
+                                            int ranks, const std::vector<bool> &again);
+/// `again`, and a node with what it is computed from and nothing else keeps; nothing where that is among it, or cannot be.
+std::optional<std::vector<bool>> withRecomputed(const ForwardBlocks &blocks, const Recomputable &allowed, const Machine &machine,
+                                                int ranks, const std::vector<bool> &again, unsigned node);
 
 } // namespace zcc

@@ -168,6 +168,8 @@ public:
   std::vector<RecomputeNotes> rungs(LadderEnd end);
   std::vector<RecomputeNotes> all(size_t most) const;
   std::vector<RecomputeNotes> keepingOneMore(const RecomputeNotes &some) const;
+  std::vector<unsigned> keptBeside(const RecomputeNotes &some) const;
+  std::optional<RecomputeNotes> keepingOneLess(const RecomputeNotes &some, unsigned number) const;
 
 private:
   void findMoves();
@@ -185,6 +187,7 @@ private:
   };
   std::vector<Step> steps() const;
   void take(const Step &s, std::vector<bool> &again) const;
+  std::vector<bool> setOf(const RecomputeNotes &notes) const;
   RecomputeNotes notesOf(const std::vector<bool> &again, Numbers how) const;
   bool addSegments(unsigned every, std::vector<bool> &again) const;
 
@@ -434,6 +437,22 @@ std::vector<RecomputeNotes> Ladder::keepingOneMore(const RecomputeNotes &some) c
   return out;
 }
 
+std::vector<bool> Ladder::setOf(const RecomputeNotes &notes) const {
+  std::vector<bool> again;
+  for (Node *n : blocks.nodes)
+    again.push_back(notes.count(place.lookup(n)));
+  return again;
+}
+
+std::vector<unsigned> Ladder::keptBeside(const RecomputeNotes &some) const {
+  return goesBlockwise() ? furtherRecomputations(blocks, allowed, machine, ranks, setOf(some)) : std::vector<unsigned>();
+}
+
+std::optional<RecomputeNotes> Ladder::keepingOneLess(const RecomputeNotes &some, unsigned number) const {
+  auto again = withRecomputed(blocks, allowed, machine, ranks, setOf(some), number);
+  return again ? std::optional(notesOf(*again, Numbers::ByBlock)) : std::nullopt;
+}
+
 std::vector<RecomputeNotes> Ladder::all(size_t most) const {
   std::vector<unsigned> open;
   for (unsigned i = 0; i < blocks.nodes.size(); ++i)
@@ -465,6 +484,15 @@ std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t mos
 
 std::vector<RecomputeNotes> zcc::keepingOneMore(const Function &f, const RecomputeNotes &some, const Machine &machine) {
   return Ladder(f, machine, f.module->ranks).keepingOneMore(some);
+}
+
+std::vector<unsigned> zcc::keptBeside(const Function &f, const RecomputeNotes &some, const Machine &machine) {
+  return Ladder(f, machine, f.module->ranks).keptBeside(some);
+}
+
+std::optional<RecomputeNotes> zcc::keepingOneLess(const Function &f, const RecomputeNotes &some, unsigned number,
+                                                  const Machine &machine) {
+  return Ladder(f, machine, f.module->ranks).keepingOneLess(some, number);
 }
 
 std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine, LadderEnd end) {

@@ -3,6 +3,7 @@
 
 #include "passes/CostModel.h"
 #include <map>
+#include <optional>
 
 namespace zcc {
 
@@ -22,6 +23,11 @@ std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine
 /// Where the ladder goes block by block: ways that keep what one node makes besides, of which keeping it saves most time for its
 /// bytes.
 std::vector<RecomputeNotes> keepingOneMore(const Function &f, const RecomputeNotes &some, const Machine &machine);
+/// There, too, numbers of nodes whose result may be kept no longer, the best first; and the way in which one of them is not:
+/// nothing where it is not kept, or has to be.
+std::vector<unsigned> keptBeside(const Function &f, const RecomputeNotes &some, const Machine &machine);
+std::optional<RecomputeNotes> keepingOneLess(const Function &f, const RecomputeNotes &some, unsigned number,
+                                             const Machine &machine);
 
 /// Every set of what can be computed again; none where these are more than `most`.
 std::vector<RecomputeNotes> allRecomputations(const Function &f, size_t most);

@@ -115,15 +115,23 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   a.levels = unsigned(notes->size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
   a.text = [=, f = &micro_](unsigned level) { return namesOf(*f, (*notes)[level]); };
-  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, notes->back(), machine).empty())
+  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, notes->back(), machine).empty()) {
+    auto add = [notes](RecomputeNotes way) {
+      notes->push_back(std::move(way));
+      return unsigned(notes->size() - 1);
+    };
     a.near = [=, f = &micro_](unsigned level) {
       std::vector<unsigned> levels;
-      for (RecomputeNotes &less : keepingOneMore(*f, (*notes)[level], machine)) {
-        levels.push_back(unsigned(notes->size()));
-        notes->push_back(std::move(less));
-      }
+      for (RecomputeNotes &less : keepingOneMore(*f, (*notes)[level], machine))
+        levels.push_back(add(std::move(less)));
       return levels;
     };
+    a.changes = [=, f = &micro_](unsigned level) { return keptBeside(*f, (*notes)[level], machine); };
+    a.changed = [=, f = &micro_](unsigned level, unsigned change) {
+      std::optional<RecomputeNotes> more = keepingOneLess(*f, (*notes)[level], change, machine);
+      return more ? std::optional(add(std::move(*more))) : std::nullopt;
+    };
+  }
   out.push_back(std::move(a));
 }
 

@@ -6,6 +6,7 @@
 
 #include "passes/Pass.h"
 #include <functional>
+#include <optional>
 
 namespace zcc {
 
@@ -25,6 +26,10 @@ struct Axis {
   bool shifts = false;         ///< its levels do not take less of a rank's memory, but more of one space and less of another
   /// Adds levels behind the others that are near this one: each is meant to take a little more memory for less time.
   std::function<std::vector<unsigned>(unsigned level)> near;
+  /// Numbers of changes to a level, each of which is meant to take less memory for more time; and the level that one of them
+  /// leads to, which it adds: nothing where it changes nothing.
+  std::function<std::vector<unsigned>(unsigned level)> changes;
+  std::function<std::optional<unsigned>(unsigned level, unsigned change)> changed;
 };
 
 /// Of a module before recompute-activations. With few decisions the levels are all that there is to decide, and not an order of

@@ -13,6 +13,10 @@ constexpr size_t kTightened = size_t(1) << 16;
 constexpr size_t kExpected = 8;
 /// So many steps lead up from what needs least.
 constexpr unsigned kClimb = 16;
+/// So many of what almost fits are changed, in trials of so many nodes in all.
+constexpr size_t kFalls = 2, kFallen = size_t(1) << 20;
+/// Their promise is by what is too much, and such a part of the budget.
+constexpr int64_t kLittleParts = 64;
 
 static size_t countNodes(const Module &m) {
   size_t nodes = 1;
@@ -215,6 +219,8 @@ llvm::Error PlanSearch::climb(size_t axis) {
     for (const Point &p : points) {
       const Trial &t = trials_.at(p);
       open_.insert(p);
+      if (isFit(p))
+        best_ = std::min(best_, t.ns);
       mostSaved = std::max(mostSaved, t.isPossible ? now.ns - t.ns : 0);
       if (int64_t gain = gainOf(now, t); gain && (!best || gain > gainOf(now, trials_.at(*best))))
         best = &p;
@@ -228,15 +234,87 @@ llvm::Error PlanSearch::climb(size_t axis) {
 
 // ---- closer
 
-/// What is faster than all that fits, and needs little more memory, may fit with a further level of an axis.
-llvm::Error PlanSearch::tighten(size_t axis) {
-  std::vector<std::pair<int64_t, Point>> near;
+/// What is faster than all that fits and needs little more memory.
+std::vector<Point> PlanSearch::almostFits() const {
+  std::vector<Point> out;
   for (auto &[p, t] : trials_.all()) {
     const Needs over = excessOf(t.needs, options_);
     if (t.isPossible && t.ns < best_ && over.memory && over.memory <= options_.memoryBudget / kFewParts && !over.host &&
         !over.disk)
-      near.push_back({t.ns, p});
+      out.push_back(p);
   }
+  return out;
+}
+
+/// Change by change, the best of an axis' first, until it fits or is no longer faster. What a change is worth depends on the
+/// others, yet little: one is tried again where it was better than the best so far when it was tried last (Minoux' lazy greedy
+/// algorithm, "Accelerated greedy algorithms for maximizing submodular set functions", 1978).
+llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
+  constexpr size_t kAtOnce = 4;
+  struct Change {
+    unsigned number;
+    double rate = INFINITY; ///< bytes a nanosecond, when it was tried last
+  };
+  std::vector<Change> changes;
+  for (unsigned number : axes_[axis].changes(at[axis]))
+    changes.push_back({number});
+  while (!isFit(at) && trials_.at(at).ns < best_ && trials_.all().size() < mostTrials) {
+    const Trial now = trials_.at(at);
+    std::optional<Point> best;
+    double bestRate = 0;
+    for (size_t i = 0; i < changes.size() && changes[i].rate > bestRate; i += kAtOnce) {
+      std::vector<std::pair<Change *, Point>> tried;
+      std::vector<Point> points;
+      for (Change &c : llvm::MutableArrayRef(changes).slice(i).take_front(kAtOnce)) {
+        c.rate = 0;
+        if (std::optional<unsigned> level = axes_[axis].changed(at[axis], c.number)) {
+          points.push_back(at);
+          points.back()[axis] = *level;
+          tried.push_back({&c, points.back()});
+        }
+      }
+      if (llvm::Error e = trials_.carryOut(points))
+        return e;
+      for (auto &[c, p] : tried) {
+        const Trial &t = trials_.at(p);
+        open_.insert(p);
+        if (isFit(p))
+          best_ = std::min(best_, t.ns);
+        if (const int64_t freed = t.isPossible ? now.needs.memory - t.needs.memory : 0; freed > 0)
+          c->rate = double(freed) / double(std::max<int64_t>(t.ns - now.ns, 1));
+        if (c->rate > bestRate)
+          best = p, bestRate = c->rate;
+      }
+    }
+    if (!best)
+      break;
+    at = *best;
+    llvm::stable_sort(changes, [](const Change &a, const Change &b) { return a.rate > b.rate; });
+  }
+  return llvm::Error::success();
+}
+
+/// From where most time may be won for the memory that is too much, and a little.
+llvm::Error PlanSearch::stepDown(size_t axis) {
+  std::vector<std::pair<double, Point>> from;
+  for (Point &p : almostFits()) {
+    const Trial &t = trials_.at(p);
+    const int64_t over = excessOf(t.needs, options_).memory + options_.memoryBudget / kLittleParts;
+    from.push_back({double(best_ - t.ns) / double(over), std::move(p)});
+  }
+  llvm::stable_sort(from, [](auto &a, auto &b) { return a.first > b.first; });
+  const size_t most = kFallen / countNodes(module_) / kFalls;
+  for (auto &[promise, p] : llvm::ArrayRef(from).take_front(kFalls))
+    if (llvm::Error e = fall(axis, p, trials_.all().size() + most))
+      return e;
+  return llvm::Error::success();
+}
+
+/// What almost fits may fit with a further level of an axis.
+llvm::Error PlanSearch::tighten(size_t axis) {
+  std::vector<std::pair<int64_t, Point>> near;
+  for (Point &p : almostFits())
+    near.push_back({trials_.at(p).ns, std::move(p)});
   llvm::sort(near);
   struct Look {
     const Point *from;
@@ -325,6 +403,10 @@ llvm::Error PlanSearch::run() {
   for (size_t a = 0; a < axes_.size(); ++a)
     if (axes_[a].near && hasFit())
       if (llvm::Error e = climb(a))
+        return e;
+  for (size_t a = 0; a < axes_.size(); ++a)
+    if (axes_[a].changes && hasFit())
+      if (llvm::Error e = stepDown(a))
         return e;
   for (size_t a = 0; a < axes_.size(); ++a)
     if (axes_[a].tightens && !triesAll && hasFit())

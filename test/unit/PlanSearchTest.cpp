@@ -272,6 +272,28 @@ TEST(PlanSearch, ClimbsFromWhatNeedsLeast) {
   EXPECT_TRUE(hasClimbed) << "no plan between those of the ladder is taken";
 }
 
+TEST(PlanSearch, ChangesWhatAlmostFits) {
+  std::unique_ptr<Module> m = differentiated(unlike(12));
+  Options o;
+  o.memoryBudget = 1;
+  const int64_t least = searched(*m, o).second;
+  bool hasGained = false;
+  for (int64_t percent : {155, 165}) {
+    o.memoryBudget = least / 100 * percent;
+    PassContext ctx{o, nullptr};
+    std::vector<Axis> axes = openAxes(*m, ctx), unchanged = axes;
+    for (Axis &a : unchanged)
+      a.changes = nullptr;
+    PlanSearch with(*m, ctx, axes), without(*m, ctx, unchanged);
+    ASSERT_FALSE(bool(with.run()));
+    ASSERT_FALSE(bool(without.run()));
+    const int64_t ns = with.trials().at(with.taken()).ns, nsBefore = without.trials().at(without.taken()).ns;
+    EXPECT_LE(ns, nsBefore) << percent << " % of the least";
+    hasGained |= ns < nsBefore;
+  }
+  EXPECT_TRUE(hasGained) << "no changed plan is taken";
+}
+
 TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
   using Fix = void (*)(Options &);
   const std::pair<const char *, Fix> fixes[] = {
