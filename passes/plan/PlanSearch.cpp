@@ -198,6 +198,18 @@ llvm::Expected<Point> PlanSearch::lowest(size_t axis) {
   return p;
 }
 
+/// Carries out what may be taken.
+llvm::Error PlanSearch::offer(llvm::ArrayRef<Point> points) {
+  if (llvm::Error e = trials_.carryOut(points))
+    return e;
+  for (const Point &p : points) {
+    open_.insert(p);
+    if (isFit(p))
+      best_ = std::min(best_, trials_.at(p).ns);
+  }
+  return llvm::Error::success();
+}
+
 /// Goes on to the best of the levels that are near, as long as it fits and may become the fastest. Which that is the budget does
 /// not say: a larger one goes the same way, and further.
 llvm::Error PlanSearch::climb(size_t axis) {
@@ -212,15 +224,12 @@ llvm::Error PlanSearch::climb(size_t axis) {
       points.push_back(at);
       points.back()[axis] = level;
     }
-    if (llvm::Error e = trials_.carryOut(points))
+    if (llvm::Error e = offer(points))
       return e;
     const Trial &now = trials_.at(at);
     const Point *best = nullptr;
     for (const Point &p : points) {
       const Trial &t = trials_.at(p);
-      open_.insert(p);
-      if (isFit(p))
-        best_ = std::min(best_, t.ns);
       mostSaved = std::max(mostSaved, t.isPossible ? now.ns - t.ns : 0);
       if (int64_t gain = gainOf(now, t); gain && (!best || gain > gainOf(now, trials_.at(*best))))
         best = &p;
@@ -273,13 +282,10 @@ llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
           tried.push_back({&c, points.back()});
         }
       }
-      if (llvm::Error e = trials_.carryOut(points))
+      if (llvm::Error e = offer(points))
         return e;
       for (auto &[c, p] : tried) {
         const Trial &t = trials_.at(p);
-        open_.insert(p);
-        if (isFit(p))
-          best_ = std::min(best_, t.ns);
         if (const int64_t freed = t.isPossible ? now.needs.memory - t.needs.memory : 0; freed > 0)
           c->rate = double(freed) / double(std::max<int64_t>(t.ns - now.ns, 1));
         if (c->rate > bestRate)

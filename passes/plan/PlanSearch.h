@@ -36,6 +36,7 @@ private:
   int next(size_t count) const;
   llvm::Error walk();
   llvm::Error advance(size_t chain);
+  llvm::Error offer(llvm::ArrayRef<Point> points);
   llvm::Error climb(size_t axis);
   llvm::Expected<Point> lowest(size_t axis);
   std::vector<Point> almostFits() const;

@@ -234,6 +234,12 @@ static std::pair<int64_t, int64_t> searched(const Module &m, const Options &o) {
   return {s.hasFit() ? t.ns : INT64_MAX, t.needs.memory};
 }
 
+/// What needs least where hardly anything fits.
+static int64_t leastBytes(const Module &m, Options o) {
+  o.memoryBudget = 1;
+  return searched(m, o).second;
+}
+
 /// Layers none of which is as wide as another.
 static std::string unlike(int layers) {
   std::string params, body, from = "%x";
@@ -253,8 +259,7 @@ static std::string unlike(int layers) {
 TEST(PlanSearch, ClimbsFromWhatNeedsLeast) {
   std::unique_ptr<Module> m = differentiated(unlike(12));
   Options o;
-  o.memoryBudget = 1;
-  const int64_t least = searched(*m, o).second;
+  const int64_t least = leastBytes(*m, o);
   int64_t before = INT64_MAX;
   bool hasClimbed = false;
   for (int64_t percent = 100; percent <= 200; percent += 5) {
@@ -275,8 +280,7 @@ TEST(PlanSearch, ClimbsFromWhatNeedsLeast) {
 TEST(PlanSearch, ChangesWhatAlmostFits) {
   std::unique_ptr<Module> m = differentiated(unlike(12));
   Options o;
-  o.memoryBudget = 1;
-  const int64_t least = searched(*m, o).second;
+  const int64_t least = leastBytes(*m, o);
   bool hasGained = false;
   for (int64_t percent : {155, 165}) {
     o.memoryBudget = least / 100 * percent;
@@ -307,8 +311,7 @@ TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
   std::unique_ptr<Module> m = differentiated(blocksOf(4));
   Options o;
   o.nvmeBudget = int64_t(1) << 30;
-  o.memoryBudget = 1;
-  const int64_t least = searched(*m, o).second;
+  const int64_t least = leastBytes(*m, o);
   int64_t before = INT64_MAX;
   for (int64_t percent : {130, 170}) {
     o.memoryBudget = least / 100 * percent;
