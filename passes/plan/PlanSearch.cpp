@@ -1,6 +1,7 @@
 // Lets chains of plans compete.
 #include "passes/plan/PlanSearch.h"
 #include <algorithm>
+#include <cmath>
 
 using namespace zcc;
 
