@@ -1,6 +1,6 @@
-// What attention in tiles is made of (FlashAttention.cu): a block's place, steps of the other side in shared memory, rows of
-// factors and of sums in a warp's registers, scores and their exponentials. `T` is a 16-bit float, or f32, which is rounded to
-// TF32.
+// What attention in tiles is made of (FlashKernels.h): a block's place, steps of the other side in shared memory, rows of
+// factors and of sums in a warp's registers, scores and their exponentials. `T` is a 16-bit float, f32, or f32
+// that is rounded to TF32.
 #pragma once
 
 #include "runtime/cuda/AsyncCopy.h"
@@ -20,7 +20,7 @@ __device__ inline float noScore() { return -__builtin_inff(); } ///< of what may
 template <typename T, int kWidth> struct Tile {
   static constexpr bool isWide = kWidth > 64, isFloat = sizeof(T) == 4;
   static constexpr bool areFar = isWide && isFloat; ///< registers have no room for the factors of a gradient's second product
-  static constexpr int kPieces = kWidth / kPiece, kLd = kWidth + 8,
+  static constexpr int kPieces = kWidth / kPiece, kLd = kWidth + (std::is_same_v<T, float> ? 4 : 8),
                        kStep = 4096 / (kWidth > 32 ? kWidth : 64) / (isFloat ? 2 : 1);
   static constexpr int kMost = kWidth == 64 && !isFloat ? 2 : 1, kWarps = isWide && isFloat ? 2 : 4;
   static constexpr int kElements = kStep * kLd, kBlocks = kWidth > 32 ? 2 : 3; ///< whose registers a processor has room for
@@ -32,6 +32,11 @@ template <typename T, int kWidth> struct alignas(32) Room {
   unsigned char bytes[4 * Tile<T, kWidth>::kElements * sizeof(T)];
   __device__ T *stage(int i) { return reinterpret_cast<T *>(bytes) + i * 2 * Tile<T, kWidth>::kElements; }
 };
+/// One for all kernels: under emulation each thread of the process has it.
+template <typename T, int kWidth> __device__ Room<T, kWidth> &sharedRoom() {
+  __shared__ Room<T, kWidth> room;
+  return room;
+}
 
 /// Which head a block is for, its rows' first and its warp's first.
 struct Place {
@@ -84,7 +89,7 @@ template <typename T, int kWidth> struct Source {
   /// Rows from `first` on and columns from `column` on as a left factor, without shared memory.
   __device__ void loadPiece(Left<T> &to, int first, int column) const {
     to.fill(
-        [&](int r, int c) { return first + r < rows && column + c < width ? data[(first + r) * stride + column + c] : T(0.0f); });
+        [&](int r, int c) { return first + r < rows && column + c < width ? data[(first + r) * stride + column + c] : T{0.0f}; });
   }
 
 private:
@@ -92,7 +97,7 @@ private:
                                                                 int width) {
     for (int e = threadOf(); e < count * kWidth; e += kThreads) {
       const int r = e / kWidth, c = e % kWidth;
-      tile[r * kLd + c] = r < there && c < width ? from[r * stride + c] : T(0.0f);
+      tile[r * kLd + c] = r < there && c < width ? from[r * stride + c] : T{0.0f};
     }
   }
 };
@@ -151,6 +156,7 @@ template <typename T> __device__ void storePair(T *to, float low, float high) {
   *reinterpret_cast<uint32_t *>(to) = pairOf<T>(low, high);
 }
 __device__ inline void storePair(float *to, float low, float high) { *reinterpret_cast<Two *>(to) = {low, high}; }
+__device__ inline void storePair(Tf32 *to, float low, float high) { *reinterpret_cast<Two *>(to) = {low, high}; }
 
 /// The sums times a factor for each row, to rows of a head from the warp's first on.
 template <typename T, int kM, int kN, typename F>
@@ -174,9 +180,9 @@ __device__ void storeRows(const Sums (&sums)[kM][kN], const Rows &to, const Plac
           continue;
         }
         if (c < width)
-          row[c] = T(low);
+          row[c] = T{low};
         if (c + 1 < width)
-          row[c + 1] = T(high);
+          row[c + 1] = T{high};
       }
     }
 }

@@ -63,8 +63,8 @@ struct Heads {
   }
 };
 
-/// Attention by tensor cores (FlashAttention.cu), of 16-bit floats, and of f32 where the device may round it to TF32: whether
-/// they take these heads, and the launches. `deltas` is scratch, a float for each query.
+/// Attention in tiles (FlashAttention.cu), of 16-bit floats and of f32, which tensor cores multiply where the device may round it
+/// to TF32: whether they take these heads, and the launches. `deltas` is scratch, a float for each query.
 bool takesTiles(const Heads &n, int32_t elem);
 void attendByTiles(const Heads &n, int32_t elem, Rows y, float *lse);
 void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse, float *deltas);

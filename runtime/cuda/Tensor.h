@@ -1,6 +1,6 @@
-// Products by a warp of tiles of 16-bit floats, or of f32 whose factors are rounded to TF32, summed in f32 in registers whose
-// layout is known: a GPU's tensor cores; under emulation, and where a GPU has none for the element, loops. All lanes of a warp
-// take part.
+// Products by a warp of tiles of 16-bit floats, of f32 whose factors are rounded to TF32, or of f32 as it is, summed in f32 in
+// registers whose layout is known: a GPU's tensor cores; under emulation, and where a GPU has none for the element, loops. All
+// lanes of a warp take part.
 #pragma once
 
 #include "runtime/cpu/Number.h"
@@ -39,6 +39,12 @@ __device__ inline float roundedToTf32(float x) {
 #endif
 }
 
+/// An f32 that is rounded to TF32 where it is a factor.
+struct Tf32 {
+  float value;
+  __device__ operator float() const { return value; }
+};
+
 /// Two numbers that are read and written at once.
 struct alignas(8) Two {
   float first, second;
@@ -65,7 +71,9 @@ template <typename T> __device__ float lowOf(uint32_t pair) {
 template <typename T> __device__ float highOf(uint32_t pair) { return lowOf<T>(pair >> 16); }
 
 #ifdef __CUDA_ARCH__
-template <typename T> constexpr bool kHasCores = __CUDA_ARCH__ >= 800 || std::is_same_v<T, cpu::F16>;
+/// Whether tensor cores take factors of this element.
+template <typename T>
+constexpr bool kHasCores = std::is_same_v<T, cpu::F16> || (__CUDA_ARCH__ >= 800 && !std::is_same_v<T, float>);
 
 /// Four matrices of 8x8, whose rows begin where eight lanes each say; across: columns become rows.
 template <bool kAcross> __device__ void loadMatrices(uint32_t (&to)[4], const void *row) {
@@ -141,28 +149,42 @@ template <typename T> struct Left {
   static __device__ float valueOf(uint32_t part, int i) { return i ? highOf<T>(part) : lowOf<T>(part); }
 };
 
-/// The same of f32, rounded to TF32.
-template <> struct Left<float> {
+/// What a factor is multiplied as.
+template <typename T> __device__ float factorOf(T x) {
+  if constexpr (std::is_same_v<T, Tf32>)
+    return roundedToTf32(x.value);
+  else
+    return float(x);
+}
+
+/// The same of 32 bits each: T is Tf32 or float.
+template <typename T> struct WideLeft {
   static constexpr int kEach = 1;
   float parts[8];
 
-  Left() = default;
-  __device__ Left(const Sums &a, const Sums &b) {
+  WideLeft() = default;
+  __device__ WideLeft(const Sums &a, const Sums &b) {
     for (int i = 0; i < 4; ++i) {
-      parts[i] = roundedToTf32(a.at[i]);
-      parts[4 + i] = roundedToTf32(b.at[i]);
+      parts[i] = factorOf(T{a.at[i]});
+      parts[4 + i] = factorOf(T{b.at[i]});
     }
   }
-  __device__ void load(const float *from, int ld) {
+  __device__ void load(const T *from, int ld) {
     fill([&](int row, int column) { return from[row * ld + column]; });
   }
   /// Of f(row, column).
   template <typename F> __device__ void fill(F f) {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      parts[i] = roundedToTf32(f(laneRow() + i / 2 % 2 * 8, laneColumn() + i % 2 + i / 4 * 8));
+      parts[i] = factorOf(f(laneRow() + i / 2 % 2 * 8, laneColumn() + i % 2 + i / 4 * 8));
   }
   static __device__ float valueOf(float part, int) { return part; }
+};
+template <> struct Left<Tf32> : WideLeft<Tf32> {
+  using WideLeft::WideLeft;
+};
+template <> struct Left<float> : WideLeft<float> {
+  using WideLeft::WideLeft;
 };
 
 /// Adds to a lane's part of the products of its two rows with another's.
@@ -173,34 +195,73 @@ template <typename T> __device__ void addDots(const Left<T> &a, const Left<T> &b
     sums[i / 2 % 2] += Left<T>::valueOf(a.parts[i / kEach], i % kEach) * Left<T>::valueOf(b.parts[i / kEach], i % kEach);
 }
 
-__device__ inline float factorOf(float x) { return roundedToTf32(x); }
-template <typename T> __device__ float factorOf(T x) { return float(x); }
+/// Of a lane's row, or the one 8 further, columns 8 `part` + 2 `pair` and the next.
+template <typename T> __device__ Two termsOf(const Left<T> &a, int part, int half, int pair) {
+  const int from = laneNumber() / 4 * 4 + pair;
+  if constexpr (Left<T>::kEach == 2) {
+    const uint32_t both = __shfl_sync(kAllLanes, a.parts[part * 2 + half], from);
+    return {Left<T>::valueOf(both, 0), Left<T>::valueOf(both, 1)};
+  } else {
+    const float *const parts = a.parts + part * 4 + half * 2;
+    return {__shfl_sync(kAllLanes, parts[0], from), __shfl_sync(kAllLanes, parts[1], from)};
+  }
+}
 
-/// The same without tensor cores: rows of the left factor go from lane to lane.
+/// Two factors side by side, the first at an even place of its row.
+template <typename T> __device__ Two factorsAt(const T *from) {
+  if constexpr (sizeof(T) == 4) {
+    const Two x = *reinterpret_cast<const Two *>(from);
+    return {factorOf(T{x.first}), factorOf(T{x.second})};
+  } else {
+    return {factorOf(from[0]), factorOf(from[1])};
+  }
+}
+
+/// Adds a lane's products of columns k and k + 1 of the left factor, whose terms of both its rows are given.
+template <bool kAcross, int kM, int kN, typename T>
+__device__ void addTerms(Sums (&sums)[kM][kN], const Two (&terms)[kM][2], const T *b, int ld, int k) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const int column = n * kColumns + laneColumn();
+    Two x = factorsAt(kAcross ? b + column * ld + k : b + k * ld + column);
+    Two y = factorsAt(kAcross ? b + (column + 1) * ld + k : b + (k + 1) * ld + column);
+    if constexpr (!kAcross)
+      std::swap(x.second, y.first); // now x is of the first column, y of the second
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float *const sum = sums[m][n].at + half * 2;
+        const Two t = terms[m][half];
+        sum[0] = z_fma(t.second, x.second, z_fma(t.first, x.first, sum[0]));
+        sum[1] = z_fma(t.second, y.second, z_fma(t.first, y.first, sum[1]));
+      }
+  }
+}
+
+/// The same without tensor cores: rows of the left factor go from lane to lane, two columns at a time.
 template <bool kAcross, int kM, int kN, typename T>
 __device__ void multiplyInLoops(Sums (&sums)[kM][kN], const Left<T> (&a)[kM], const T *b, int ld) {
-  constexpr int kEach = Left<T>::kEach;
-  for (int m = 0; m < kM; ++m)
-    for (int from = 0; from < 32; from += kEach) {
-      const int first = from / 4 / kEach * kEach, lane = from / kEach % 4;
-      const auto part = __shfl_sync(kAllLanes, a[m].parts[first / kEach], laneNumber() / 4 * 4 + lane);
-      for (int i = first; i < first + kEach; ++i) {
-        const int k = i / 4 * 8 + lane * 2 + i % 2;
-        const float value = Left<T>::valueOf(part, i - first);
-        for (int n = 0; n < kN; ++n)
-          for (int j = 0; j < 2; ++j) {
-            const int column = n * kColumns + laneColumn() + j;
-            sums[m][n].at[i / 2 % 2 * 2 + j] += value * factorOf(kAcross ? b[column * ld + k] : b[k * ld + column]);
-          }
-      }
+  [[maybe_unused]] constexpr int kAtOnce = kM * kN > 4 ? 1 : 2; // independent sums hide what a load takes
+#pragma unroll
+  for (int part = 0; part < 2; ++part)
+#pragma unroll kAtOnce
+    for (int pair = 0; pair < 4; ++pair) {
+      Two terms[kM][2];
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          terms[m][half] = termsOf(a[m], part, half, pair);
+      addTerms<kAcross>(sums, terms, b, ld, part * 8 + pair * 2);
     }
 }
 
 #ifdef __CUDA_ARCH__
-/// The same of f32 by tensor cores, which take 8 terms at once, in any order that both factors have: a lane gives those of its
+/// The same by tensor cores, in TF32: they take 8 terms at once, in any order that both factors have; a lane gives those of its
 /// columns.
 template <bool kAcross, int kM, int kN>
-__device__ void multiplyInTf32(Sums (&sums)[kM][kN], const Left<float> (&a)[kM], const float *b, int ld) {
+__device__ void multiplyInCores(Sums (&sums)[kM][kN], const Left<Tf32> (&a)[kM], const Tf32 *b, int ld) {
 #pragma unroll
   for (int n = 0; n < kN; ++n)
 #pragma unroll
@@ -208,14 +269,29 @@ __device__ void multiplyInTf32(Sums (&sums)[kM][kN], const Left<float> (&a)[kM],
       const int k = half * 8 + laneColumn(), column = n * kColumns + laneRow();
       Two x;
       if constexpr (kAcross)
-        x = *reinterpret_cast<const Two *>(b + column * ld + k);
+        x = factorsAt(b + column * ld + k);
       else
-        x = {b[k * ld + column], b[(k + 1) * ld + column]};
-      x = {roundedToTf32(x.first), roundedToTf32(x.second)};
+        x = {factorOf(b[k * ld + column]), factorOf(b[(k + 1) * ld + column])};
 #pragma unroll
       for (int m = 0; m < kM; ++m)
         multiplyTf32(sums[m][n], a[m].parts + half * 4, x.first, x.second);
     }
+}
+/// Of 16-bit floats.
+template <bool kAcross, int kM, int kN, typename T>
+__device__ void multiplyInCores(Sums (&sums)[kM][kN], const Left<T> (&a)[kM], const T *b, int ld) {
+  const int lane = laneNumber(), half = lane / 8 % 2 * 8, row = lane % 8, other = lane / kPiece * 8;
+  const T *const mine = kAcross ? b + (other + row) * ld + half : b + (half + row) * ld + other;
+#pragma unroll
+  for (int n = 0; n < kN; n += 2) {
+    uint32_t x[4];
+    loadMatrices<!kAcross>(x, kAcross ? mine + n * kColumns * ld : mine + n * kColumns);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      multiply<T>(sums[m][n], a[m].parts, x[0], x[1]);
+      multiply<T>(sums[m][n + 1], a[m].parts, x[2], x[3]);
+    }
+  }
 }
 #endif
 
@@ -224,25 +300,11 @@ __device__ void multiplyInTf32(Sums (&sums)[kM][kN], const Left<float> (&a)[kM],
 template <bool kAcross, int kM, int kN, typename T>
 __device__ void addProduct(Sums (&sums)[kM][kN], const Left<T> (&a)[kM], const T *b, int ld) {
 #ifdef __CUDA_ARCH__
-  if constexpr (kHasCores<T> && std::is_same_v<T, float>)
-    return multiplyInTf32<kAcross>(sums, a, b, ld);
-  if constexpr (kHasCores<T> && !std::is_same_v<T, float>) {
-    const int lane = laneNumber(), half = lane / 8 % 2 * 8, row = lane % 8, other = lane / kPiece * 8;
-    const T *const mine = kAcross ? b + (other + row) * ld + half : b + (half + row) * ld + other;
-#pragma unroll
-    for (int n = 0; n < kN; n += 2) {
-      uint32_t x[4];
-      loadMatrices<!kAcross>(x, kAcross ? mine + n * kColumns * ld : mine + n * kColumns);
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-        multiply<T>(sums[m][n], a[m].parts, x[0], x[1]);
-        multiply<T>(sums[m][n + 1], a[m].parts, x[2], x[3]);
-      }
-    }
-    return;
-  }
+  if constexpr (kHasCores<T>)
+    multiplyInCores<kAcross>(sums, a, b, ld);
+  else
 #endif
-  multiplyInLoops<kAcross>(sums, a, b, ld);
+    multiplyInLoops<kAcross>(sums, a, b, ld);
 }
 
 } // namespace zccrt::cuda

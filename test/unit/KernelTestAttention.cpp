@@ -300,24 +300,33 @@ TEST(Attention, OnGpus) {
   check<Bf16>({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
 }
 
-// Of f32 in TF32, in tiles: heads of each width, rows that cannot be read 16 bytes at a time, masks, groups, several steps.
+/// Of f32 in tiles: heads of each width, rows that cannot be read 16 bytes at a time, masks, groups, several steps.
+void checkTilesOfFloats(double tolerance) {
+  check({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true}, tolerance);
+  check({1, 2, 2, 1, 7, 8, 8}, tolerance);
+  check({2, 2, 2, 70, 33, 18, 13}, tolerance);
+  check({1, 2, 2, 100, 160, 48, 48, true, Mask::None, true}, tolerance);
+  check({1, 2, 2, 160, 70, 16, 16, true}, tolerance);                               // the first rows attend nothing
+  check({1, 4, 2, 70, 70, 80, 97, true}, tolerance);                                // neither keys nor values in registers
+  check({1, 2, 1, 140, 140, 128, 128, true, Mask::Float}, tolerance);               // grouped
+  check({1, 1, 1, 20, 300, 16, 16, false, Mask::None, false, 2, 2}, 4 * tolerance); // maxima grow by much
+  for (Mask m : {Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
+    check({2, 4, 2, 40, 40, 32, 32, m == Mask::Bool, m}, tolerance);
+  check({1, 1, 1, 20, 20, 136, 130, true});                             // too wide for tiles
+  check({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
+}
+
+TEST(Attention, OnGpusInFp32) {
+  OnEmulatedGpu gpu;
+  checkTilesOfFloats(kTolerance<float>);
+}
+
 TEST(Attention, OnGpusInTf32) {
   OnEmulatedGpu gpu;
   zccrt::device()->multipliesInTf32 = true;
-  constexpr double kTolerance = 4e-3;
-  check({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true}, kTolerance);
-  check({1, 2, 2, 1, 7, 8, 8}, kTolerance);
-  EXPECT_GT(check({1, 1, 1, 197, 197, 64, 64}, kTolerance), 1e-5); // rounded
-  check({2, 2, 2, 70, 33, 18, 13}, kTolerance);
-  check({1, 2, 2, 100, 160, 48, 48, true, Mask::None, true}, kTolerance);
-  check({1, 2, 2, 160, 70, 16, 16, true}, kTolerance);                               // the first rows attend nothing
-  check({1, 4, 2, 70, 70, 80, 97, true}, kTolerance);                                // neither keys nor values in registers
-  check({1, 2, 1, 140, 140, 128, 128, true, Mask::Float}, kTolerance);               // grouped
-  check({1, 1, 1, 20, 300, 16, 16, false, Mask::None, false, 2, 2}, 4 * kTolerance); // maxima grow by much
-  for (Mask m : {Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
-    check({2, 4, 2, 40, 40, 32, 32, m == Mask::Bool, m}, kTolerance);
-  check({1, 1, 1, 20, 20, 136, 130, true});                             // too wide for tiles: as without TF32
-  check({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
+  constexpr double kRounded = 4e-3;
+  checkTilesOfFloats(kRounded);
+  EXPECT_GT(check({1, 1, 1, 197, 197, 64, 64}, kRounded), 1e-5);
 }
 
 /// Four queries, keys and values, before the mask.

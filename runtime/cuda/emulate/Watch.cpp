@@ -207,12 +207,12 @@ void AccessWatcher::shared(Memory &m, const char *p, int64_t bytes, Does what) {
 
 void AccessWatcher::access(const char *p, int64_t bytes, Does what) {
   static const int64_t kPage = sysconf(_SC_PAGESIZE);
+  static thread_local Memory own = ownVariables();
+  if (own.isNear(p, bytes, 0)) // first: a thread's variables may lie right beside the device's memory
+    return shared(own, p, bytes, what);
   for (Memory &m : device)
     if (m.isNear(p, bytes, kPage))
       return onDevice(m, p, bytes, what);
-  static thread_local Memory own = ownVariables();
-  if (own.isNear(p, bytes, 0))
-    shared(own, p, bytes, what);
 }
 
 } // namespace

@@ -1,6 +1,6 @@
-// softmax(scale q k^T + mask) v and its gradient, of what tensor cores do not take, without the [S, T] matrix of scores: a warp
-// for each row of the result. It goes through what the row meets in steps of 32, a lane for the score of each, and each lane has
-// columns of the row of the result.
+// softmax(scale q k^T + mask) v and its gradient, of what tiles do not take (f64, wide heads), without the [S, T] matrix of
+// scores: a warp for each row of the result. It goes through what the row meets in steps of 32, a lane for the score of each, and
+// each lane has columns of the row of the result.
 //   p = exp(scale q k^T + mask - lse)   dv = p^T dy   dp = dy v^T
 //   ds = p (dp - sum(dy y))             dq = scale ds k   dk = scale ds^T q
 // Rows of keys go through all queries of their group in order, so nothing is added by two.
