@@ -1,5 +1,6 @@
 // Composites (softmax, norms, cross-entropy, an optimizer's formulas) become the primitive operators of their records; a
-// reduction over axes of extent 1, which such bodies bring, is what it reads.
+// reduction over axes of extent 1, which such bodies bring, is what it reads, and a shape that is given back, of a norm's
+// statistics by its gradient, is what it was taken from.
 //
 //   %y = softmax %x {axis = 1}     ->     %m = reduce_max %x {axes = [1]}
 //                                         %d = sub %x, %m
@@ -49,10 +50,24 @@ static bool dropTrivialReductions(Function &f) {
   return changed;
 }
 
+static bool dropReshapesBack(Function &f) {
+  bool changed = false;
+  for (Node *n = f.first(); n; n = n->next()) {
+    Node *inner = n->op == &ops::reshape ? n->operand(0)->def : nullptr;
+    if (inner && inner->op == &ops::reshape && inner->operand(0)->type == n->result()->type) {
+      n->result()->replaceAllUsesWith(inner->operand(0));
+      changed = true;
+    }
+  }
+  if (changed)
+    eraseDeadNodes(f);
+  return changed;
+}
+
 llvm::Expected<bool> zcc::expandComposites(Module &m, PassContext &) {
   bool changed = false;
   for (auto &f : m.functions)
     if (!f->isKernel)
-      changed |= ::expandComposites(*f) | dropTrivialReductions(*f);
+      changed |= ::expandComposites(*f) | dropTrivialReductions(*f) | dropReshapesBack(*f);
   return changed;
 }

@@ -53,7 +53,7 @@ public:
   /// Joins kernels of at least so many rows with sums over the same rows: gradients of norms' weights and of biases need no pass
   /// of their own.
   void joinColumns(int64_t leastRows);
-  /// Clones cheap members into the groups that read them, where that saves storing their value.
+  /// Clones cheap members into the groups that read them, where that saves storing or reading their value.
   void recomputeCheap();
   /// Joins kernels of the backward without reductions that have two whole tensors to read in common: each is read once.
   void joinReaders();
@@ -105,16 +105,22 @@ private:
   void settle();
 
   struct Cone;
+  struct Readers {
+    llvm::SetVector<FuseGroup *> kernels;
+    bool isStored;
+  };
+  Readers kernelsThatRead(const Value *v) const;
   bool isKept(const Value *v) const;
   bool follow(Value *x, Cone &c) const;
   bool isReadFrom(const Value *v, const FuseGroup &reader) const;
-  bool followDear(Cone &c, const std::vector<FuseGroup *> &readers) const;
+  bool followDear(Cone &c, llvm::ArrayRef<FuseGroup *> readers) const;
   bool isOverwritten(const Value *leaf, const FuseGroup *reader) const;
   size_t extraReads(const FuseGroup &reader, const Cone &c) const;
   bool canTake(const FuseGroup &reader, const Cone &c) const;
   std::vector<Node *> cloneInto(const FuseGroup &reader, const Cone &c);
   bool recomputeIn(FuseGroup &reader, const Cone &c);
-  void recomputeInto(Value *v, const std::vector<FuseGroup *> &readers);
+  void recomputeInto(Value *v, llvm::ArrayRef<FuseGroup *> readers);
+  void recomputeFromRead(Value *v, FuseGroup &reader);
 };
 
 } // namespace zcc

@@ -1,4 +1,5 @@
-// Values that are cheap to compute again from what is kept anyway: each kernel that reads one computes it by itself.
+// Values that are cheap to compute again from what is kept anyway: each kernel that reads one computes it by itself; one that has
+// to be stored is computed again where all that it comes from is read anyway.
 #include "ir/Op.h"
 #include "ir/Steps.h"
 #include "ir/View.h"
@@ -147,7 +148,7 @@ bool FuseGroups::isReadFrom(const Value *v, const FuseGroup &reader) const {
 
 /// Follows the cone's value for its only reader, in the backward, over one operator that is dear, as far as what it is computed
 /// from is there until then anyway: its bytes, written and read, take longer.
-bool FuseGroups::followDear(Cone &c, const std::vector<FuseGroup *> &readers) const {
+bool FuseGroups::followDear(Cone &c, llvm::ArrayRef<FuseGroup *> readers) const {
   if (readers.size() != 1 || readers[0]->nodes.back()->phase != Phase::Backward)
     return false;
   c = {c.value, c.home, false, 1, {}, {}};
@@ -157,7 +158,7 @@ bool FuseGroups::followDear(Cone &c, const std::vector<FuseGroup *> &readers) co
 }
 
 /// Clones the cone of `v` within its group into each reader, if all of them can take it.
-void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers) {
+void FuseGroups::recomputeInto(Value *v, llvm::ArrayRef<FuseGroup *> readers) {
   FuseGroup *home = groupOf(v->def);
   Cone c{v, home, false, 0, {}, {}}, fromKept{v, home, true, 0, {}, {}};
   const bool startsAtKept = follow(v, fromKept), isCheap = follow(v, c);
@@ -183,24 +184,41 @@ void FuseGroups::recomputeInto(Value *v, const std::vector<FuseGroup *> &readers
       return;
 }
 
+/// Clones the cone of `v`, which others read stored, into a reader that has no whole tensor more to read then, but `v` less: the
+/// gradient of a batch norm reads what the norm was given, and from that follows what its rectifier let through.
+void FuseGroups::recomputeFromRead(Value *v, FuseGroup &reader) {
+  Cone c{v, groupOf(v->def), false, 0, {}, {}};
+  if (follow(v, c) && extraReads(reader, c) == 0 && canTake(reader, c) &&
+      llvm::none_of(c.leaves, [&](Value *l) { return isOverwritten(l, &reader); }))
+    recomputeIn(reader, c);
+}
+
+/// The groups outside that read a member's value; whether it is stored anyway: something reads it that is no kernel.
+FuseGroups::Readers FuseGroups::kernelsThatRead(const Value *v) const {
+  Readers out{{}, results.contains(v)};
+  for (auto &u : v->uses) {
+    FuseGroup *r = groupOf(u.node);
+    out.isStored |= !r || !r->isKernel;
+    if (r && r->isKernel && r != groupOf(v->def))
+      out.kernels.insert(r);
+  }
+  return out;
+}
+
 void FuseGroups::recomputeCheap() {
   for (FuseGroup *g : sequence.all()) {
     if (!g->isKernel)
       continue;
-    for (Value *v : g->outputs()) {
-      if (g->shape->extents.lookup(v->def) != Extent::Full)
-        continue;
-      // Only where every reader outside is a kernel: otherwise it is stored anyway.
-      llvm::SetVector<FuseGroup *, std::vector<FuseGroup *>> readers;
-      bool all = !results.contains(v);
-      for (auto &u : v->uses) {
-        FuseGroup *r = groupOf(u.node);
-        all &= r && r->isKernel;
-        if (r && r != g)
-          readers.insert(r);
-      }
-      if (all && !readers.empty())
-        recomputeInto(v, readers.takeVector());
-    }
+    std::vector<Value *> whole;
+    for (Value *v : g->outputs())
+      if (g->shape->extents.lookup(v->def) == Extent::Full)
+        whole.push_back(v);
+    for (Value *v : whole)
+      if (const Readers r = kernelsThatRead(v); !r.isStored && !r.kernels.empty())
+        recomputeInto(v, r.kernels.getArrayRef());
+    for (Value *v : whole) // readers have what they read now
+      if (const Readers r = kernelsThatRead(v); r.isStored)
+        for (FuseGroup *k : r.kernels)
+          recomputeFromRead(v, *k);
   }
 }

@@ -42,11 +42,19 @@ int KernelBuilder::leaf(Value *v, const Node &user) {
   return at->second = int(operands.size() - 1);
 }
 
-void KernelBuilder::addMember(const Node &n) {
+/// What is computed again in a kernel may stand in it already: it is one part then, unless it is stored.
+void KernelBuilder::addMember(const Node &n, bool isStored) {
   llvm::SmallVector<int, 4> read;
   for (Value *v : n.operands())
     read.push_back(leaf(v, n));
-  places[n.result()] = add(n, n.result()->type);
+  const Type &type = n.result()->type;
+  auto isSame = [&](const Part &p) { return p.of->op == n.op && p.operands == read && p.type == type && p.of->attrs == n.attrs; };
+  const auto same = isStored ? parts.end() : llvm::find_if(parts, isSame);
+  if (same != parts.end()) {
+    places[n.result()] = ~int(same - parts.begin());
+    return;
+  }
+  places[n.result()] = add(n, type);
   parts.back().operands = std::move(read);
 }
 
@@ -227,7 +235,7 @@ Node *KernelBuilder::build(const FuseGroup &g, Node *before) {
   if (outputs.empty()) // its readers compute all of it by themselves
     return nullptr;
   for (Node *n : neededFor(outputs, g.withReshapes())) {
-    addMember(*n);
+    addMember(*n, llvm::is_contained(outputs, n->result()));
     loc = mergeLocs(loc, n->loc);
   }
   KnownKernel &k = known[key(outputs)];

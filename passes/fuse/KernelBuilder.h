@@ -39,7 +39,7 @@ private:
 
   int add(const Node &of, Type type);
   int leaf(Value *v, const Node &user);
-  void addMember(const Node &n);
+  void addMember(const Node &n, bool isStored);
   std::string key(llvm::ArrayRef<Value *> outputs) const;
   std::unique_ptr<Function> body(llvm::ArrayRef<Value *> outputs) const;
   void define(KnownKernel &k, llvm::ArrayRef<Value *> outputs);
