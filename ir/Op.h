@@ -104,6 +104,9 @@ using InferFn = llvm::Expected<llvm::SmallVector<Type, 2>> (*)(llvm::ArrayRef<co
 using GradFn = llvm::SmallVector<Value *, 4> (*)(Builder &, Node &, llvm::ArrayRef<Value *> dy);
 /// The node as primitive operators; returns one value per result.
 using ExpandFn = llvm::SmallVector<Value *, 2> (*)(Builder &, Node &);
+/// Adds nodes that compute the first result again from such operands and from the node's other results, `rest`, which are small:
+/// they are kept where it is computed again.
+using AgainFn = Value *(*)(Builder &, llvm::ArrayRef<Value *> operands, llvm::ArrayRef<Value *> rest);
 /// Naive evaluation: operands in, results preallocated.
 using EvalFn = llvm::Error (*)(Node &, llvm::ArrayRef<const Tensor *> in, llvm::ArrayRef<Tensor *> out);
 /// Floating-point operations of one execution.
@@ -124,6 +127,7 @@ struct OpDef {
   /// Exactly one way to compute it:
   const char *scalar = nullptr; ///< expression over the operands' names (ir/Scalar.h); elementwise with numpy's broadcast
   ExpandFn expand = nullptr;    ///< a body of primitives
+  AgainFn again = nullptr;      ///< in less than that, once its other results are known; beside `expand`
   ViewFn view = nullptr;        ///< only strides change
   Reduction::Kind reduction = Reduction::None; ///< generated loops
   Leaf::Kind leaf = Leaf::None;

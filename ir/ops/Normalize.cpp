@@ -240,6 +240,12 @@ static Value *perChannel(Builder &b, Value *v, const Type &x) {
   return b.reshape(v, d);
 }
 
+/// Of centred values and 1/deviation, which broadcasts against them.
+static Value *batchNormalised(Builder &b, Value *centred, Value *rstd, Value *scale, Value *bias) {
+  const Type x = centred->type;
+  return affine(b, b.make(ops::mul, {centred, rstd}), perChannel(b, scale, x), perChannel(b, bias, x));
+}
+
 static Expansion expandBatchNorm(Builder &b, Node &n) {
   Value *x = n.operand(0);
   Dims axes = batchAxes(x->type, n.operand(1)->type);
@@ -248,10 +254,14 @@ static Expansion expandBatchNorm(Builder &b, Node &n) {
   Value *var = mean(b, b.make(ops::mul, {centred, centred}), axes);
   Value *eps = b.scalar(n.attrs.f("eps"), x->type.elem);
   Value *rstd = b.make(ops::rsqrt, {b.make(ops::add, {var, eps})});
-  Value *y =
-      affine(b, b.make(ops::mul, {centred, rstd}), perChannel(b, n.operand(1), x->type), perChannel(b, n.operand(2), x->type));
+  Value *y = batchNormalised(b, centred, rstd, n.operand(1), n.operand(2));
   const Dims &c = n.result(1)->type.dims;
   return {y, b.reshape(m, c), b.reshape(var, c), b.reshape(rstd, c)};
+}
+
+static Value *againBatchNorm(Builder &b, ArrayRef<Value *> operands, ArrayRef<Value *> rest) {
+  Value *x = operands[0], *centred = b.make(ops::sub, {x, perChannel(b, rest[0], x->type)});
+  return batchNormalised(b, centred, perChannel(b, rest[2], x->type), operands[1], operands[2]);
 }
 
 /// dx = scale * rstd * (dy - mean(dy) - xhat * mean(dy * xhat)), with the sums that are also dbias
@@ -290,6 +300,7 @@ constexpr OpDef zcc::ops::batch_norm = defineOp({
     .results = 4,
     .infer = inferBatchNorm,
     .expand = expandBatchNorm,
+    .again = againBatchNorm,
     .gradFn = gradBatchNorm,
     .eval = evalBatchNorm,
     .precision = Precision::F32,

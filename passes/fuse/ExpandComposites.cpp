@@ -9,6 +9,7 @@
 //                                         %y = div %e, %s
 #include "ir/Builder.h"
 #include "passes/Pass.h"
+#include <map>
 
 using namespace zcc;
 
@@ -50,14 +51,22 @@ static bool dropTrivialReductions(Function &f) {
   return changed;
 }
 
-static bool dropReshapesBack(Function &f) {
+/// Of reshapes, what is given back the shape it had, and what has been given the same shape before.
+static bool dropReshapes(Function &f) {
   bool changed = false;
+  std::map<std::tuple<const Value *, Phase, Dims>, Value *> made;
   for (Node *n = f.first(); n; n = n->next()) {
-    Node *inner = n->op == &ops::reshape ? n->operand(0)->def : nullptr;
-    if (inner && inner->op == &ops::reshape && inner->operand(0)->type == n->result()->type) {
-      n->result()->replaceAllUsesWith(inner->operand(0));
-      changed = true;
-    }
+    if (n->op != &ops::reshape)
+      continue;
+    Value *from = n->operand(0), *to = n->result();
+    Node *inner = from->def && from->def->op == &ops::reshape ? from->def : nullptr;
+    Value *same = inner && inner->operand(0)->type == to->type
+                      ? inner->operand(0)
+                      : made.try_emplace({from, n->phase, to->type.dims}, to).first->second;
+    if (same == to || same->type != to->type)
+      continue;
+    to->replaceAllUsesWith(same);
+    changed = true;
   }
   if (changed)
     eraseDeadNodes(f);
@@ -68,6 +77,6 @@ llvm::Expected<bool> zcc::expandComposites(Module &m, PassContext &) {
   bool changed = false;
   for (auto &f : m.functions)
     if (!f->isKernel)
-      changed |= ::expandComposites(*f) | dropTrivialReductions(*f) | dropReshapesBack(*f);
+      changed |= ::expandComposites(*f) | dropTrivialReductions(*f) | dropReshapes(*f);
   return changed;
 }

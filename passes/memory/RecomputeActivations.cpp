@@ -14,6 +14,8 @@
 // A segment that reads what another one computes again computes that for itself, too: it need not wait until the backward comes
 // to the other.
 //
+// A norm over the batch is computed again from its statistics, which are kept.
+//
 // `after` says that the backward has come so far: without it the two gelus were equal and would stand in one kernel of the
 // forward. Parameters, what follows from them alone, and views are read as they are, so that a gather of the backward serves
 // both. A draw gets its numbers from its id, the step and the micro-batch: the same again.
@@ -44,6 +46,7 @@ private:
   Value *latest(Node &reader) const;
   void compute(int64_t number, Node &before);
   void clone(Node &n, int64_t number, Node &before);
+  Node *cloneWhole(Node &n, llvm::ArrayRef<Value *> operands, Node &before);
   Value *operandFor(Value *v, int64_t number, Node &before);
   Value *kept(Value *v, Node &before);
   Value *viewFor(Value *v, Value *base, Node &before);
@@ -67,6 +70,9 @@ private:
   Value *until = nullptr;                                                   ///< what the segment that is computed waits for
 };
 } // namespace
+
+/// Whether it is small beside its node's first result, which is computed again from it.
+static bool isKeptBeside(const Value &v) { return v.def && v.def->op->again && v.index > 0; }
 
 /// Finds and erases the notes.
 llvm::Error Recomputation::collect() {
@@ -146,7 +152,7 @@ Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   Node *def = base ? base->def : nullptr;
   if (!base || base->isGlobal() || (def && (allowed.isFixed(def) || def->op->leaf == Leaf::Constant)))
     return v;
-  if (def && numberOf.count(def)) {
+  if (def && numberOf.count(def) && !isKeptBeside(*base)) {
     if (!again.count({number, base}))
       clone(*def, number, before);
     return viewFor(v, again.lookup({number, base}), before);
@@ -161,27 +167,44 @@ Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   return viewFor(v, wide, before);
 }
 
-/// Computes a node again for segment `number`, which need not be its own.
-void Recomputation::clone(Node &n, int64_t number, Node &before) {
+/// A node like `n`, with results of their own.
+Node *Recomputation::cloneWhole(Node &n, llvm::ArrayRef<Value *> operands, Node &before) {
   auto made = std::make_unique<Node>(n.op, n.loc);
   made->attrs = n.attrs;
   made->phase = Phase::Backward;
-  for (Value *v : n.operands()) {
-    made->addOperand(v ? operandFor(v, number, before) : nullptr);
-    if (Value *base = behindViews(v); base && numberOf.lookup(&n) == number)
-      inputs.insert({number, base});
-  }
+  for (Value *v : operands)
+    made->addOperand(v);
   if (n.op->random)
     made->setOperand(0, kept(n.operand(0), before));
-  if (again.count({number, n.result()}))
-    return; // on behalf of an operand
   Node *c = fn.insert(std::move(made), &before);
   for (auto &r : n.results) {
     c->results.push_back(std::make_unique<Value>(Value::Result, fn.unique(r->name), r->type));
     c->results.back()->def = c;
     c->results.back()->index = r->index;
-    again[{number, r.get()}] = c->results.back().get();
   }
+  return c;
+}
+
+/// Computes a node again for segment `number`, which need not be its own.
+void Recomputation::clone(Node &n, int64_t number, Node &before) {
+  llvm::SmallVector<Value *, 4> operands, rest;
+  for (Value *v : n.operands()) {
+    operands.push_back(v ? operandFor(v, number, before) : nullptr);
+    if (Value *base = behindViews(v); base && numberOf.lookup(&n) == number)
+      inputs.insert({number, base});
+  }
+  if (again.count({number, n.result()}))
+    return; // on behalf of an operand
+  if (n.op->again) {
+    for (auto &r : llvm::ArrayRef(n.results).drop_front())
+      rest.push_back(kept(r.get(), before));
+    Builder b = builder(*n.result(), before);
+    again[{number, n.result()}] = n.op->again(b, operands, rest);
+    return;
+  }
+  Node *c = cloneWhole(n, operands, before);
+  for (auto &r : n.results)
+    again[{number, r.get()}] = c->result(r->index);
 }
 
 /// Computes a segment again in front of `before`, unless it has been.
@@ -200,7 +223,7 @@ void Recomputation::compute(int64_t number, Node &before) {
 /// follows from it alone would otherwise be computed in the forward, and kept as well.
 bool Recomputation::replace(Node &reader, unsigned operand) {
   Value *v = reader.operand(operand), *base = behindViews(v);
-  auto number = base && base->def ? numberOf.find(base->def) : numberOf.end();
+  auto number = base && base->def && !isKeptBeside(*base) ? numberOf.find(base->def) : numberOf.end();
   if (number == numberOf.end()) {
     if (Value *awaited = newest.lookup(base))
       reader.setOperand(operand, viewFor(v, awaited, reader));
