@@ -8,6 +8,7 @@
 //                                         %s = reduce_sum %e {axes = [1]}
 //                                         %y = div %e, %s
 #include "ir/Builder.h"
+#include "ir/Control.h"
 #include "passes/Pass.h"
 #include <map>
 
