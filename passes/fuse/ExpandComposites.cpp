@@ -1,6 +1,6 @@
 // Composites (softmax, norms, cross-entropy, an optimizer's formulas) become the primitive operators of their records; a
-// reduction over axes of extent 1, which such bodies bring, is what it reads, and a shape that is given back, of a norm's
-// statistics by its gradient, is what it was taken from.
+// reduction over axes of extent 1, which such bodies bring, is what it reads. A norm and its gradient give its statistics shapes:
+// one that is given back is what it was taken from, and equal ones are one.
 //
 //   %y = softmax %x {axis = 1}     ->     %m = reduce_max %x {axes = [1]}
 //                                         %d = sub %x, %m
