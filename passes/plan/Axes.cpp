@@ -10,6 +10,8 @@
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/Support/FormatVariadic.h"
+#include <deque>
+#include <mutex>
 
 using namespace zcc;
 using llvm::formatv;
@@ -96,40 +98,58 @@ static std::string namesOf(const Function &f, const RecomputeNotes &notes) {
   return "computed again in the backward: " + s;
 }
 
+namespace {
+/// Ways to compute again; others are added while trials of those that are there run.
+class Ways {
+public:
+  explicit Ways(const std::vector<RecomputeNotes> &first) : all_(first.begin(), first.end()) {}
+  const RecomputeNotes &operator[](unsigned level) const {
+    std::lock_guard lock(mutex_);
+    return all_[level];
+  }
+  unsigned add(RecomputeNotes way) {
+    std::lock_guard lock(mutex_);
+    all_.push_back(std::move(way));
+    return unsigned(all_.size() - 1);
+  }
+
+private:
+  mutable std::mutex mutex_;
+  std::deque<RecomputeNotes> all_; ///< which stay where they are
+};
+} // namespace
+
 void Axes::addRecomputation(std::vector<Axis> &out) const {
   bool isNoted = llvm::any_of(micro_.nodes, [](auto &n) { return n->attrs.has("recompute"); });
   if (!o_.seeksCheckpoints() || isNoted)
     return;
-  auto notes = std::make_shared<std::vector<RecomputeNotes>>();
+  std::vector<RecomputeNotes> first;
   if (isSmall_)
-    *notes = allRecomputations(micro_, kTriedAll);
+    first = allRecomputations(micro_, kTriedAll);
   // Beside other axes, steps down this one should all save something.
   const LadderEnd end = spaces().empty() ? LadderEnd::Blocks : LadderEnd::Segments;
   const Machine machine = machineOf(ctx_.target);
-  const bool areAll = !notes->empty();
+  const bool areAll = !first.empty();
   if (!areAll)
-    *notes = recomputationLadder(micro_, machine, end);
+    first = recomputationLadder(micro_, machine, end);
+  auto ways = std::make_shared<Ways>(first);
   Axis a;
   a.name = "recompute";
   a.mayBeForbidden = true;
-  a.levels = unsigned(notes->size());
-  a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*notes)[level]); };
-  a.text = [=, f = &micro_](unsigned level) { return namesOf(*f, (*notes)[level]); };
-  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, notes->back(), machine).empty()) {
-    auto add = [notes](RecomputeNotes way) {
-      notes->push_back(std::move(way));
-      return unsigned(notes->size() - 1);
-    };
+  a.levels = unsigned(first.size());
+  a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*ways)[level]); };
+  a.text = [=, f = &micro_](unsigned level) { return namesOf(*f, (*ways)[level]); };
+  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, first.back(), machine).empty()) {
     a.near = [=, f = &micro_](unsigned level) {
       std::vector<unsigned> levels;
-      for (RecomputeNotes &less : keepingOneMore(*f, (*notes)[level], machine))
-        levels.push_back(add(std::move(less)));
+      for (RecomputeNotes &less : keepingOneMore(*f, (*ways)[level], machine))
+        levels.push_back(ways->add(std::move(less)));
       return levels;
     };
-    a.changes = [=, f = &micro_](unsigned level) { return keptBeside(*f, (*notes)[level], machine); };
+    a.changes = [=, f = &micro_](unsigned level) { return keptBeside(*f, (*ways)[level], machine); };
     a.changed = [=, f = &micro_](unsigned level, unsigned change) {
-      std::optional<RecomputeNotes> more = keepingOneLess(*f, (*notes)[level], change, machine);
-      return more ? std::optional(add(std::move(*more))) : std::nullopt;
+      std::optional<RecomputeNotes> more = keepingOneLess(*f, (*ways)[level], change, machine);
+      return more ? std::optional(ways->add(std::move(*more))) : std::nullopt;
     };
   }
   out.push_back(std::move(a));
