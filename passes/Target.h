@@ -33,6 +33,8 @@ public:
   virtual int64_t leastRowsToSum() const { return INT64_MAX; }
   /// Whether kernels may pass over strips of columns more than once (passes/fuse/KernelShape.h).
   virtual bool passesOverStrips() const { return false; }
+  /// Whether kernels wait for memory, so that one computes a tensor again from what it reads anyway rather than read it, too.
+  virtual bool computesWhatItCouldRead() const { return false; }
   virtual Machine machine() const = 0;
   /// Where those rates are from: a profile's file, or "shipped defaults".
   virtual std::string ratesFrom() const = 0;

@@ -29,6 +29,7 @@ public:
   int threads() const override { return host_->threads(); }
   /// As many units as have each of a hundred processors busy.
   int64_t leastRowsToSum() const override { return 128 * kGridRows; }
+  bool computesWhatItCouldRead() const override { return true; }
   Machine machine() const override;
   std::string ratesFrom() const override { return profile_ ? profile_->path : "what is published of " + model().name.str(); }
   llvm::StringRef deviceSymbol() const override {

@@ -37,7 +37,7 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Targ
   groups.joinSiblings();
   if (target)
     groups.joinColumns(target->leastRowsToSum());
-  groups.recomputeCheap();
+  groups.recomputeCheap(target && target->computesWhatItCouldRead());
   groups.joinReaders();
   KernelBuilder kernels(m, f, known);
   std::vector<FuseGroup *> order = groups.order();

@@ -53,8 +53,9 @@ public:
   /// Joins kernels of at least so many rows with sums over the same rows: gradients of norms' weights and of biases need no pass
   /// of their own.
   void joinColumns(int64_t leastRows);
-  /// Clones cheap members into the groups that read them, where that saves storing or reading their value.
-  void recomputeCheap();
+  /// Clones cheap members into the groups that read them, where that saves storing their value, or reading it, if
+  /// `insteadOfReads`.
+  void recomputeCheap(bool insteadOfReads);
   /// Joins kernels of the backward without reductions that have two whole tensors to read in common: each is read once.
   void joinReaders();
   /// Brings the function's nodes into the groups' order and returns it.

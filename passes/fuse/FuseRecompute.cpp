@@ -1,5 +1,5 @@
-// Values that are cheap to compute again from what is kept anyway: each kernel that reads one computes it by itself; one that has
-// to be stored is computed again where all that it comes from is read anyway.
+// Values that are cheap to compute again from what is kept anyway: each kernel that reads one computes it by itself; for some
+// targets one that has to be stored is computed again, too, where all that it comes from is read anyway.
 #include "ir/Op.h"
 #include "ir/Steps.h"
 #include "ir/View.h"
@@ -205,7 +205,7 @@ FuseGroups::Readers FuseGroups::kernelsThatRead(const Value *v) const {
   return out;
 }
 
-void FuseGroups::recomputeCheap() {
+void FuseGroups::recomputeCheap(bool insteadOfReads) {
   for (FuseGroup *g : sequence.all()) {
     if (!g->isKernel)
       continue;
@@ -217,7 +217,7 @@ void FuseGroups::recomputeCheap() {
       if (const Readers r = kernelsThatRead(v); !r.isStored && !r.kernels.empty())
         recomputeInto(v, r.kernels.getArrayRef());
     for (Value *v : whole) // readers have what they read now
-      if (const Readers r = kernelsThatRead(v); r.isStored)
+      if (const Readers r = kernelsThatRead(v); r.isStored && insteadOfReads)
         for (FuseGroup *k : r.kernels)
           recomputeFromRead(v, *k);
   }
