@@ -127,7 +127,6 @@ struct OpDef {
   /// Exactly one way to compute it:
   const char *scalar = nullptr; ///< expression over the operands' names (ir/Scalar.h); elementwise with numpy's broadcast
   ExpandFn expand = nullptr;    ///< a body of primitives
-  AgainFn again = nullptr;      ///< in less than that, once its other results are known; beside `expand`
   ViewFn view = nullptr;        ///< only strides change
   Reduction::Kind reduction = Reduction::None; ///< generated loops
   Leaf::Kind leaf = Leaf::None;
@@ -140,11 +139,12 @@ struct OpDef {
   const char *noGrad = nullptr; ///< the reason there is none
 
   ResultElem resultElem = ResultElem::Operands;
-  EvalFn eval = nullptr; ///< required unless `scalar`
-  uint32_t writes = 0;   ///< bit i: operand i is updated in place
-  uint32_t packs = 0;    ///< bit i: operand i may be packed (ir/Layout.h)
-  uint32_t inPlace = 0;  ///< bit i: result i may lie where operand i does, if nothing reads that later
-  bool forwards = false; ///< result i is operand i: it lies where that lies
+  EvalFn eval = nullptr;   ///< required unless `scalar`
+  AgainFn again = nullptr; ///< its first result in less than `expand` takes, once the others are known
+  uint32_t writes = 0;     ///< bit i: operand i is updated in place
+  uint32_t packs = 0;      ///< bit i: operand i may be packed (ir/Layout.h)
+  uint32_t inPlace = 0;    ///< bit i: result i may lie where operand i does, if nothing reads that later
+  bool forwards = false;   ///< result i is operand i: it lies where that lies
   /// Bit i: the result is linear in operand i, where the other operands of the mask vary along; with `bilinear` where they
   /// are fixed.
   uint32_t linear = 0;

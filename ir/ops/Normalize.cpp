@@ -300,8 +300,8 @@ constexpr OpDef zcc::ops::batch_norm = defineOp({
     .results = 4,
     .infer = inferBatchNorm,
     .expand = expandBatchNorm,
-    .again = againBatchNorm,
     .gradFn = gradBatchNorm,
     .eval = evalBatchNorm,
+    .again = againBatchNorm,
     .precision = Precision::F32,
 });

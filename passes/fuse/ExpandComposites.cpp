@@ -57,10 +57,10 @@ static bool dropReshapes(Function &f) {
   bool changed = false;
   std::map<std::tuple<const Value *, Phase, Dims>, Value *> made;
   for (Node *n = f.first(); n; n = n->next()) {
-    if (n->op != &ops::reshape)
+    if (!n->is(ops::reshape))
       continue;
     Value *from = n->operand(0), *to = n->result();
-    Node *inner = from->def && from->def->op == &ops::reshape ? from->def : nullptr;
+    Node *inner = from->def && from->def->is(ops::reshape) ? from->def : nullptr;
     Value *same = inner && inner->operand(0)->type == to->type
                       ? inner->operand(0)
                       : made.try_emplace({from, n->phase, to->type.dims}, to).first->second;

@@ -216,8 +216,10 @@ void FuseGroups::recomputeCheap(bool insteadOfReads) {
     for (Value *v : whole)
       if (const Readers r = kernelsThatRead(v); !r.isStored && !r.kernels.empty())
         recomputeInto(v, r.kernels.getArrayRef());
+    if (!insteadOfReads)
+      continue;
     for (Value *v : whole) // readers have what they read now
-      if (const Readers r = kernelsThatRead(v); r.isStored && insteadOfReads)
+      if (const Readers r = kernelsThatRead(v); r.isStored)
         for (FuseGroup *k : r.kernels)
           recomputeFromRead(v, *k);
   }

@@ -284,26 +284,29 @@ template <typename B> unsigned blocksOf(int64_t heads, int64_t rows, int pieces)
   return unsigned(heads * ((rows + ofBlock - 1) / ofBlock));
 }
 
-template <typename T> void attendIn(const Heads &n, Rows y, float *lse) {
-  withWidth(n, [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    using B = Tile<T, kWidth>;
-    if (unsigned blocks = blocksOf<B>(n.batch * n.heads, n.s, B::kMost))
-      ZCC_LAUNCH((attendTilesKernel<T, kWidth>), blocks, dim3(kWarp, B::kWarps), n, y, lse);
-  });
-}
-
-template <typename T>
-void attendGradIn(const Heads &n, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse, float *deltas) {
-  withWidth(n, [&](auto width) {
-    constexpr int kWidth = decltype(width)::value;
-    using B = Tile<T, kWidth>;
-    const dim3 block(kWarp, B::kWarps);
-    if (unsigned blocks = blocksOf<B>(n.batch * n.heads, n.s, B::kMost))
-      ZCC_LAUNCH((queryGradTilesKernel<T, kWidth>), blocks, block, n, dy, y, dq, lse, deltas);
-    if (unsigned blocks = blocksOf<B>(n.batch * (n.heads / n.group), n.t, 1))
-      ZCC_LAUNCH((keyGradTilesKernel<T, kWidth>), blocks, block, n, dy, dk, dv, lse, deltas);
-  });
-}
+/// Those of an element.
+template <typename T> struct TileLaunches {
+  static void attend(const Heads &n, Rows y, float *lse) {
+    withWidth(n, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      using B = Tile<T, kWidth>;
+      if (unsigned blocks = blocksOf<B>(n.batch * n.heads, n.s, B::kMost))
+        ZCC_LAUNCH((attendTilesKernel<T, kWidth>), blocks, dim3(kWarp, B::kWarps), n, y, lse);
+    });
+  }
+  static void attendGrad(const Heads &n, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse, float *deltas) {
+    withWidth(n, [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      using B = Tile<T, kWidth>;
+      const dim3 block(kWarp, B::kWarps);
+      if (unsigned blocks = blocksOf<B>(n.batch * n.heads, n.s, B::kMost))
+        ZCC_LAUNCH((queryGradTilesKernel<T, kWidth>), blocks, block, n, dy, y, dq, lse, deltas);
+      if (unsigned blocks = blocksOf<B>(n.batch * (n.heads / n.group), n.t, 1))
+        ZCC_LAUNCH((keyGradTilesKernel<T, kWidth>), blocks, block, n, dy, dk, dv, lse, deltas);
+    });
+  }
+};
+extern template struct TileLaunches<float>; // FlashAttentionF32.cu
+extern template struct TileLaunches<Tf32>;
 
 } // namespace zccrt::cuda

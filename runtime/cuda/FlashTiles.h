@@ -153,10 +153,11 @@ template <typename T, int kM, int kN> __device__ void roundTo(Left<T> (&to)[kM],
 }
 
 template <typename T> __device__ void storePair(T *to, float low, float high) {
-  *reinterpret_cast<uint32_t *>(to) = pairOf<T>(low, high);
+  if constexpr (sizeof(T) == 4)
+    *reinterpret_cast<Two *>(to) = {low, high};
+  else
+    *reinterpret_cast<uint32_t *>(to) = pairOf<T>(low, high);
 }
-__device__ inline void storePair(float *to, float low, float high) { *reinterpret_cast<Two *>(to) = {low, high}; }
-__device__ inline void storePair(Tf32 *to, float low, float high) { *reinterpret_cast<Two *>(to) = {low, high}; }
 
 /// The sums times a factor for each row, to rows of a head from the warp's first on.
 template <typename T, int kM, int kN, typename F>

@@ -157,13 +157,15 @@ template <typename T> __device__ float factorOf(T x) {
     return float(x);
 }
 
-/// The same of 32 bits each: T is Tf32 or float.
-template <typename T> struct WideLeft {
+/// The same of f32, as it is or rounded to TF32.
+template <typename T>
+  requires(sizeof(T) == 4)
+struct Left<T> {
   static constexpr int kEach = 1;
   float parts[8];
 
-  WideLeft() = default;
-  __device__ WideLeft(const Sums &a, const Sums &b) {
+  Left() = default;
+  __device__ Left(const Sums &a, const Sums &b) {
     for (int i = 0; i < 4; ++i) {
       parts[i] = factorOf(T{a.at[i]});
       parts[4 + i] = factorOf(T{b.at[i]});
@@ -179,12 +181,6 @@ template <typename T> struct WideLeft {
       parts[i] = factorOf(f(laneRow() + i / 2 % 2 * 8, laneColumn() + i % 2 + i / 4 * 8));
   }
   static __device__ float valueOf(float part, int) { return part; }
-};
-template <> struct Left<Tf32> : WideLeft<Tf32> {
-  using WideLeft::WideLeft;
-};
-template <> struct Left<float> : WideLeft<float> {
-  using WideLeft::WideLeft;
 };
 
 /// Adds to a lane's part of the products of its two rows with another's.

@@ -4,11 +4,6 @@
 
 namespace zccrt::cuda {
 
-extern template void attendIn<float>(const Heads &, Rows, float *);
-extern template void attendIn<Tf32>(const Heads &, Rows, float *);
-extern template void attendGradIn<float>(const Heads &, Rows, Rows, Rows, Rows, Rows, const float *, float *);
-extern template void attendGradIn<Tf32>(const Heads &, Rows, Rows, Rows, Rows, Rows, const float *, float *);
-
 bool takesTiles(const Heads &n, int32_t elem) {
   constexpr int64_t kMostRows = 1 << 30;
   return elem != ZCCRT_F64 && n.scale > 0 && n.d <= kMostWidth && n.dv <= kMostWidth && n.s < kMostRows && n.t < kMostRows;
@@ -27,12 +22,12 @@ template <typename F> static void withFactors(int32_t elem, F f) {
 }
 
 void attendByTiles(const Heads &n, int32_t elem, Rows y, float *lse) {
-  withFactors(elem, [&]<typename T>(T *) { attendIn<T>(n, y, lse); });
+  withFactors(elem, [&]<typename T>(T *) { TileLaunches<T>::attend(n, y, lse); });
 }
 
 void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse,
                        float *deltas) {
-  withFactors(elem, [&]<typename T>(T *) { attendGradIn<T>(n, dy, y, dq, dk, dv, lse, deltas); });
+  withFactors(elem, [&]<typename T>(T *) { TileLaunches<T>::attendGrad(n, dy, y, dq, dk, dv, lse, deltas); });
 }
 
 } // namespace zccrt::cuda
