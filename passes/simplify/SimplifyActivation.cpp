@@ -1,4 +1,5 @@
-// Activations that exporters spell out: SiLU, GELU in its erf and its tanh form.
+// Activations that exporters spell out: SiLU, GELU in its erf and its tanh form. Rectifiers in front of a pooling.
+#include "ir/ops/Window.h"
 #include "passes/simplify/Simplify.h"
 #include <cmath>
 
@@ -73,7 +74,30 @@ static bool recogniseGelu(Node &n, Rewriter &r) {
   return false;
 }
 
+/// Whether none of a pooling's windows lies wholly in the padding.
+static bool allWindowsMeet(const Node &pool) {
+  auto w = llvm::cantFail(rules::Window::from(pool.attrs, pool.attrs.ints("kernel")));
+  auto in = llvm::ArrayRef(pool.operand(0)->type.dims).drop_front(2),
+       out = llvm::ArrayRef(pool.result()->type.dims).drop_front(2);
+  for (unsigned a = 0; a < w.rank(); ++a)
+    if (w.dilations[a] != 1 || w.at(a, 0, w.kernel[a] - 1) < 0 || w.at(a, out[a] - 1, 0) >= in[a])
+      return false;
+  return true;
+}
+
+/// max_pool(relu(x)) -> relu(max_pool(x)), of fewer elements. Both have the same bits, and so have their gradients: where all of
+/// a window is negative, which of its zeros was taken does not matter. Nothing of x's size is kept for the backward.
+static bool poolBeforeRelu(Node &n, Rewriter &r) {
+  Node *relu = defBy(n.operand(0), ops::relu);
+  if (!relu || !r.hasOneUse(relu->result()) || r.uses(n.result(1)) || n.result()->type.count() >= relu->result()->type.count() ||
+      !n.result()->type.count() || !allWindowsMeet(n))
+    return false;
+  Builder b = r.before(n, {relu});
+  r.replace(n.result(), b.make(ops::relu, {b.make(ops::max_pool, {relu->operand(0)}, n.attrs)}));
+  return true;
+}
+
 llvm::ArrayRef<Rule> zcc::activationRules() {
-  static const Rule rules[] = {{&ops::mul, recogniseSilu}, {&ops::mul, recogniseGelu}};
+  static const Rule rules[] = {{&ops::mul, recogniseSilu}, {&ops::mul, recogniseGelu}, {&ops::max_pool, poolBeforeRelu}};
   return rules;
 }
