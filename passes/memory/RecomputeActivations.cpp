@@ -24,6 +24,7 @@
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/memory/Activations.h"
+#include "llvm/ADT/SetVector.h"
 #include <map>
 
 using namespace zcc;
@@ -44,6 +45,8 @@ private:
   llvm::Error collect();
   void measureLateness();
   Value *latest(Node &reader) const;
+  void addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) const;
+  llvm::DenseMap<int64_t, Value *> readOfOthers(llvm::ArrayRef<Node *> nodes) const;
   void compute(int64_t number, Node &before);
   void clone(Node &n, int64_t number, Node &before);
   Node *cloneWhole(Node &n, llvm::ArrayRef<Value *> operands, Node &before);
@@ -207,16 +210,53 @@ void Recomputation::clone(Node &n, int64_t number, Node &before) {
     again[{number, r.get()}] = c->result(r->index);
 }
 
-/// Computes a segment again in front of `before`, unless it has been.
+/// Adds nodes of segments that `n`, for segment `number`, is computed from and that are not computed for that yet.
+void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) const {
+  if (again.count({number, n.result()}) || !cone.insert(&n))
+    return;
+  for (Value *v : n.operands())
+    if (Value *base = behindViews(v); base && base->def && numberOf.count(base->def) && !isKeptBeside(*base))
+      addCone(*base->def, number, cone);
+}
+
+/// Of what the nodes of each number read of others, what the forward makes last.
+llvm::DenseMap<int64_t, Value *> Recomputation::readOfOthers(llvm::ArrayRef<Node *> nodes) const {
+  llvm::DenseMap<int64_t, Value *> last;
+  for (Node *n : nodes)
+    for (Value *v : n->operands()) {
+      Value *base = behindViews(v);
+      auto number = base && base->def && !isKeptBeside(*base) ? numberOf.find(base->def) : numberOf.end();
+      if (number == numberOf.end() || number->second == numberOf.lookup(n))
+        continue;
+      Value *&known = last[numberOf.lookup(n)];
+      if (!known || lateness.lookup(known->def) < lateness.lookup(base->def))
+        known = base;
+    }
+  return last;
+}
+
+/// Computes a segment again in front of `before`, unless it has been: in the forward's order, with what it reads of other
+/// segments. One waits for what it reads of those: the branches of several blocks would be there at once, to be added in one
+/// kernel.
 void Recomputation::compute(int64_t number, Node &before) {
   Segment &s = segments[number];
   if (s.isDone)
     return;
   s.isDone = true;
   newestSegment = number;
+  llvm::SmallSetVector<Node *, 16> cone;
   for (Node *n : s.nodes)
+    addCone(*n, number, cone);
+  auto nodes = cone.takeVector();
+  llvm::sort(nodes, [&](Node *a, Node *b) { return lateness.lookup(a) < lateness.lookup(b); });
+  const auto last = readOfOthers(nodes);
+  Value *const first = until;
+  for (Node *n : nodes) {
+    Value *other = again.lookup({number, last.lookup(numberOf.lookup(n))});
+    until = other ? other : first;
     if (!again.count({number, n->result()}))
       clone(*n, number, before);
+  }
 }
 
 /// A node of the backward reads what is computed again; and of what is kept for that what segments wait for: a derivative that
