@@ -15,7 +15,7 @@ constexpr size_t kExpected = 8;
 /// So many steps lead up from what needs least.
 constexpr unsigned kClimb = 16;
 /// So many of what almost fits are changed, in trials of so many nodes in all.
-constexpr size_t kFalls = 2, kFallen = size_t(1) << 20;
+constexpr size_t kFalls = 6, kFallen = size_t(3) << 20;
 /// Their promise is by what is too much, and such a part of the budget.
 constexpr int64_t kLittleParts = 64;
 
@@ -213,11 +213,7 @@ llvm::Error PlanSearch::offer(llvm::ArrayRef<Point> points) {
 
 /// Goes on to the best of the levels that are near, as long as it fits and may become the fastest. Which that is the budget does
 /// not say: a larger one goes the same way, and further.
-llvm::Error PlanSearch::climb(size_t axis) {
-  auto from = lowest(axis);
-  if (!from)
-    return from.takeError();
-  Point at = *from;
+llvm::Error PlanSearch::climb(size_t axis, Point at) {
   int64_t mostSaved = 0; // by a step
   for (unsigned left = kClimb; left > 0 && isFit(at); --left) {
     std::vector<Point> points;
@@ -258,7 +254,8 @@ std::vector<Point> PlanSearch::almostFits() const {
 
 /// Change by change, the best of an axis' first, until it fits or is no longer faster. What a change is worth depends on the
 /// others, yet little: one is tried again where it was better than the best so far when it was tried last (Minoux' lazy greedy
-/// algorithm, "Accelerated greedy algorithms for maximizing submodular set functions", 1978).
+/// algorithm, "Accelerated greedy algorithms for maximizing submodular set functions", 1978). What the last change frees beyond that
+/// may hold another value again.
 llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
   constexpr size_t kAtOnce = 4;
   struct Change {
@@ -270,6 +267,7 @@ llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
     changes.push_back({number});
   while (!isFit(at) && trials_.at(at).ns < best_ && trials_.all().size() < mostTrials) {
     const Trial now = trials_.at(at);
+    const int64_t over = excessOf(now.needs, options_).memory;
     std::optional<Point> best;
     double bestRate = 0;
     for (size_t i = 0; i < changes.size() && changes[i].rate > bestRate; i += kAtOnce) {
@@ -288,7 +286,7 @@ llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
       for (auto &[c, p] : tried) {
         const Trial &t = trials_.at(p);
         if (const int64_t freed = t.isPossible ? now.needs.memory - t.needs.memory : 0; freed > 0)
-          c->rate = double(freed) / double(std::max<int64_t>(t.ns - now.ns, 1));
+          c->rate = double(std::min(freed, over)) / double(std::max<int64_t>(t.ns - now.ns, 1));
         if (c->rate > bestRate)
           best = p, bestRate = c->rate;
       }
@@ -298,7 +296,7 @@ llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
     at = *best;
     llvm::stable_sort(changes, [](const Change &a, const Change &b) { return a.rate > b.rate; });
   }
-  return llvm::Error::success();
+  return isFit(at) && axes_[axis].near ? climb(axis, at) : llvm::Error::success();
 }
 
 /// From where most time may be won for the memory that is too much, and a little.
@@ -408,9 +406,13 @@ llvm::Error PlanSearch::run() {
     if (llvm::Error e = walk())
       return e;
   for (size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].near && hasFit())
-      if (llvm::Error e = climb(a))
+    if (axes_[a].near && hasFit()) {
+      auto from = lowest(a);
+      if (!from)
+        return from.takeError();
+      if (llvm::Error e = climb(a, *from))
         return e;
+    }
   for (size_t a = 0; a < axes_.size(); ++a)
     if (axes_[a].changes && hasFit())
       if (llvm::Error e = stepDown(a))

@@ -37,7 +37,7 @@ private:
   llvm::Error walk();
   llvm::Error advance(size_t chain);
   llvm::Error offer(llvm::ArrayRef<Point> points);
-  llvm::Error climb(size_t axis);
+  llvm::Error climb(size_t axis, Point at);
   llvm::Expected<Point> lowest(size_t axis);
   std::vector<Point> almostFits() const;
   llvm::Error stepDown(size_t axis);
