@@ -190,6 +190,7 @@ private:
   std::vector<bool> setOf(const RecomputeNotes &notes) const;
   RecomputeNotes notesOf(const std::vector<bool> &again, Numbers how) const;
   bool addSegments(unsigned every, std::vector<bool> &again) const;
+  void addSharing(const RecomputeNotes &some, std::vector<RecomputeNotes> &out) const;
 
   ForwardBlocks blocks;
   Recomputable allowed;
@@ -313,7 +314,7 @@ RecomputeNotes Ladder::notesOf(const std::vector<bool> &again, Numbers how) cons
   std::map<unsigned, int64_t> numbers;
   for (unsigned i = 0; i < again.size(); ++i)
     if (again[i])
-      notes[place.lookup(blocks.nodes[i])] =
+      notes[place.lookup(blocks.nodes[i])].number =
           numbers.try_emplace(together.getLeaderValue(i), int64_t(numbers.size())).first->second;
   return notes;
 }
@@ -434,7 +435,27 @@ std::vector<RecomputeNotes> Ladder::keepingOneMore(const RecomputeNotes &some) c
     out.push_back(some);
     out.back().erase(w.place);
   }
+  addSharing(some, out);
   return out;
+}
+
+/// What the forward makes first is computed most often.
+void Ladder::addSharing(const RecomputeNotes &some, std::vector<RecomputeNotes> &out) const {
+  constexpr size_t kMostWays = 8;
+  const size_t most = out.size() + kMostWays;
+  for (Node *n : blocks.nodes) {
+    auto note = some.find(place.lookup(n));
+    if (note == some.end() || note->second.isShared || out.size() == most)
+      continue;
+    const bool isReadElsewhere = llvm::any_of(n->result()->uses, [&](const Value::Use &u) {
+      auto other = some.find(place.lookup(u.node));
+      return u.node->phase == Phase::Forward && other != some.end() && other->second.number != note->second.number;
+    });
+    if (!isReadElsewhere)
+      continue;
+    out.push_back(some);
+    out.back()[note->first].isShared = true;
+  }
 }
 
 std::vector<bool> Ladder::setOf(const RecomputeNotes &notes) const {
@@ -450,7 +471,12 @@ std::vector<unsigned> Ladder::keptBeside(const RecomputeNotes &some) const {
 
 std::optional<RecomputeNotes> Ladder::keepingOneLess(const RecomputeNotes &some, unsigned number) const {
   auto again = withRecomputed(blocks, allowed, machine, ranks, setOf(some), number);
-  return again ? std::optional(notesOf(*again, Numbers::ByBlock)) : std::nullopt;
+  if (!again)
+    return std::nullopt;
+  RecomputeNotes notes = notesOf(*again, Numbers::ByBlock);
+  for (auto &[at, note] : some)
+    notes[at].isShared = note.isShared;
+  return notes;
 }
 
 std::vector<RecomputeNotes> Ladder::all(size_t most) const {
@@ -473,8 +499,11 @@ std::vector<RecomputeNotes> Ladder::all(size_t most) const {
 void zcc::note(Function &f, const RecomputeNotes &notes) {
   unsigned at = 0;
   for (auto &n : f.nodes)
-    if (auto note = notes.find(at++); note != notes.end())
-      n->attrs.set("recompute", note->second);
+    if (auto note = notes.find(at++); note != notes.end()) {
+      n->attrs.set("recompute", note->second.number);
+      if (note->second.isShared)
+        n->attrs.set("recompute_shared", int64_t(1));
+    }
 }
 
 std::vector<RecomputeNotes> zcc::allRecomputations(const Function &f, size_t most) {

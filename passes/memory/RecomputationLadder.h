@@ -7,8 +7,13 @@
 
 namespace zcc {
 
-/// Notes of one way to train: `recompute`, by a node's place in the function.
-using RecomputeNotes = std::map<unsigned, int64_t>;
+/// Of a node that is computed again: attributes `recompute` and `recompute_shared`.
+struct RecomputeNote {
+  int64_t number = 0;    ///< nodes of one number are computed together
+  bool isShared = false; ///< its result is for those of other numbers, too
+};
+/// Notes of one way to train, by a node's place in the function.
+using RecomputeNotes = std::map<unsigned, RecomputeNote>;
 void note(Function &f, const RecomputeNotes &notes);
 
 /// Where a ladder ends.
@@ -21,7 +26,7 @@ enum class LadderEnd {
 std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine &machine, LadderEnd end);
 
 /// Where the ladder goes block by block: ways that keep what one node makes besides, of which keeping it saves most time for its
-/// bytes.
+/// bytes; and those that share what one node makes, of which most others are computed.
 std::vector<RecomputeNotes> keepingOneMore(const Function &f, const RecomputeNotes &some, const Machine &machine);
 /// There, too, numbers of nodes whose result may be kept no longer, the best first; and the way in which one of them is not:
 /// nothing where it is not kept, or has to be.

@@ -12,7 +12,7 @@
 //                                                    %d.v = matmul %ht, %d.y
 //
 // A segment that reads what another one computes again computes that for itself, too: it need not wait until the backward comes
-// to the other.
+// to the other. What is noted to be shared (`recompute_shared`) is computed again once and kept for those that come later.
 //
 // A norm over the batch is computed again from its statistics, which are kept.
 //
@@ -45,7 +45,7 @@ private:
   llvm::Error collect();
   void measureLateness();
   Value *latest(Node &reader) const;
-  void addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) const;
+  void addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone);
   llvm::DenseMap<int64_t, Value *> readOfOthers(llvm::ArrayRef<Node *> nodes) const;
   void compute(int64_t number, Node &before);
   void clone(Node &n, int64_t number, Node &before);
@@ -64,6 +64,7 @@ private:
   llvm::DenseMap<const Node *, int> most;     ///< of a node of the backward: the greatest lateness in front of it
   /// What has been computed again, for the segment of a number.
   llvm::DenseMap<std::pair<int64_t, const Value *>, Value *> again;
+  llvm::DenseMap<const Value *, Value *> shared; ///< results, and what they became when they were first computed again
   /// Values of other segments that a segment's own nodes read.
   llvm::DenseSet<std::pair<int64_t, const Value *>> inputs;
   int64_t newestSegment = -1;
@@ -88,6 +89,9 @@ llvm::Error Recomputation::collect() {
     segments[number].nodes.push_back(n.get());
     numberOf[n.get()] = number;
     n->attrs.erase("recompute");
+    if (n->attrs.has("recompute_shared"))
+      shared[n->result()] = nullptr;
+    n->attrs.erase("recompute_shared");
   }
   return llvm::Error::success();
 }
@@ -211,9 +215,14 @@ void Recomputation::clone(Node &n, int64_t number, Node &before) {
 }
 
 /// Adds nodes of segments that `n`, for segment `number`, is computed from and that are not computed for that yet.
-void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) const {
-  if (again.count({number, n.result()}) || !cone.insert(&n))
+void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) {
+  if (again.count({number, n.result()}) || cone.contains(&n))
     return;
+  if (Value *copy = shared.lookup(n.result())) {
+    again[{number, n.result()}] = copy;
+    return;
+  }
+  cone.insert(&n);
   for (Value *v : n.operands())
     if (Value *base = behindViews(v); base && base->def && numberOf.count(base->def) && !isKeptBeside(*base))
       addCone(*base->def, number, cone);
@@ -247,15 +256,17 @@ void Recomputation::compute(int64_t number, Node &before) {
   llvm::SmallSetVector<Node *, 16> cone;
   for (Node *n : s.nodes)
     addCone(*n, number, cone);
-  auto nodes = cone.takeVector();
+  llvm::SmallVector<Node *, 16> nodes(cone.begin(), cone.end());
   llvm::sort(nodes, [&](Node *a, Node *b) { return lateness.lookup(a) < lateness.lookup(b); });
   const auto last = readOfOthers(nodes);
   Value *const first = until;
   for (Node *n : nodes) {
-    Value *other = again.lookup({number, last.lookup(numberOf.lookup(n))});
-    until = other ? other : first;
+    Value *read = last.lookup(numberOf.lookup(n)), *other = again.lookup({number, read});
+    until = other && cone.contains(read->def) ? other : first;
     if (!again.count({number, n->result()}))
       clone(*n, number, before);
+    if (auto copy = shared.find(n->result()); copy != shared.end())
+      copy->second = again.lookup({number, n->result()});
   }
 }
 

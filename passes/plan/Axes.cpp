@@ -95,6 +95,8 @@ static std::string namesOf(const Function &f, const RecomputeNotes &notes) {
   std::string s;
   for (auto &[name, n] : count)
     s += (s.empty() ? "" : ", ") + std::to_string(n) + " " + name.str();
+  if (const auto shared = llvm::count_if(notes, [](auto &n) { return n.second.isShared; }))
+    s += "; " + std::to_string(shared) + " of them once for all";
   return "computed again in the backward: " + s;
 }
 

@@ -254,8 +254,8 @@ std::vector<Point> PlanSearch::almostFits() const {
 
 /// Change by change, the best of an axis' first, until it fits or is no longer faster. What a change is worth depends on the
 /// others, yet little: one is tried again where it was better than the best so far when it was tried last (Minoux' lazy greedy
-/// algorithm, "Accelerated greedy algorithms for maximizing submodular set functions", 1978). What the last change frees beyond that
-/// may hold another value again.
+/// algorithm, "Accelerated greedy algorithms for maximizing submodular set functions", 1978). What the last change frees beyond
+/// that may hold another value again.
 llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
   constexpr size_t kAtOnce = 4;
   struct Change {
