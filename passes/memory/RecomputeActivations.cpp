@@ -26,6 +26,7 @@
 #include "passes/memory/Activations.h"
 #include "llvm/ADT/SetVector.h"
 #include <map>
+#include <optional>
 
 using namespace zcc;
 
@@ -43,6 +44,7 @@ private:
   };
 
   llvm::Error collect();
+  std::optional<int64_t> segmentOf(const Value *v) const;
   void measureLateness();
   Value *latest(Node &reader) const;
   void addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone);
@@ -77,6 +79,12 @@ private:
 
 /// Whether it is small beside its node's first result, which is computed again from it.
 static bool isKeptBeside(const Value &v) { return v.def && v.def->op->again && v.index > 0; }
+
+/// The segment that computes a value (no view) again; nothing if it is read as it is.
+std::optional<int64_t> Recomputation::segmentOf(const Value *v) const {
+  auto number = v && v->def && !isKeptBeside(*v) ? numberOf.find(v->def) : numberOf.end();
+  return number != numberOf.end() ? std::optional(number->second) : std::nullopt;
+}
 
 /// Finds and erases the notes.
 llvm::Error Recomputation::collect() {
@@ -159,7 +167,7 @@ Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   Node *def = base ? base->def : nullptr;
   if (!base || base->isGlobal() || (def && (allowed.isFixed(def) || def->op->leaf == Leaf::Constant)))
     return v;
-  if (def && numberOf.count(def) && !isKeptBeside(*base)) {
+  if (segmentOf(base)) {
     if (!again.count({number, base}))
       clone(*def, number, before);
     return viewFor(v, again.lookup({number, base}), before);
@@ -224,7 +232,7 @@ void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *
   }
   cone.insert(&n);
   for (Value *v : n.operands())
-    if (Value *base = behindViews(v); base && base->def && numberOf.count(base->def) && !isKeptBeside(*base))
+    if (Value *base = behindViews(v); segmentOf(base))
       addCone(*base->def, number, cone);
 }
 
@@ -234,8 +242,8 @@ llvm::DenseMap<int64_t, Value *> Recomputation::readOfOthers(llvm::ArrayRef<Node
   for (Node *n : nodes)
     for (Value *v : n->operands()) {
       Value *base = behindViews(v);
-      auto number = base && base->def && !isKeptBeside(*base) ? numberOf.find(base->def) : numberOf.end();
-      if (number == numberOf.end() || number->second == numberOf.lookup(n))
+      const std::optional<int64_t> number = segmentOf(base);
+      if (!number || *number == numberOf.lookup(n))
         continue;
       Value *&known = last[numberOf.lookup(n)];
       if (!known || lateness.lookup(known->def) < lateness.lookup(base->def))
@@ -274,13 +282,13 @@ void Recomputation::compute(int64_t number, Node &before) {
 /// follows from it alone would otherwise be computed in the forward, and kept as well.
 bool Recomputation::replace(Node &reader, unsigned operand) {
   Value *v = reader.operand(operand), *base = behindViews(v);
-  auto number = base && base->def && !isKeptBeside(*base) ? numberOf.find(base->def) : numberOf.end();
-  if (number == numberOf.end()) {
+  const std::optional<int64_t> number = segmentOf(base);
+  if (!number) {
     if (Value *awaited = newest.lookup(base))
       reader.setOperand(operand, viewFor(v, awaited, reader));
     return false;
   }
-  int64_t of = number->second;
+  int64_t of = *number;
   if (!segments[of].isDone && inputs.contains({newestSegment, base}))
     of = newestSegment; // the one behind: its own is not computed yet
   if (!segments[of].isDone) {
