@@ -444,8 +444,10 @@ void Ladder::addSharing(const RecomputeNotes &some, std::vector<RecomputeNotes> 
   constexpr size_t kMostWays = 8;
   const size_t most = out.size() + kMostWays;
   for (Node *n : blocks.nodes) {
+    if (out.size() == most)
+      return;
     auto note = some.find(place.lookup(n));
-    if (note == some.end() || note->second.isShared || out.size() == most)
+    if (note == some.end() || note->second.isShared)
       continue;
     const bool isReadElsewhere = llvm::any_of(n->result()->uses, [&](const Value::Use &u) {
       auto other = some.find(place.lookup(u.node));

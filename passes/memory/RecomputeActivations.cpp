@@ -252,13 +252,10 @@ llvm::DenseMap<int64_t, Value *> Recomputation::readOfOthers(llvm::ArrayRef<Node
   return last;
 }
 
-/// Computes a segment again in front of `before`, unless it has been: in the forward's order, with what it reads of other
-/// segments. One waits for what it reads of those: the branches of several blocks would be there at once, to be added in one
-/// kernel.
+/// Computes a segment again in front of `before`: in the forward's order, with what it reads of other segments. One waits for
+/// what it reads of those: the branches of several blocks would be there at once, to be added in one kernel.
 void Recomputation::compute(int64_t number, Node &before) {
   Segment &s = segments[number];
-  if (s.isDone)
-    return;
   s.isDone = true;
   newestSegment = number;
   llvm::SmallSetVector<Node *, 16> cone;
@@ -267,7 +264,7 @@ void Recomputation::compute(int64_t number, Node &before) {
   llvm::SmallVector<Node *, 16> nodes(cone.begin(), cone.end());
   llvm::sort(nodes, [&](Node *a, Node *b) { return lateness.lookup(a) < lateness.lookup(b); });
   const auto last = readOfOthers(nodes);
-  Value *const first = until;
+  Value *const first = latest(before);
   for (Node *n : nodes) {
     Value *read = last.lookup(numberOf.lookup(n)), *other = again.lookup({number, read});
     until = other && cone.contains(read->def) ? other : first;
@@ -291,10 +288,8 @@ bool Recomputation::replace(Node &reader, unsigned operand) {
   int64_t of = *number;
   if (!segments[of].isDone && inputs.contains({newestSegment, base}))
     of = newestSegment; // the one behind: its own is not computed yet
-  if (!segments[of].isDone) {
-    until = latest(reader);
+  if (!segments[of].isDone)
     compute(of, reader);
-  }
   reader.setOperand(operand, viewFor(v, again.lookup({of, base}), reader));
   return true;
 }
