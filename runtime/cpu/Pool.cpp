@@ -106,92 +106,175 @@ template <typename F> ZCC_INLINE inline void withStep(int64_t stride, F f) {
 
 // ---- planes
 
-template <typename T, typename I> ZCC_INLINE inline void maxPool(const Pool &p, const T *x, T *y, I *taps, int64_t plane) {
-  const T *in = x + plane * p.inPlane();
+/// Row `row` of a plane of the result; `in`: the input's plane.
+template <typename T, typename I> ZCC_INLINE inline void maxPoolRow(const Pool &p, const T *in, T *y, I *taps, int64_t row) {
+  std::fill_n(y, p.out[2], T(-__builtin_inff()));
+  std::fill_n(taps, p.out[2], kNoTap<I>);
   withStep(p.stride[2], [&](auto step) ZCC_INLINE {
-    for (int64_t row = 0; row < p.outRows(); ++row) {
-      int64_t at = plane * p.outPlane() + row * p.out[2];
-      std::fill_n(y + at, p.out[2], T(-__builtin_inff()));
-      std::fill_n(taps + at, p.out[2], kNoTap<I>);
-      p.forTaps(row, [&](int64_t first, int64_t n, int64_t from, int64_t tap)
-                         ZCC_INLINE { takeMax(y + at + first, taps + at + first, in + from, I(tap), step, n); });
-    }
+    p.forTaps(row, [&](int64_t first, int64_t n, int64_t from, int64_t tap)
+                       ZCC_INLINE { takeMax(y + first, taps + first, in + from, I(tap), step, n); });
   });
 }
 
-/// The same for floats of any width, with contiguous loops whatever the stride: each column's maximum over the
-/// rows of a window first, then over the columns of windows that start at every column, of which
-/// every stride-th is kept.
-struct Columns {
-  static constexpr int64_t kMost = 2048;
-  static constexpr int32_t kNone = INT32_MAX - kMost; ///< first tap of the padding's rows: behind all others
-  float max[kMost + 16], best[kMost + 16];
-  int32_t rowTap[kMost + 16], tap[kMost + 16]; ///< the first tap of a column's row; the tap of a window's maximum
+template <typename T, typename I> ZCC_INLINE inline void maxPool(const Pool &p, const T *x, T *y, I *taps, int64_t plane) {
+  for (int64_t row = 0; row < p.outRows(); ++row) {
+    const int64_t at = plane * p.outPlane() + row * p.out[2];
+    maxPoolRow(p, x + plane * p.inPlane(), y + at, taps + at, row);
+  }
+}
 
-  static int64_t width(const Pool &p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1; }
-  static bool fits(const Pool &p) { return std::max(width(p), p.in[2] + p.lo[2]) <= kMost; }
+/// The part of an input's plane that lies under some rows of windows, as floats with the padding around them, rows and columns
+/// sorted by what they are modulo the stride: one tap of all these windows, a row of them behind the other, lies side by side.
+struct Phases {
+  static constexpr int64_t kFloats = 1 << 13, kMostWindows = 1 << 12;
+  const Pool &p;
+  const int64_t below, width; ///< rows beyond those of the windows, elements of a row
+  const int64_t most;         ///< rows of windows at once
+  const int64_t image;        ///< elements of one class of rows and columns; loops may read kLanes - 1 beyond what they need
+  float data[kFloats];
 
-  /// A row of the input joins the columns at `at`. Later rows have larger taps.
-  template <typename T> ZCC_INLINE void join(const T *__restrict x, int64_t at, int32_t first, int64_t n) {
-    float *__restrict m = max + at;
-    int32_t *__restrict rows = rowTap + at;
-    for (int64_t i = 0; i < n; ++i) {
-      float v = float(x[i]), old = m[i];
-      int32_t was = rows[i];
-      bool take = (v > old) | (v != v) | (was == kNone);
-      m[i] = take ? v : old;
-      rows[i] = take ? first : was;
+  explicit Phases(const Pool &p)
+      : p(p), below((p.kernel[1] - 1) * p.dilation[1] / p.stride[1]),
+        width(p.out[2] + (p.kernel[2] - 1) * p.dilation[2] / p.stride[2]), most(rowsAtOnce(p, below, width)),
+        image((most + below + 1) * width + kLanes) {
+    if (most > 0)
+      std::fill_n(data, p.stride[1] * p.stride[2] * image, -__builtin_inff());
+  }
+  static int64_t rowsAtOnce(const Pool &p, int64_t below, int64_t width) {
+    if (p.lo[2] < 0)
+      return 0;
+    const int64_t fit = (kFloats / (p.stride[1] * p.stride[2]) - kLanes) / width - below - 1;
+    return std::min({p.out[1], fit, (kMostWindows - kLanes) / width});
+  }
+  /// Where tap (h, w) of the first window lies.
+  ZCC_INLINE const float *tap(int64_t h, int64_t w) const {
+    const int64_t down = h * p.dilation[1], right = w * p.dilation[2];
+    return data + (down % p.stride[1] * p.stride[2] + right % p.stride[2]) * image + down / p.stride[1] * width +
+           right / p.stride[2];
+  }
+  /// Takes what lies under `rows` rows of windows from row `first` on; `in`: the plane, or one of its slices in depth.
+  template <typename T> ZCC_INLINE void take(const T *in, int64_t first, int64_t rows) {
+    const int64_t end = (rows - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
+    for (int64_t down = 0; down < end; ++down) {
+      float *row = data + down % p.stride[1] * p.stride[2] * image + down / p.stride[1] * width;
+      const int64_t ih = first * p.stride[1] + down - p.lo[1];
+      if (ih >= 0 && ih < p.in[1])
+        takeRow(in + ih * p.in[2], row);
+      else
+        for (int64_t c = 0; c < p.stride[2]; ++c)
+          std::fill_n(row + c * image, width, -__builtin_inff());
     }
   }
-  /// The columns `by` to the right, which are the windows' tap `kw` of a row. The first of equal maxima, the last of NaNs.
-  ZCC_INLINE void slide(int64_t by, int32_t kw, int64_t n) {
-    const float *__restrict m = max + by;
-    const int32_t *__restrict rows = rowTap + by;
-    for (int64_t i = 0; i < n; ++i) {
-      float v = m[i], old = best[i];
-      int32_t vt = rows[i] + kw, was = tap[i];
-      bool first = (v == old) & (vt < was), nan = (v != v) & ((old == old) | (vt > was));
-      bool take = (v > old) | first | nan;
-      best[i] = take ? v : old;
-      tap[i] = take ? vt : was;
+
+private:
+  /// Of a row's elements from column c on, those of c's class: where the first one goes, and how many.
+  ZCC_INLINE std::pair<float *, int64_t> part(float *row, int64_t c) const {
+    const int64_t at = c + p.lo[2], s = p.stride[2];
+    return {row + at % s * image + at / s, std::min((p.in[2] - c + s - 1) / s, width - at / s)};
+  }
+  template <typename T> ZCC_INLINE void takeRow(const T *__restrict x, float *row) const {
+    if (p.stride[2] == 2) { // both classes in one loop
+      auto [even, evens] = part(row, 0);
+      auto [odd, odds] = part(row, 1);
+      float *__restrict a = even, *__restrict b = odd;
+      const int64_t n = std::min(evens, odds);
+      for (int64_t i = 0; i < n; ++i) {
+        a[i] = float(x[2 * i]);
+        b[i] = float(x[2 * i + 1]);
+      }
+      if (n < evens)
+        a[n] = float(x[2 * n]);
+      return;
+    }
+    for (int64_t c = 0; c < std::min(p.stride[2], p.in[2]); ++c) {
+      auto [to, n] = part(row, c);
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = float(x[c + i * p.stride[2]]);
     }
   }
 };
 
-template <typename T, typename I> ZCC_INLINE inline void maxPoolColumns(const Pool &p, const T *x, T *y, I *taps, int64_t plane) {
-  if (!Columns::fits(p))
-    return maxPool(p, x, y, taps, plane);
-  Columns c;
-  const T *in = x + plane * p.inPlane();
-  int64_t width = (Columns::width(p) + 15) / 16 * 16, s = p.stride[2];
-  int64_t starts = ((p.out[2] - 1) * s + 16) / 16 * 16;
-  for (int64_t row = 0; row < p.outRows(); ++row) {
-    std::fill_n(c.max, width, -__builtin_inff());
-    std::fill_n(c.rowTap, width, Columns::kNone);
-    p.forRows(row, [&](int64_t from, int64_t tap) ZCC_INLINE {
-      int64_t n = std::min(p.in[2], Columns::width(p) - p.lo[2]);
-      c.join(in + from, p.lo[2], int32_t(tap), n);
-    });
-    std::copy_n(c.max, starts, c.best);
-    std::copy_n(c.rowTap, starts, c.tap);
-    for (int64_t k = 1; k < p.kernel[2]; ++k)
-      c.slide(k * p.dilation[2], int32_t(k), std::min(starts, width - k * p.dilation[2]));
-    int64_t at = plane * p.outPlane() + row * p.out[2];
-    for (int64_t w = 0; w < p.out[2]; ++w) {
-      y[at + w] = T(c.best[w * s]);
-      taps[at + w] = c.tap[w * s] >= Columns::kNone ? kNoTap<I> : I(c.tap[w * s]);
+/// `N` neighbouring taps join the maxima of n windows and the taps these are at.
+template <int N>
+ZCC_INLINE inline void joinTaps(const Phases &in, int64_t h, int64_t w, int32_t first, float *__restrict max,
+                                int32_t *__restrict taps, int64_t n) {
+  const float *from[N];
+  for (int k = 0; k < N; ++k)
+    from[k] = in.tap(h, w + k);
+  for (int64_t i = 0; i < n; ++i) {
+    float best = max[i];
+    int32_t tap = taps[i];
+    for (int k = 0; k < N; ++k) {
+      const float v = from[k][i];
+      const bool take = (v > best) | (v != v);
+      best = take ? v : best;
+      tap = take ? first + k : tap;
     }
+    max[i] = best;
+    taps[i] = tap;
   }
 }
 
+/// A row of the result; false where a window has no tap yet.
+template <typename T, typename I>
+ZCC_INLINE inline bool storeMax(const float *__restrict max, const int32_t *__restrict tap, T *__restrict y, I *__restrict taps,
+                                int64_t n) {
+  int32_t least = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] = T(max[i]);
+    taps[i] = I(tap[i]);
+    least = std::min(least, tap[i]);
+  }
+  return least >= 0;
+}
+
+/// The same for floats of any width, several taps of many windows in registers. Rows with windows of which no tap is above
+/// -infinity and none NaN are left to the loops above, which tell such taps from the padding.
+template <typename T, typename I> ZCC_INLINE inline void maxPoolPhases(const Pool &p, const T *x, T *y, I *taps, int64_t plane) {
+  Phases in(p);
+  if (in.most < 1)
+    return maxPool(p, x, y, taps, plane);
+  float max[Phases::kMostWindows];
+  int32_t tap[Phases::kMostWindows];
+  x += plane * p.inPlane();
+  for (int64_t d = 0; d < p.out[0]; ++d)
+    for (int64_t h = 0, rows; h < p.out[1]; h += rows) {
+      rows = std::min(in.most, p.out[1] - h);
+      const int64_t n = (rows * in.width + kLanes - 1) / kLanes * kLanes;
+      std::fill_n(max, n, -__builtin_inff());
+      std::fill_n(tap, n, -1);
+      for (int64_t kd = 0; kd < p.kernel[0]; ++kd) {
+        const int64_t id = p.source(0, d, kd);
+        if (id < 0 || id >= p.in[0])
+          continue;
+        in.take(x + id * p.in[1] * p.in[2], h, rows);
+        for (int64_t kh = 0; kh < p.kernel[1]; ++kh) {
+          const int32_t first = int32_t((kd * p.kernel[1] + kh) * p.kernel[2]);
+          int64_t kw = 0;
+          for (; kw + 3 <= p.kernel[2]; kw += 3)
+            joinTaps<3>(in, kh, kw, first + int32_t(kw), max, tap, n);
+          if (kw + 2 == p.kernel[2])
+            joinTaps<2>(in, kh, kw, first + int32_t(kw), max, tap, n);
+          else if (kw < p.kernel[2])
+            joinTaps<1>(in, kh, kw, first + int32_t(kw), max, tap, n);
+        }
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t row = d * p.out[1] + h + r, at = plane * p.outPlane() + row * p.out[2];
+        if (!storeMax(max + r * in.width, tap + r * in.width, y + at, taps + at, p.out[2]))
+          maxPoolRow(p, x, y + at, taps + at, row);
+      }
+    }
+}
+
 ZCC_CLONES void maxPoolOf(const Pool &p, const float *x, float *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
-  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
+  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolPhases(p, x, y, t, plane); });
 }
 ZCC_CLONES void maxPoolOf(const Pool &p, const Bf16 *x, Bf16 *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
-  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
+  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolPhases(p, x, y, t, plane); });
 }
 ZCC_CLONES void maxPoolOf(const Pool &p, const F16 *x, F16 *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
-  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolColumns(p, x, y, t, plane); });
+  withTaps(arena, taps, [&](auto *t) ZCC_INLINE { maxPoolPhases(p, x, y, t, plane); });
 }
 void maxPoolOf(const Pool &p, const double *x, double *y, char *arena, const zccrt_tensor &taps, int64_t plane) {
   withTaps(arena, taps, [&](auto *t) { maxPool(p, x, y, t, plane); });

@@ -165,6 +165,17 @@ TEST(Pool, MaxOfLargeWindows) {
   }
 }
 
+// What several pieces of a plane hold, and rows too long for one.
+TEST(Pool, MaxOfLargePlanes) {
+  for (const Case &k : {Case{{1, 2, 150, 90}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}},
+                        Case{{1, 1, 61, 301}, {4, 5}, {1, 2}, {2, 0}, {1, 3}, {1, 1}},
+                        Case{{1, 1, 50, 211}, {3, 4}, {3, 1}, {2, 1}, {0, 1}, {2, 3}},
+                        Case{{1, 1, 5, 64, 65}, {3, 2, 3}, {1, 2, 2}, {1, 0, 1}, {1, 1, 1}, {1, 1, 1}},
+                        Case{{1, 1, 4, 9000}, {2, 2}, {2, 2}, {0, 0}, {0, 0}, {1, 1}}})
+    for (bool special : {false, true})
+      checkMax<float, uint8_t>(k, special);
+}
+
 TEST(Pool, Average) {
   for (Case k : kCases)
     for (bool countPad : {false, true}) {
