@@ -67,15 +67,15 @@ def best(run):
 
 
 def conv_seconds(values, v):
+    """Of images in blocks of channels (`block-channels`), what PyTorch takes for plain ones."""
     import torch
-    x, w = (operand(values, n) for n in v.operands[:2])
+    elem = getattr(torch, DTYPES[values[v.operands[0]].type[0]])
+    first, second = (values[n].type[1] for n in v.operands[:2])
     dims = ints(v, "dims", None)
-    like = lambda: torch.randn(dims).to(x.dtype)
-    if v.op == "conv_grad_input":
-        x, w, dy = like(), w, x
-    elif v.op == "conv_grad_weight":
-        x, w, dy = x, like(), w
-    axes = x.dim() - 2
+    x, w, dy = dict(conv=(first, second, None), conv_grad_input=(dims, second, first), conv_grad_weight=(first, dims, second))[v.op]
+    axes = len(w) - 2
+    plain = lambda d: [d[0], d[1] * d[-1], *d[2:-1]] if len(d) > axes + 2 else d
+    x, w, dy = (d and torch.randn(plain(d)).to(elem) for d in (x, w, dy))
     lo, hi = (ints(v, k, [0] * axes) for k in ("pads_lo", "pads_hi"))
     if lo != hi:
         return None
