@@ -134,6 +134,8 @@ void LoopEmitter::fillDraws(const LoopPass &w, const std::string &first, const s
 /// The innermost loop, in runs if random numbers are drawn in it.
 void LoopEmitter::innerLoop(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi) {
   loadSteady(w);
+  if (takesBlocks(w))
+    return rowBlocks(w);
   if (w.draws.empty())
     return plainInnerLoop(w, lanes, lo, hi);
   const std::string first = fresh("f"), end = fresh("e");
@@ -393,7 +395,9 @@ void LoopEmitter::widenBytes(const LoopPass &w, const std::string &first) {
     out.line("alignas(64) int32_t " + name + "[kZStrip];");
     return name;
   };
-  for (unsigned a : w.bytes) {
+  for (unsigned a : w.moving) {
+    if (p.accesses[a].value->type.elem != Elem::Bool || p.accesses[a].strides[p.innermost()] != 1)
+      continue;
     const std::string name = add(a);
     atColumn(first, [&] { out.line("z_widen(" + name + ", &" + LoopValues::element(p.accesses[a]) + ");"); });
   }

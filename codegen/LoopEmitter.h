@@ -36,6 +36,9 @@ private:
   void widenBytes(const LoopPass &w, const std::string &first);
   void narrowBytes(const LoopPass &w, const std::string &first);
   void atColumn(const std::string &first, llvm::function_ref<void()> print);
+  bool takesBlocks(const LoopPass &w) const;
+  void rowBlocks(const LoopPass &w);
+  void block(const LoopPass &w, const std::string &first, int64_t width, int64_t known);
   void loadSteady(const LoopPass &w);
   void guardAngles(const LoopPass &w, llvm::function_ref<void()> openLoop, llvm::function_ref<void()> loops);
   void lanesLoops(const LoopPass &w, int64_t lanes, const std::string &lo, const std::string &hi);

@@ -224,10 +224,8 @@ void Planner::planLoads(size_t pass) {
   auto needed = neededBy(w, pass, &used);
   llvm::copy_if(used, std::back_inserter(w.steady), [&](unsigned a) { return p.accesses[a].strides[p.innermost()] == 0; });
   llvm::sort(w.steady);
-  llvm::copy_if(used, std::back_inserter(w.bytes), [&](unsigned a) {
-    return p.accesses[a].value->type.elem == Elem::Bool && p.accesses[a].strides[p.innermost()] == 1;
-  });
-  llvm::sort(w.bytes);
+  llvm::copy_if(used, std::back_inserter(w.moving), [&](unsigned a) { return p.accesses[a].strides[p.innermost()] != 0; });
+  llvm::sort(w.moving);
   llvm::copy_if(p.members, std::back_inserter(w.angles), [&](const Node *n) { return needed.count(n) && takesAngle(*n); });
   llvm::copy_if(p.members, std::back_inserter(w.draws), [&](const Node *n) { return needed.count(n) && isDrawnInRuns(*n); });
 }

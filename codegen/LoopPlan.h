@@ -26,7 +26,7 @@ struct LoopPass {
   std::vector<const Value *> buffers; ///< kept for later passes over the same row
   std::vector<unsigned> results;      ///< stored
   std::vector<unsigned> steady; ///< accesses that the innermost axis does not move, to be loaded before: stores might alias them
-  std::vector<unsigned> bytes;  ///< accesses to truth values along the innermost axis that are read
+  std::vector<unsigned> moving; ///< accesses that the innermost axis moves, of what is read
   std::vector<const Node *> angles; ///< sines and the like, which want to know whether an argument is large
   std::vector<const Node *> draws;  ///< random numbers of neighbours along the innermost axis, which are drawn together
   bool empty() const { return sums.empty() && columns.empty() && buffers.empty() && results.empty(); }

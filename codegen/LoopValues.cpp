@@ -23,11 +23,12 @@ LoopValues::LoopValues(const LoopPlan &plan) : p(plan), k(*plan.kernel) {
 /// Numbers of inner loops below this decide how the compiler unrolls and what it does with the rest.
 constexpr int64_t kLongLoop = 512, kShortLoop = 16;
 
-std::string LoopValues::extent(size_t axis) {
-  bool isInner = axis == p.innermost(), isOnly = p.dims.size() == 1;
-  bool isOpen = isOnly ? p.dims[axis] > 1 : p.dims.back() >= (isInner ? kLongLoop : kShortLoop);
-  return isOpen ? open.mark({index, num(p.dims[axis])}) : num(p.dims[axis]);
+bool LoopValues::isOpen(size_t axis) const {
+  const bool isInner = axis == p.innermost(), isOnly = p.dims.size() == 1;
+  return isOnly ? p.dims[axis] > 1 : p.dims.back() >= (isInner ? kLongLoop : kShortLoop);
 }
+
+std::string LoopValues::extent(size_t axis) { return isOpen(axis) ? open.mark({index, num(p.dims[axis])}) : num(p.dims[axis]); }
 
 /// The elements of these axes together, as code.
 std::string LoopValues::product(llvm::ArrayRef<size_t> axes) {
@@ -234,8 +235,8 @@ void LoopValues::bodyOf(const LoopPass &w, const std::string &lane) {
   for (const Node *x : w.columns)
     columns.push_back(value(x->operand(0), *x, 0));
   for (size_t i = 0; i < w.sums.size(); ++i) {
-    std::string a = laneOf(accumulator[w.sums[i]], lane);
-    out.line(a + " = " + combineCode(*w.sums[i], a, sums[i]) + ";");
+    const std::string a = laneOf(accumulator[w.sums[i]], lane);
+    out.line(a + " = " + (isAlone ? sums[i] : combineCode(*w.sums[i], a, sums[i])) + ";");
   }
   for (size_t i = 0; i < w.columns.size(); ++i) {
     std::string a = accumulator[w.columns[i]] + "[" + rowIndex() + "]";

@@ -58,6 +58,7 @@ protected:
   llvm::DenseMap<const Node *, std::string> accumulator; ///< of each sum
   Names bufferName, buffers;                             ///< row buffers declared; filled by an earlier pass
   llvm::DenseMap<const Value *, unsigned> stored;        ///< results stored by an earlier pass
+  bool isAlone = false;                                  ///< accumulators take an element each, instead of adding it
   llvm::DenseMap<const Node *, std::string> drawn;       ///< draws of this run of the innermost loop: the element of each
 
   void pushScope() {
@@ -71,6 +72,8 @@ protected:
     calls.pop_back();
   }
   std::string fresh(const char *prefix) { return prefix + std::to_string(names++); }
+  /// Whether an axis' extent is a number that may be another one in a kernel that is otherwise the same.
+  bool isOpen(size_t axis) const;
   std::string extent(size_t axis);
   std::string product(llvm::ArrayRef<size_t> axes);
   void splitIndex(const std::string &element, llvm::ArrayRef<size_t> axes);

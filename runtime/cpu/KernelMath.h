@@ -87,6 +87,16 @@ inline void z_widen(int32_t *to, const uint8_t *from) { // by halves: compilers 
 inline void z_narrow(uint8_t *to, const int32_t *from) {
   *(z_bytes *)to = __builtin_convertvector(__builtin_convertvector(*(const z_numbers *)from, z_halves), z_bytes);
 }
+// The elements of a block from the first on to where they belong; truth values are numbers there.
+template <int First, int End, typename T> ZCCKM void z_give(T *to, const T *block) {
+  __builtin_memcpy(to, block + First, (End - First) * sizeof(T));
+}
+template <int First, int End> ZCCKM void z_give(uint8_t *to, const int32_t *block) {
+  uint8_t bytes[End];
+  for (int l = 0; l < End; l += kZStrip)
+    z_narrow(bytes + l, block + l);
+  z_give<First, End>(to, bytes);
+}
 #endif
 
 // ---- functions; max and min propagate NaN, as PyTorch's do

@@ -82,8 +82,11 @@ TEST(CompiledOpsEmulatedGpu, LongSumsEqualTheInterpreter) { checkLongSums(On::Em
 static Node *addFused(Batch &b, Builder &build, const Function &kernel, std::mt19937 &random) {
   auto node = std::make_unique<Node>(&ops::fused, build.loc);
   node->attrs.set("kernel", kernel.name);
-  for (auto &a : kernel.args)
-    node->addOperand(b.draw({"neg", Type(Elem::F32, a->type.dims).str().c_str(), {}}, build, false, random)[0]);
+  for (auto &a : kernel.args) {
+    auto draw = [&] { return b.draw({"neg", Type(Elem::F32, a->type.dims).str().c_str(), {}}, build, false, random)[0]; };
+    Value *x = draw();
+    node->addOperand(a->type.elem == Elem::Bool ? build.make(ops::ge, {x, draw()}) : x);
+  }
   Node *n = b.eval->insert(std::move(node));
   for (Value *r : kernel.results) {
     std::string name = "y" + std::to_string(b.eval->results.size());
@@ -158,5 +161,39 @@ static void checkSumsOverRows(On on) {
 
 TEST(CompiledOps, SumsOverRowsBesideThem) { checkSumsOverRows(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, SumsOverRowsBesideThem) { checkSumsOverRows(On::EmulatedGpu); }
+
+/// Kernels that read and write truth values along short rows of all numbers of lanes, with a rest and without: sums with the bits
+/// of a kernel of their own, results beside them and behind them, of which some lie where operands do.
+static void checkTruthsInShortRows(On on) {
+  for (Elem elem : {Elem::F32, Elem::BF16, Elem::F16}) {
+    Batch b;
+    b.elem = elem;
+    b.eval = b.module.addFunction("eval");
+    std::mt19937 random(6);
+    Loc loc = makeLoc("node", "Op");
+    Builder build(*b.eval, nullptr, loc);
+    for (int64_t n : {8, 9, 16, 25, 31, 32, 49, 63, 100, 127, 500}) {
+      const Type whole(elem, {3, 4, n}), truths(Elem::Bool, whole.dims), row(elem, {1, 4, 1});
+      Function *kernel = b.module.addFunction("rows" + std::to_string(n));
+      kernel->isKernel = true;
+      Builder in(*kernel, nullptr, loc);
+      Value *x = kernel->addArg("x", whole), *y = kernel->addArg("y", whole), *m = kernel->addArg("m", truths),
+            *w = kernel->addArg("w", row);
+      Value *chosen = in.make(ops::mul, {in.make(ops::select, {m, x, y}), y});
+      Value *sum = in.reduceSum(in.cast(chosen, Elem::F32), {0, 2});
+      Value *most = in.make(ops::reduce_max, {chosen}, {{"axes", std::vector<int64_t>{0, 2}}});
+      Value *away = in.expr("x - m * w", {{"x", x}, {"m", most}, {"w", w}});
+      kernel->results = {chosen, in.make(ops::ge, {away, y}), away, sum, most};
+      Node *node = addFused(b, build, *kernel, random);
+      Value *alone = build.reduceSum(build.cast(node->result(0), Elem::F32), {0, 2});
+      b.eval->results.push_back(build.expr("(a - b) * 1e9", {{"a", node->result(3)}, {"b", alone}}));
+      b.what.push_back("sums of " + whole.str() + " beside those of a kernel of their own");
+    }
+    check(b, on);
+  }
+}
+
+TEST(CompiledOps, TruthsInShortRows) { checkTruthsInShortRows(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, TruthsInShortRows) { checkTruthsInShortRows(On::EmulatedGpu); }
 
 } // namespace compiled_kernels_test
