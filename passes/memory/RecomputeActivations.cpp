@@ -45,6 +45,7 @@ private:
 
   llvm::Error collect();
   std::optional<int64_t> segmentOf(const Value *v) const;
+  Value *sourceOf(Value *v) const;
   void measureLateness();
   Value *latest(Node &reader) const;
   void addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone);
@@ -86,6 +87,14 @@ std::optional<int64_t> Recomputation::segmentOf(const Value *v) const {
   return number != numberOf.end() ? std::optional(number->second) : std::nullopt;
 }
 
+/// What stands behind the views and the widening casts through which `v` is read, which are made anew where it is computed again.
+Value *Recomputation::sourceOf(Value *v) const {
+  Value *base = behindViews(v);
+  while (base && base->def && !segmentOf(base) && widens(*base->def))
+    base = behindViews(base->def->operand(0));
+  return base;
+}
+
 /// Finds and erases the notes.
 llvm::Error Recomputation::collect() {
   for (auto &n : fn.nodes) {
@@ -119,19 +128,26 @@ void Recomputation::measureLateness() {
 }
 
 /// A value of the backward in front of `reader` that needs as much of the forward as any: when it is there, the backward has come
-/// to the reader. One that the reader itself reads has to be stored anyway.
+/// to the reader. One that the reader itself reads has to be stored anyway. Beside floats of 16 bits those of 32 are what kernels
+/// compute inside: to wait for one would store it.
 Value *Recomputation::latest(Node &reader) const {
-  int late = most.lookup(&reader);
-  auto isLate = [&](Value *v) {
-    return v && v->def && v->def->phase != Phase::Forward && holdsActivation(*v->def) && lateness.lookup(v->def) == late;
+  const int late = most.lookup(&reader);
+  const bool isLow = llvm::any_of(fn.module->globals, [](auto &g) { return isFloat16(g->type.elem); });
+  auto find = [&](bool isNarrow) -> Value * {
+    auto isLate = [&](Value *v) {
+      return v && v->def && v->def->phase != Phase::Forward && holdsActivation(*v->def) && lateness.lookup(v->def) == late &&
+             (!isNarrow || isFloat16(v->type.elem));
+    };
+    for (Value *v : reader.operands())
+      if (Value *base = isNarrow ? sourceOf(v) : behindViews(v); isLate(base))
+        return base;
+    for (Node *n = reader.prev(); n && n->phase != Phase::Forward; n = n->prev())
+      if (!n->results.empty() && isLate(n->result()))
+        return n->result();
+    return nullptr;
   };
-  for (Value *v : reader.operands())
-    if (Value *base = behindViews(v); isLate(base))
-      return base;
-  for (Node *n = reader.prev(); n && n->phase != Phase::Forward; n = n->prev())
-    if (!n->results.empty() && isLate(n->result()))
-      return n->result();
-  return fn.results[0];
+  Value *narrow = isLow ? find(true) : nullptr, *found = narrow ? narrow : find(false);
+  return found ? found : fn.results[0];
 }
 
 /// For what stands for `v` in front of `before`.
@@ -167,11 +183,8 @@ Value *Recomputation::operandFor(Value *v, int64_t number, Node &before) {
   Node *def = base ? base->def : nullptr;
   if (!base || base->isGlobal() || (def && (allowed.isFixed(def) || def->op->leaf == Leaf::Constant)))
     return v;
-  if (segmentOf(base)) {
-    if (!again.count({number, base}))
-      clone(*def, number, before);
+  if (segmentOf(base))
     return viewFor(v, again.lookup({number, base}), before);
-  }
   if (!def || !widens(*def))
     return viewFor(v, kept(base, before), before);
   // Free where it is read, dear where it is stored.
@@ -205,11 +218,9 @@ void Recomputation::clone(Node &n, int64_t number, Node &before) {
   llvm::SmallVector<Value *, 4> operands, rest;
   for (Value *v : n.operands()) {
     operands.push_back(v ? operandFor(v, number, before) : nullptr);
-    if (Value *base = behindViews(v); base && numberOf.lookup(&n) == number)
+    if (Value *base = sourceOf(v); base && numberOf.lookup(&n) == number)
       inputs.insert({number, base});
   }
-  if (again.count({number, n.result()}))
-    return; // on behalf of an operand
   if (n.op->again) {
     for (auto &r : llvm::ArrayRef(n.results).drop_front())
       rest.push_back(kept(r.get(), before));
@@ -232,7 +243,7 @@ void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *
   }
   cone.insert(&n);
   for (Value *v : n.operands())
-    if (Value *base = behindViews(v); segmentOf(base))
+    if (Value *base = sourceOf(v); segmentOf(base))
       addCone(*base->def, number, cone);
 }
 
@@ -241,7 +252,7 @@ llvm::DenseMap<int64_t, Value *> Recomputation::readOfOthers(llvm::ArrayRef<Node
   llvm::DenseMap<int64_t, Value *> last;
   for (Node *n : nodes)
     for (Value *v : n->operands()) {
-      Value *base = behindViews(v);
+      Value *base = sourceOf(v);
       const std::optional<int64_t> number = segmentOf(base);
       if (!number || *number == numberOf.lookup(n))
         continue;
@@ -268,8 +279,7 @@ void Recomputation::compute(int64_t number, Node &before) {
   for (Node *n : nodes) {
     Value *read = last.lookup(numberOf.lookup(n)), *other = again.lookup({number, read});
     until = other && cone.contains(read->def) ? other : first;
-    if (!again.count({number, n->result()}))
-      clone(*n, number, before);
+    clone(*n, number, before);
     if (auto copy = shared.find(n->result()); copy != shared.end())
       copy->second = again.lookup({number, n->result()});
   }
