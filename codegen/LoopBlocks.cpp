@@ -60,7 +60,7 @@ void LoopEmitter::block(const LoopPass &w, const std::string &first, int64_t wid
   const bool isWidened = width % kStrip == 0 && width < kManyLanes;
   std::map<unsigned, std::string> apart;
   auto add = [&](unsigned a, const std::string &type) {
-    return out.line("alignas(64) " + type + " " + (apart[a] = fresh("w")) + "[" + num(width) + "];");
+    out.line("alignas(64) " + type + " " + (apart[a] = fresh("w")) + "[" + num(width) + "];");
   };
   auto memory = [&](unsigned a, const std::string &from) { return "&" + LoopValues::element(p.accesses[a]) + " + " + from; };
   out.open("");
