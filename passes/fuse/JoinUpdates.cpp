@@ -306,7 +306,7 @@ llvm::Expected<bool> zcc::joinUpdates(Module &m, PassContext &ctx) {
     return live.takeError();
   // Bytes in a plan lie less densely than they live: what does not fit waits for a place with more room beside what lives there,
   // in the end for none.
-  for (int64_t most : {*live, *live / 8 * 7, *live / 2, int64_t(0)}) {
+  for (int64_t most : {*live, *live / 8 * 7, int64_t(0)}) {
     auto trial = m.clone();
     auto joined = joinIn(*trial, most, elements);
     if (!joined || !*joined)
