@@ -11,8 +11,6 @@ using namespace zcc;
 /// From so many lanes on compilers take whole vectors of bytes.
 constexpr int64_t kManyLanes = 64;
 
-static bool isTruth(const LoopAccess &a) { return a.value->type.elem == Elem::Bool; }
-
 /// Whether a pass goes over its rows in blocks.
 bool LoopEmitter::takesBlocks(const LoopPass &w) const {
   const size_t inner = p.innermost();
@@ -20,7 +18,7 @@ bool LoopEmitter::takesBlocks(const LoopPass &w) const {
       !w.draws.empty())
     return false;
   auto isLine = [&](unsigned a) { return p.accesses[a].strides[inner] == 1; };
-  auto isByte = [&](unsigned a) { return isTruth(p.accesses[a]); };
+  auto isByte = [&](unsigned a) { return p.accesses[a].isTruth(); };
   std::vector<unsigned> all = w.moving;
   for (unsigned r : w.results)
     all.push_back(p.resultAccess[r]);
@@ -48,8 +46,8 @@ void LoopEmitter::rowBlocks(const LoopPass &w) {
     block(w, j, p.lanes, 0);
     out.close();
   }
-  for (const Node *x : w.sums)
-    if (rest)
+  if (rest)
+    for (const Node *x : w.sums)
       join(*x, num(rest), ofRest.lookup(x) + "[" + num(known) + " + l]");
 }
 
@@ -66,20 +64,20 @@ void LoopEmitter::block(const LoopPass &w, const std::string &first, int64_t wid
   out.open("");
   out.line(at + ";");
   for (unsigned a : w.moving)
-    if (isWidened && isTruth(p.accesses[a])) {
+    if (isWidened && p.accesses[a].isTruth()) {
       add(a, "int32_t");
       out.line("for (int l = 0; l < " + num(width) + "; l += kZStrip) z_widen(" + apart[a] + " + l, " + memory(a, "l") + ");");
     }
   for (unsigned r : w.results) {
     const unsigned a = p.resultAccess[r];
-    if (isWidened && isTruth(p.accesses[a]))
+    if (isWidened && p.accesses[a].isTruth())
       add(a, "int32_t");
     else if (known)
       add(a, storageType(p.accesses[a].value->type.elem));
   }
   arrays = apart;
   place = l;
-  out.text += "#pragma GCC ivdep\n";
+  out.text += kNoAlias;
   out.open("for (int " + l + " = 0; " + l + " < " + num(width) + "; ++" + l + ")");
   out.line(at + " + " + l + ";");
   bodyOf(w, l);

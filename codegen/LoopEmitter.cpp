@@ -8,8 +8,6 @@
 using namespace zcc;
 using llvm::ArrayRef;
 
-constexpr const char *kNoAlias = "#pragma GCC ivdep\n";
-
 std::string LoopEmitter::body() {
   printForm();
   return isOfParts() ? out.text : pointers + out.text;
@@ -396,7 +394,7 @@ void LoopEmitter::widenBytes(const LoopPass &w, const std::string &first) {
     return name;
   };
   for (unsigned a : w.moving) {
-    if (p.accesses[a].value->type.elem != Elem::Bool || p.accesses[a].strides[p.innermost()] != 1)
+    if (!p.accesses[a].isTruth() || p.accesses[a].strides[p.innermost()] != 1)
       continue;
     const std::string name = add(a);
     atColumn(first, [&] { out.line("z_widen(" + name + ", &" + LoopValues::element(p.accesses[a]) + ");"); });

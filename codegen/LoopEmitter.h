@@ -7,6 +7,9 @@
 
 namespace zcc {
 
+/// In front of a loop that stores nothing that it reads elsewhere.
+constexpr const char *kNoAlias = "#pragma GCC ivdep\n";
+
 /// Prints the plan of a kernel's loops as C++.
 class LoopEmitter : public LoopValues {
 public:

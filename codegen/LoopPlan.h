@@ -16,6 +16,8 @@ struct LoopAccess {
   const Value *value;
   Dims strides; ///< over the plan's axes
   bool operator==(const LoopAccess &) const = default;
+  /// Of truth values, which are bytes in memory.
+  bool isTruth() const { return value->type.elem == Elem::Bool; }
 };
 
 /// What one run of the innermost loops computes.

@@ -33,7 +33,8 @@ using namespace zcc;
 namespace {
 class Recomputation {
 public:
-  explicit Recomputation(Function &f) : fn(f), allowed(f) {}
+  explicit Recomputation(Function &f)
+      : fn(f), allowed(f), isLow(llvm::any_of(f.module->globals, [](auto &g) { return isFloat16(g->type.elem); })) {}
   llvm::Expected<bool> run();
 
 private:
@@ -61,6 +62,7 @@ private:
 
   Function &fn;
   Recomputable allowed;
+  const bool isLow; ///< there are floats of 16 bits
   std::map<int64_t, Segment> segments;
   llvm::DenseMap<const Node *, int64_t> numberOf;
   llvm::DenseMap<const Node *, int> lateness; ///< the last node of the forward that a node needs
@@ -132,7 +134,6 @@ void Recomputation::measureLateness() {
 /// compute inside: to wait for one would store it.
 Value *Recomputation::latest(Node &reader) const {
   const int late = most.lookup(&reader);
-  const bool isLow = llvm::any_of(fn.module->globals, [](auto &g) { return isFloat16(g->type.elem); });
   auto find = [&](bool isNarrow) -> Value * {
     auto isLate = [&](Value *v) {
       return v && v->def && v->def->phase != Phase::Forward && holdsActivation(*v->def) && lateness.lookup(v->def) == late &&

@@ -146,17 +146,17 @@ struct Phases {
     const int64_t fit = (kFloats / (p.stride[1] * p.stride[2]) - kLanes) / width - below - 1;
     return std::min({p.out[1], fit, (kMostWindows - kLanes) / width});
   }
-  /// Where tap (h, w) of the first window lies.
-  ZCC_INLINE const float *tap(int64_t h, int64_t w) const {
-    const int64_t down = h * p.dilation[1], right = w * p.dilation[2];
-    return data + (down % p.stride[1] * p.stride[2] + right % p.stride[2]) * image + down / p.stride[1] * width +
-           right / p.stride[2];
+  /// Where an element lies, so many rows and columns from the first one, padding included.
+  ZCC_INLINE int64_t at(int64_t down, int64_t right) const {
+    return (down % p.stride[1] * p.stride[2] + right % p.stride[2]) * image + down / p.stride[1] * width + right / p.stride[2];
   }
+  /// Tap (h, w) of the first window.
+  ZCC_INLINE const float *tap(int64_t h, int64_t w) const { return data + at(h * p.dilation[1], w * p.dilation[2]); }
   /// Takes what lies under `rows` rows of windows from row `first` on; `in`: the plane, or one of its slices in depth.
   template <typename T> ZCC_INLINE void take(const T *in, int64_t first, int64_t rows) {
     const int64_t end = (rows - 1) * p.stride[1] + (p.kernel[1] - 1) * p.dilation[1] + 1;
     for (int64_t down = 0; down < end; ++down) {
-      float *row = data + down % p.stride[1] * p.stride[2] * image + down / p.stride[1] * width;
+      float *row = data + at(down, 0);
       const int64_t ih = first * p.stride[1] + down - p.lo[1];
       if (ih >= 0 && ih < p.in[1])
         takeRow(in + ih * p.in[2], row);
@@ -169,8 +169,8 @@ struct Phases {
 private:
   /// Of a row's elements from column c on, those of c's class: where the first one goes, and how many.
   ZCC_INLINE std::pair<float *, int64_t> part(float *row, int64_t c) const {
-    const int64_t at = c + p.lo[2], s = p.stride[2];
-    return {row + at % s * image + at / s, std::min((p.in[2] - c + s - 1) / s, width - at / s)};
+    const int64_t right = c + p.lo[2], s = p.stride[2];
+    return {row + at(0, right), std::min((p.in[2] - c + s - 1) / s, width - right / s)};
   }
   template <typename T> ZCC_INLINE void takeRow(const T *__restrict x, float *row) const {
     if (p.stride[2] == 2) { // both classes in one loop
