@@ -109,7 +109,8 @@ llvm::Error Recomputation::collect() {
     numberOf[n.get()] = number;
     n->attrs.erase("recompute");
     if (n->attrs.has("recompute_shared"))
-      shared[n->result()] = nullptr;
+      for (auto &r : n->results)
+        shared[r.get()] = nullptr;
     n->attrs.erase("recompute_shared");
   }
   return llvm::Error::success();
@@ -238,8 +239,9 @@ void Recomputation::clone(Node &n, int64_t number, Node &before) {
 void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) {
   if (again.count({number, n.result()}) || cone.contains(&n))
     return;
-  if (Value *copy = shared.lookup(n.result())) {
-    again[{number, n.result()}] = copy;
+  if (shared.lookup(n.result())) {
+    for (auto &r : n.results)
+      again[{number, r.get()}] = shared.lookup(r.get());
     return;
   }
   cone.insert(&n);
@@ -281,8 +283,9 @@ void Recomputation::compute(int64_t number, Node &before) {
     Value *read = last.lookup(numberOf.lookup(n)), *other = again.lookup({number, read});
     until = other && cone.contains(read->def) ? other : first;
     clone(*n, number, before);
-    if (auto copy = shared.find(n->result()); copy != shared.end())
-      copy->second = again.lookup({number, n->result()});
+    for (auto &r : n->results)
+      if (auto copy = shared.find(r.get()); copy != shared.end())
+        copy->second = again.lookup({number, r.get()});
   }
 }
 

@@ -20,6 +20,8 @@ BUDGETS, APART = 6, 2 * MIB  # a few MiB are of gradients and libraries
 def plan(a, *flags):
     """What --plan says, or None where it is refused."""
     done = subprocess.run([a.zcc, a.model, *a.flags, *flags, "--plan=json"], capture_output=True, text=True)
+    if done.returncode and "a rank needs" not in done.stderr:  # no refusal
+        sys.exit(done.stderr)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
