@@ -6,9 +6,9 @@
 //   %p = fused @k1 %w, %s                 %s = wait %f
 //                                         %p = fused @k1 %w, %s
 //
-// Reductions start behind their operands (--overlap). A gather starts where the one before it is first read, if both fit into
-// what may be gathered at once (--prefetch, ZeRO-Infinity, arXiv 2104.07857, section 6.2). Updated parameters are gathered while
-// the next ones are updated. Every rank runs the same nodes in the same order, so the collectives meet.
+// Reductions start behind their operands (--overlap), two at a time. A gather starts where the one before it is first read, if
+// both fit into what may be gathered at once (--prefetch, ZeRO-Infinity, arXiv 2104.07857, section 6.2). Updated parameters are
+// gathered while the next ones are updated. Every rank runs the same nodes in the same order, so the collectives meet.
 #include "ir/Builder.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -17,6 +17,9 @@ using namespace zcc;
 
 // How many gathers of updated parameters are under way at once: each keeps its piece alive.
 constexpr size_t kUpdatesUnderWay = 2;
+// How many reductions are: each keeps whole gradients alive, of which a rank goes on with its part (ZeRO, arXiv 1910.02054,
+// section 5.2).
+constexpr size_t kReductionsUnderWay = 2;
 
 /// What brings its shards from elsewhere goes where the gather goes.
 static void moveGather(Node &n, Node *before) {
@@ -61,11 +64,11 @@ static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const No
   return first;
 }
 
-/// Starts it where it stands, and waits for each result before its first user.
-static void startHere(Function &f, Node &n, const llvm::DenseMap<const Node *, int> &at) {
+/// Starts it where it stands, and waits for each result before its first user, and before `latest` if that is given.
+static void startHere(Function &f, Node &n, const llvm::DenseMap<const Node *, int> &at, Node *latest = nullptr) {
   startAt(f, n, &n, [&](Value &v) {
     Node *user = firstUser(v, at);
-    return user ? user : &n;
+    return !user ? &n : latest && at.lookup(latest) < at.lookup(user) ? latest : user;
   });
 }
 
@@ -149,14 +152,18 @@ static void prefetch(Function &f, int64_t maxLive) {
   }
 }
 
+/// Each is waited for where a later one starts, if nothing reads its result before that: updates that wait for a norm or for
+/// finite gradients read all of them at the end.
 static void overlapReductions(Function &f) {
   auto at = positions(f);
   std::vector<Node *> reductions;
   for (auto &n : f.nodes)
     if (n->op->isReduction())
       reductions.push_back(n.get());
-  for (Node *n : reductions)
-    startHere(f, *n, at);
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    Node *later = i + kReductionsUnderWay < reductions.size() ? reductions[i + kReductionsUnderWay] : nullptr;
+    startHere(f, *reductions[i], at, later);
+  }
 }
 
 /// The first node behind an assignment that reads what it writes; nullptr: none.
