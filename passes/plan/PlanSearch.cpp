@@ -18,6 +18,8 @@ constexpr unsigned kClimb = 16;
 constexpr size_t kFalls = 6, kFallen = size_t(3) << 20;
 /// Their promise is by what is too much, and such a part of the budget.
 constexpr int64_t kLittleParts = 64;
+/// What was taken is exchanged in trials of so many nodes in all.
+constexpr size_t kExchanged = size_t(1) << 17;
 
 static size_t countNodes(const Module &m) {
   size_t nodes = 1;
@@ -353,6 +355,45 @@ llvm::Error PlanSearch::tighten(size_t axis) {
   return llvm::Error::success();
 }
 
+/// What was taken along one axis is given back, and more is taken along another one: a chain takes what is cheapest for its bytes
+/// first and ends where it fits, which may be behind a dear step that a further cheap one would have made needless. Behind what
+/// fits an axis is followed as long as that is faster, which smaller budgets come by.
+llvm::Error PlanSearch::exchange(size_t mostTrials) {
+  const Point from = taken_;
+  std::vector<Point> starts, varied;
+  for (size_t a = 0; a < axes_.size(); ++a) {
+    for (unsigned level = 0; axes_[a].varies && level < axes_[a].levels; ++level) {
+      varied.push_back(from);
+      varied.back()[a] = level;
+    }
+    if (from[a] && !axes_[a].varies && !axes_[a].shifts) {
+      starts.push_back(from);
+      starts.back()[a] = 0;
+    }
+  }
+  if (llvm::Error e = offer(varied))
+    return e;
+  if (llvm::Error e = offer(starts))
+    return e;
+  llvm::stable_sort(starts, [&](const Point &a, const Point &b) { return trials_.at(a).ns < trials_.at(b).ns; });
+  starts.push_back(from);
+  for (const Point &p : starts)
+    for (size_t b = 0; b < axes_.size(); ++b) {
+      if (!p[b] || axes_[b].varies || axes_[b].shifts)
+        continue;
+      Point q = p;
+      for (unsigned jump = strideOf(axes_[b]); q[b] + jump < axes_[b].levels && trials_.all().size() < mostTrials; jump *= 2) {
+        const int64_t before = best_;
+        q[b] += jump;
+        if (llvm::Error e = offer({q}))
+          return e;
+        if (!trials_.at(q).isPossible || trials_.at(q).ns >= before)
+          break;
+      }
+    }
+  return llvm::Error::success();
+}
+
 /// Of what fits, the fastest; of what does not, what exceeds the budgets least.
 bool PlanSearch::isBetter(const Point &a, const Point &b) const {
   auto rank = [&](const Point &p) {
@@ -364,6 +405,7 @@ bool PlanSearch::isBetter(const Point &a, const Point &b) const {
 
 /// What needed least is taken only where nothing else fits.
 void PlanSearch::choose() {
+  second_.reset();
   for (const Point &p : open_)
     if (isFit(p) && (!second_ || isBetter(p, *second_)))
       second_ = p;
@@ -422,5 +464,12 @@ llvm::Error PlanSearch::run() {
       if (llvm::Error e = tighten(a))
         return e;
   choose();
+  const size_t most = trials_.all().size() + kExchanged / countNodes(module_);
+  for (int64_t before = INT64_MAX; !triesAll && hasFit() && best_ < before && trials_.all().size() < most;) {
+    before = best_;
+    if (llvm::Error e = exchange(most))
+      return e;
+    choose();
+  }
   return llvm::Error::success();
 }

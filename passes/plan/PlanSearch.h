@@ -43,6 +43,7 @@ private:
   llvm::Error stepDown(size_t axis);
   llvm::Error fall(size_t axis, Point at, size_t mostTrials);
   llvm::Error tighten(size_t axis);
+  llvm::Error exchange(size_t mostTrials);
   void choose();
   bool isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }
   bool needsLess(const Point &a, const Point &b) const;
