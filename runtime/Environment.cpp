@@ -115,10 +115,10 @@ static void leavePlace() {
     sched_setaffinity(0, sizeof all, &all);
 }
 
-/// What glibc's allocator is told, which it reads when a process starts; whether it has been. What a thread's cache holds of
+/// Tells glibc's allocator, which reads it when a process starts; whether it has been told. What a thread's cache holds of
 /// small pieces is not joined with what is free beside it. One that was cut off behind an aligned block would lie between the
 /// place of that and the rest, too little for the next such block: a library that allocates 7 MiB for each product took 47.
-static bool hasTunedAllocator() {
+static bool tuneAllocator() {
   const char *key = "GLIBC_TUNABLES", *given = getenv(key);
   const std::string tunables = given ? given : "", ours = "glibc.malloc.tcache_count";
   if (tunables.find(ours) != std::string::npos)
@@ -159,7 +159,7 @@ void prepareProcess(const zccrt_program &p, char **argv) {
   // keep it from those that work. ResNet-18 on two cores, 5 ms a step: beside eight other processes
   // 31 ms with sleeping threads, 256 ms with spinning ones.
   const char *policy = crowded || p.device || (threads > 1 && isBusy(threads, launch)) ? "passive" : "active";
-  const bool isTuned = hasTunedAllocator();
+  const bool isTuned = tuneAllocator();
   const char *oldCount = getenv("OMP_NUM_THREADS"), *oldPolicy = getenv("OMP_WAIT_POLICY");
   bool fits = oldCount && oldCount == count && oldPolicy && !widened && isTuned;
   setenv(guard, "1", 1);

@@ -69,7 +69,7 @@ private:
   llvm::DenseMap<const Node *, int> most;     ///< of a node of the backward: the greatest lateness in front of it
   /// What has been computed again, for the segment of a number.
   llvm::DenseMap<std::pair<int64_t, const Value *>, Value *> again;
-  llvm::DenseMap<const Value *, Value *> shared; ///< results, and what they became when they were first computed again
+  llvm::DenseMap<const Node *, std::optional<int64_t>> shared; ///< for which number they were first computed again
   /// Values of other segments that a segment's own nodes read.
   llvm::DenseSet<std::pair<int64_t, const Value *>> inputs;
   int64_t newestSegment = -1;
@@ -109,8 +109,7 @@ llvm::Error Recomputation::collect() {
     numberOf[n.get()] = number;
     n->attrs.erase("recompute");
     if (n->attrs.has("recompute_shared"))
-      for (auto &r : n->results)
-        shared[r.get()] = nullptr;
+      shared[n.get()] = std::nullopt;
     n->attrs.erase("recompute_shared");
   }
   return llvm::Error::success();
@@ -239,9 +238,9 @@ void Recomputation::clone(Node &n, int64_t number, Node &before) {
 void Recomputation::addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone) {
   if (again.count({number, n.result()}) || cone.contains(&n))
     return;
-  if (shared.lookup(n.result())) {
+  if (std::optional<int64_t> first = shared.lookup(&n)) {
     for (auto &r : n.results)
-      again[{number, r.get()}] = shared.lookup(r.get());
+      again[{number, r.get()}] = again.lookup({*first, r.get()});
     return;
   }
   cone.insert(&n);
@@ -283,9 +282,8 @@ void Recomputation::compute(int64_t number, Node &before) {
     Value *read = last.lookup(numberOf.lookup(n)), *other = again.lookup({number, read});
     until = other && cone.contains(read->def) ? other : first;
     clone(*n, number, before);
-    for (auto &r : n->results)
-      if (auto copy = shared.find(r.get()); copy != shared.end())
-        copy->second = again.lookup({number, r.get()});
+    if (auto first = shared.find(n); first != shared.end())
+      first->second = number;
   }
 }
 

@@ -98,19 +98,13 @@ std::vector<PlanChain::Step> PlanChain::stepsFrom(const Point &from) const {
   return out;
 }
 
-static Point at(const Point &from, size_t axis, unsigned level) {
-  Point p = from;
-  p[axis] = level;
-  return p;
-}
-
 /// What bestStep begins with.
 std::vector<Point> PlanChain::firstLook(const Point &from) const {
   std::vector<Step> steps = stepsFrom(from);
   llvm::stable_sort(steps, [](const Step &a, const Step &b) { return a.value > b.value; });
   std::vector<Point> out;
   for (const Step &s : llvm::ArrayRef(steps).take_front(kAtOnce))
-    out.push_back(at(from, s.axis, s.level));
+    out.push_back(withLevel(from, s.axis, s.level));
   return out;
 }
 
@@ -119,7 +113,7 @@ llvm::Expected<std::optional<Point>> PlanChain::bestStep() {
   const Point from = points_.back();
   steps_ = stepsFrom(from);
   std::vector<bool> isFresh(steps_.size());
-  auto target = [&](size_t i) { return at(from, steps_[i].axis, steps_[i].level); };
+  auto target = [&](size_t i) { return withLevel(from, steps_[i].axis, steps_[i].level); };
   while (true) {
     int best = -1;
     llvm::SmallVector<size_t> order;
@@ -193,7 +187,7 @@ std::vector<Point> PlanChain::varied(const Point &p) const {
     return out;
   for (size_t a = 0; a < axes_.size(); ++a)
     for (unsigned level = 1; axes_[a].varies && level < axes_[a].levels; ++level)
-      out.push_back(at(p, a, level));
+      out.push_back(withLevel(p, a, level));
   return out;
 }
 
@@ -229,8 +223,7 @@ llvm::Error PlanChain::lookCloser(const Point &from, const Point &to) {
   std::vector<Point> points;
   unsigned levels = to[axis] - from[axis], count = std::min(levels, kCloser);
   for (unsigned k = 1; k < count; ++k) {
-    points.push_back(from);
-    points.back()[axis] += levels * k / count;
+    points.push_back(withLevel(from, axis, from[axis] + levels * k / count));
   }
   return carryOut(points);
 }
@@ -263,7 +256,7 @@ std::vector<PlanChain::Way> PlanChain::waysBack(const Point &from) const {
 std::vector<Point> PlanChain::along(const Point &from, llvm::ArrayRef<Way> ways) {
   std::vector<Point> points;
   for (const Way &w : ways)
-    points.push_back(at(from, w.axis, from[w.axis] - std::min(w.jump, from[w.axis])));
+    points.push_back(withLevel(from, w.axis, from[w.axis] - std::min(w.jump, from[w.axis])));
   return points;
 }
 

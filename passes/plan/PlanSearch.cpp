@@ -47,10 +47,8 @@ llvm::Error PlanSearch::descend(size_t axis) {
   for (int64_t jump = strideOf(axes_[axis]); jump <= last; jump *= 2) {
     std::vector<Point> points;
     for (int64_t level : {taken_[axis] - jump, taken_[axis] + jump, int64_t(0), last})
-      if (level >= 0 && level <= last && level != taken_[axis]) {
-        points.push_back(taken_);
-        points.back()[axis] = unsigned(level);
-      }
+      if (level >= 0 && level <= last && level != taken_[axis])
+        points.push_back(withLevel(taken_, axis, unsigned(level)));
     if (llvm::Error e = trials_.carryOut(points))
       return e;
     const Point before = taken_;
@@ -93,10 +91,8 @@ size_t PlanSearch::mostTrials() const {
 std::vector<Point> PlanSearch::starts() const {
   std::vector<Point> out = {plain_};
   for (size_t a = 0; a < axes_.size(); ++a)
-    for (unsigned level = 1; axes_[a].shifts && level < axes_[a].levels; ++level) {
-      out.push_back(plain_);
-      out.back()[a] = level;
-    }
+    for (unsigned level = 1; axes_[a].shifts && level < axes_[a].levels; ++level)
+      out.push_back(withLevel(plain_, a, level));
   return out;
 }
 
@@ -105,10 +101,8 @@ std::vector<Point> PlanSearch::otherStarts() const {
   std::vector<Point> out = starts();
   const size_t known = out.size();
   for (size_t a = 0; a < axes_.size(); ++a)
-    for (size_t i = 0, count = out.size(); axes_[a].mayBeWhole && i < count; ++i) {
-      out.push_back(out[i]);
-      out.back()[a] = axes_[a].levels - 1;
-    }
+    for (size_t i = 0, count = out.size(); axes_[a].mayBeWhole && i < count; ++i)
+      out.push_back(withLevel(out[i], a, axes_[a].levels - 1));
   out.erase(out.begin(), out.begin() + known);
   return out;
 }
@@ -183,22 +177,17 @@ llvm::Expected<Point> PlanSearch::lowest(size_t axis) {
   for (int64_t apart = strideOf(axes_[axis]), begin = last / 2, end = last; apart > 0;
        begin = std::max<int64_t>(least - apart, 0), end = std::min(least + apart, last), apart /= 4) {
     std::vector<Point> points;
-    for (int64_t level = end; level >= begin; level -= apart) {
-      points.push_back(plain_);
-      points.back()[axis] = unsigned(level);
-    }
+    for (int64_t level = end; level >= begin; level -= apart)
+      points.push_back(withLevel(plain_, axis, unsigned(level)));
     if (llvm::Error e = trials_.carryOut(points))
       return e;
-    Point best = plain_;
-    best[axis] = unsigned(least);
+    Point best = withLevel(plain_, axis, unsigned(least));
     for (const Point &p : points)
       if (needsLess(p, best))
         best = p;
     least = best[axis];
   }
-  Point p = plain_;
-  p[axis] = unsigned(least);
-  return p;
+  return withLevel(plain_, axis, unsigned(least));
 }
 
 /// Carries out what may be taken.
@@ -219,10 +208,8 @@ llvm::Error PlanSearch::climb(size_t axis, Point at) {
   int64_t mostSaved = 0; // by a step
   for (unsigned left = kClimb; left > 0 && isFit(at); --left) {
     std::vector<Point> points;
-    for (unsigned level : axes_[axis].near(at[axis])) {
-      points.push_back(at);
-      points.back()[axis] = level;
-    }
+    for (unsigned level : axes_[axis].near(at[axis]))
+      points.push_back(withLevel(at, axis, level));
     if (llvm::Error e = offer(points))
       return e;
     const Trial &now = trials_.at(at);
@@ -278,8 +265,7 @@ llvm::Error PlanSearch::fall(size_t axis, Point at, size_t mostTrials) {
       for (Change &c : llvm::MutableArrayRef(changes).slice(i).take_front(kAtOnce)) {
         c.rate = 0;
         if (std::optional<unsigned> level = axes_[axis].changed(at[axis], c.number)) {
-          points.push_back(at);
-          points.back()[axis] = *level;
+          points.push_back(withLevel(at, axis, *level));
           tried.push_back({&c, points.back()});
         }
       }
@@ -355,42 +341,54 @@ llvm::Error PlanSearch::tighten(size_t axis) {
   return llvm::Error::success();
 }
 
-/// What was taken along one axis is given back, and more is taken along another one: a chain takes what is cheapest for its bytes
-/// first and ends where it fits, which may be behind a dear step that a further cheap one would have made needless. Behind what
-/// fits an axis is followed as long as that is faster, which smaller budgets come by.
-llvm::Error PlanSearch::exchange(size_t mostTrials) {
-  const Point from = taken_;
-  std::vector<Point> starts, varied;
-  for (size_t a = 0; a < axes_.size(); ++a) {
-    for (unsigned level = 0; axes_[a].varies && level < axes_[a].levels; ++level) {
-      varied.push_back(from);
-      varied.back()[a] = level;
-    }
-    if (from[a] && !axes_[a].varies && !axes_[a].shifts) {
-      starts.push_back(from);
-      starts.back()[a] = 0;
-    }
+/// Down an axis in longer and longer steps, as long as each is faster than all that fits. Behind what fits, too: a smaller budget
+/// comes by there.
+llvm::Error PlanSearch::goDown(size_t axis, Point at, size_t mostTrials) {
+  for (unsigned jump = strideOf(axes_[axis]); at[axis] + jump < axes_[axis].levels && trials_.all().size() < mostTrials;
+       jump *= 2) {
+    const int64_t before = best_;
+    at[axis] += jump;
+    if (llvm::Error e = offer({at}))
+      return e;
+    if (!trials_.at(at).isPossible || trials_.at(at).ns >= before)
+      break;
   }
-  if (llvm::Error e = offer(varied))
+  return llvm::Error::success();
+}
+
+/// What `from` takes along one axis is given back, and more is taken along another one that it uses.
+llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
+  std::vector<Point> starts, others;
+  for (size_t a = 0; a < axes_.size(); ++a) {
+    for (unsigned level = 0; axes_[a].varies && level < axes_[a].levels; ++level)
+      others.push_back(withLevel(from, a, level));
+    if (from[a] && !axes_[a].varies && !axes_[a].shifts)
+      starts.push_back(withLevel(from, a, 0));
+  }
+  if (llvm::Error e = offer(others))
     return e;
   if (llvm::Error e = offer(starts))
     return e;
   llvm::stable_sort(starts, [&](const Point &a, const Point &b) { return trials_.at(a).ns < trials_.at(b).ns; });
   starts.push_back(from);
   for (const Point &p : starts)
-    for (size_t b = 0; b < axes_.size(); ++b) {
-      if (!p[b] || axes_[b].varies || axes_[b].shifts)
-        continue;
-      Point q = p;
-      for (unsigned jump = strideOf(axes_[b]); q[b] + jump < axes_[b].levels && trials_.all().size() < mostTrials; jump *= 2) {
-        const int64_t before = best_;
-        q[b] += jump;
-        if (llvm::Error e = offer({q}))
+    for (size_t a = 0; a < axes_.size(); ++a)
+      if (p[a] && !axes_[a].varies && !axes_[a].shifts)
+        if (llvm::Error e = goDown(a, p, mostTrials))
           return e;
-        if (!trials_.at(q).isPossible || trials_.at(q).ns >= before)
-          break;
-      }
-    }
+  return llvm::Error::success();
+}
+
+/// As long as it makes the choice faster: a chain takes what is cheapest for its bytes first and ends where it fits, which may be
+/// behind a dear step that a further cheap one would have made needless.
+llvm::Error PlanSearch::exchange() {
+  const size_t most = trials_.all().size() + kExchanged / countNodes(module_);
+  for (int64_t before = INT64_MAX; best_ < before && trials_.all().size() < most;) {
+    before = best_;
+    if (llvm::Error e = exchange(Point(taken_), most))
+      return e;
+    choose();
+  }
   return llvm::Error::success();
 }
 
@@ -420,10 +418,8 @@ llvm::Error PlanSearch::tryAll() {
   std::vector<Point> points = {plain_};
   for (size_t a = 0; a < axes_.size(); ++a)
     for (size_t i = 0, n = points.size(); i < n; ++i)
-      for (unsigned level = 1; level < axes_[a].levels; ++level) {
-        points.push_back(points[i]);
-        points.back()[a] = level;
-      }
+      for (unsigned level = 1; level < axes_[a].levels; ++level)
+        points.push_back(withLevel(points[i], a, level));
   if (llvm::Error e = trials_.carryOut(points))
     return e;
   taken_ = plain_;
@@ -464,12 +460,5 @@ llvm::Error PlanSearch::run() {
       if (llvm::Error e = tighten(a))
         return e;
   choose();
-  const size_t most = trials_.all().size() + kExchanged / countNodes(module_);
-  for (int64_t before = INT64_MAX; !triesAll && hasFit() && best_ < before && trials_.all().size() < most;) {
-    before = best_;
-    if (llvm::Error e = exchange(most))
-      return e;
-    choose();
-  }
-  return llvm::Error::success();
+  return triesAll || !hasFit() ? llvm::Error::success() : exchange();
 }

@@ -43,7 +43,9 @@ private:
   llvm::Error stepDown(size_t axis);
   llvm::Error fall(size_t axis, Point at, size_t mostTrials);
   llvm::Error tighten(size_t axis);
-  llvm::Error exchange(size_t mostTrials);
+  llvm::Error goDown(size_t axis, Point at, size_t mostTrials);
+  llvm::Error exchange(const Point &from, size_t mostTrials);
+  llvm::Error exchange();
   void choose();
   bool isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }
   bool needsLess(const Point &a, const Point &b) const;

@@ -8,6 +8,11 @@
 
 using namespace zcc;
 
+Point zcc::withLevel(Point p, size_t axis, unsigned level) {
+  p[axis] = level;
+  return p;
+}
+
 void zcc::note(Module &m, llvm::ArrayRef<Axis> axes, const Point &p) {
   for (size_t a = 0; a < axes.size(); ++a)
     axes[a].note(m, p[a]);

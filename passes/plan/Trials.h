@@ -14,6 +14,8 @@ namespace zcc {
 
 /// A level of each axis.
 using Point = std::vector<unsigned>;
+/// The same, but for one axis.
+Point withLevel(Point p, size_t axis, unsigned level);
 
 struct Trial {
   bool isPossible = false; ///< no pass refuses it

@@ -56,19 +56,23 @@ static void sinkViews(Function &f) {
   }
 }
 
+/// Of what is no nullptr.
 static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const Node *, int> &at) {
   Node *first = nullptr;
   for (Node *n : nodes)
-    if (!first || at.lookup(n) < at.lookup(first))
+    if (n && (!first || at.lookup(n) < at.lookup(first)))
       first = n;
   return first;
 }
+
+/// nullptr: none.
+static Node *behind(llvm::ArrayRef<Node *> nodes, size_t i) { return i < nodes.size() ? nodes[i] : nullptr; }
 
 /// Starts it where it stands, and waits for each result before its first user, and before `latest` if that is given.
 static void startHere(Function &f, Node &n, const llvm::DenseMap<const Node *, int> &at, Node *latest = nullptr) {
   startAt(f, n, &n, [&](Value &v) {
     Node *user = firstUser(v, at);
-    return !user ? &n : latest && at.lookup(latest) < at.lookup(user) ? latest : user;
+    return user ? firstOf({user, latest}, at) : &n;
   });
 }
 
@@ -160,10 +164,8 @@ static void overlapReductions(Function &f) {
   for (auto &n : f.nodes)
     if (n->op->isReduction())
       reductions.push_back(n.get());
-  for (size_t i = 0; i < reductions.size(); ++i) {
-    Node *later = i + kReductionsUnderWay < reductions.size() ? reductions[i + kReductionsUnderWay] : nullptr;
-    startHere(f, *reductions[i], at, later);
-  }
+  for (size_t i = 0; i < reductions.size(); ++i)
+    startHere(f, *reductions[i], at, behind(reductions, i + kReductionsUnderWay));
 }
 
 /// The first node behind an assignment that reads what it writes; nullptr: none.
@@ -185,10 +187,10 @@ static void overlapUpdates(Function &f) {
   }
   std::vector<Node *> starts;
   for (size_t i = 0; i < gathers.size(); ++i) {
-    Node *later = i + kUpdatesUnderWay < gathers.size() ? gathers[i + kUpdatesUnderWay] : nullptr;
+    Node *later = behind(gathers, i + kUpdatesUnderWay);
     for (auto &r : gathers[i]->results) {
       Node *assign = r->uses.front().node, *reader = readBehind(*assign, at);
-      assign->moveBefore(reader && (!later || at.lookup(reader) < at.lookup(later)) ? reader : later);
+      assign->moveBefore(firstOf({reader, later}, at));
     }
   }
   at = positions(f);
