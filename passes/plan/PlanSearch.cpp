@@ -18,8 +18,8 @@ constexpr unsigned kClimb = 16;
 constexpr size_t kFalls = 6, kFallen = size_t(3) << 20;
 /// Their promise is by what is too much, and such a part of the budget.
 constexpr int64_t kLittleParts = 64;
-/// What was taken is exchanged in trials of so many nodes in all.
-constexpr size_t kExchanged = size_t(1) << 17;
+/// The best ways are exchanged in trials of so many nodes in all.
+constexpr size_t kExchanged = size_t(1) << 18;
 
 static size_t countNodes(const Module &m) {
   size_t nodes = 1;
@@ -356,7 +356,7 @@ llvm::Error PlanSearch::goDown(size_t axis, Point at, size_t mostTrials) {
   return llvm::Error::success();
 }
 
-/// What `from` takes along one axis is given back, and more is taken along another one that it uses.
+/// What `from` takes along one axis is given back, and more is taken along another one.
 llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
   std::vector<Point> starts, others;
   for (size_t a = 0; a < axes_.size(); ++a) {
@@ -373,22 +373,53 @@ llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
   starts.push_back(from);
   for (const Point &p : starts)
     for (size_t a = 0; a < axes_.size(); ++a)
-      if (p[a] && !axes_[a].varies && !axes_[a].shifts)
+      if (!axes_[a].varies && !axes_[a].shifts)
         if (llvm::Error e = goDown(a, p, mostTrials))
           return e;
   return llvm::Error::success();
 }
 
-/// As long as it makes the choice faster: a chain takes what is cheapest for its bytes first and ends where it fits, which may be
-/// behind a dear step that a further cheap one would have made needless.
+/// Of what uses the same of what flags may ask for the best, if it fits or almost; the best of all first.
+std::vector<Point> PlanSearch::ways() const {
+  std::map<std::vector<bool>, Point> best;
+  for (const Point &p : open_) {
+    const Needs over = excessOf(trials_.at(p).needs, options_);
+    if (!trials_.at(p).isPossible || over.memory > options_.memoryBudget / kFewParts || over.host || over.disk)
+      continue;
+    std::vector<bool> uses;
+    for (size_t a = 0; a < axes_.size(); ++a)
+      if (axes_[a].mayBeWhole)
+        uses.push_back(p[a]);
+    auto [at, isNew] = best.insert({std::move(uses), p});
+    if (!isNew && isBetter(p, at->second))
+      at->second = p;
+  }
+  std::vector<Point> out;
+  for (auto &[uses, p] : best)
+    out.push_back(p);
+  llvm::stable_sort(out, [&](const Point &a, const Point &b) { return isBetter(a, b); });
+  return out;
+}
+
+/// The best way first, each anew where it has become faster: a chain takes what is cheapest for its bytes first
+/// and ends where it fits, which may be behind a dear step that a further cheap one would have made needless.
 llvm::Error PlanSearch::exchange() {
   const size_t most = trials_.all().size() + kExchanged / countNodes(module_);
-  for (int64_t before = INT64_MAX; best_ < before && trials_.all().size() < most;) {
-    before = best_;
-    if (llvm::Error e = exchange(Point(taken_), most))
+  std::set<Point> known;
+  auto unknown = [&]() -> std::optional<Point> {
+    for (const Point &p : ways())
+      if (known.insert(p).second)
+        return p;
+    return std::nullopt;
+  };
+  while (trials_.all().size() < most) {
+    std::optional<Point> from = unknown();
+    if (!from)
+      break;
+    if (llvm::Error e = exchange(*from, most))
       return e;
-    choose();
   }
+  choose();
   return llvm::Error::success();
 }
 

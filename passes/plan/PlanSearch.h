@@ -45,6 +45,7 @@ private:
   llvm::Error tighten(size_t axis);
   llvm::Error goDown(size_t axis, Point at, size_t mostTrials);
   llvm::Error exchange(const Point &from, size_t mostTrials);
+  std::vector<Point> ways() const;
   llvm::Error exchange();
   void choose();
   bool isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }

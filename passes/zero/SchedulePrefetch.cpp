@@ -10,6 +10,7 @@
 // both fit into what may be gathered at once (--prefetch, ZeRO-Infinity, arXiv 2104.07857, section 6.2). Updated parameters are
 // gathered while the next ones are updated. Every rank runs the same nodes in the same order, so the collectives meet.
 #include "ir/Builder.h"
+#include "ir/Equal.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
@@ -203,6 +204,7 @@ llvm::Expected<bool> zcc::schedulePrefetch(Module &m, PassContext &ctx) {
     return false;
   const Options &o = ctx.options;
   int64_t maxLive = zeroLimits(m, o).maxLive;
+  const uint64_t before = hashOf(m);
   for (auto &f : m.functions) {
     if (f->isKernel)
       continue;
@@ -216,5 +218,5 @@ llvm::Expected<bool> zcc::schedulePrefetch(Module &m, PassContext &ctx) {
     if (o.prefetch)
       prefetch(*f, maxLive);
   }
-  return true;
+  return hashOf(m) != before;
 }

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+from planned import planned
 from resident import peak_until_end
 
 MIB = 1 << 20
@@ -21,13 +22,13 @@ def compiled(a, flags, out):
     """The plan, or None and why not; seconds of the search."""
     command = [a.zcc, a.model, *a.flags, *flags]
     began = time.monotonic()
-    done = subprocess.run([*command, "--plan=json"], capture_output=True, text=True)
+    plan, why = planned(command)
     seconds = time.monotonic() - began
-    if done.returncode:
-        return None, next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr), seconds
+    if not plan:
+        return None, next(line for line in why.splitlines() if "error:" in line), seconds
     if not a.no_run:
         subprocess.run([*command, "-o", out], capture_output=True, check=True)
-    return json.loads(done.stdout), "", seconds
+    return plan, "", seconds
 
 
 def trained(a, program, folder):

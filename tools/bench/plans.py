@@ -9,7 +9,9 @@
     plans.py "MODEL.onnx FLAGS"... [--zcc build/bin/zcc] [--draws 20] [--seed 0] [--budgets 3] [--no-ranks] [--verbose]
 
 Prints a line for each broken promise with the two commands, and how many comparisons there were; exits with 1 where one is broken."""
-import argparse, json, random, re, shlex, subprocess, sys
+import argparse, random, re, shlex, sys
+
+from planned import planned
 
 MIB = 1 << 20
 VALUES = {
@@ -32,13 +34,8 @@ class Search:
         """The predicted nanoseconds, or None, and the refusal."""
         flags = (f"--memory={budget}", *(f"{k}={v}" for k, v in sorted(axes)))
         if flags not in self.known:
-            done = subprocess.run([*self.command, "--plan=json", *flags], capture_output=True, text=True)
-            if done.returncode == 0:
-                self.known[flags] = round(json.loads(done.stdout)["predicted_step_s"] * 1e9), ""
-            elif "a rank needs" in done.stderr:
-                self.known[flags] = None, done.stderr
-            else:
-                sys.exit(f"plans.py: {self.text(budget, axes)}\n{done.stderr}")
+            plan, why = planned([*self.command, *flags])
+            self.known[flags] = plan and round(plan["predicted_step_s"] * 1e9), why
             if self.a.verbose:
                 print("  ", *flags, self.known[flags][0], flush=True)
         return self.known[flags]
@@ -50,10 +47,7 @@ class Search:
 def needs(a, model, fixed):
     """Bytes that no plan avoids, and those of the plain program."""
     command = [a.zcc, *shlex.split(model), *[f for f in fixed if not f.startswith("--nvme")]]
-    done = subprocess.run([*command, "--plan=json"], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"plans.py: {shlex.join(command)}\n{done.stderr}")
-    p = json.loads(done.stdout)
+    p, _ = planned(command)
     least = p["library_bytes"] + p["save_bytes"]
     return least, p["spaces"]["device"]["arena_bytes"] + least
 

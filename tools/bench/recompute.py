@@ -9,9 +9,10 @@ are model states (arXiv 1910.02054, section 3), as are parameters and what the o
 differ from program to program: for each part the greatest of several budgets is taken with which activations are no more than that. All programs run in turn; times are over those of the plain program, the medians of the
 rounds. With --tile there is a row of the tiles alone, and they are in the rows below.
 """
-import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
+import argparse, os, shlex, statistics, subprocess, tempfile
 
 import steps as bench
+from planned import planned
 
 MIB = 2**20
 BUDGETS, APART = 6, 2 * MIB  # a few MiB are of gradients and libraries
@@ -19,10 +20,7 @@ BUDGETS, APART = 6, 2 * MIB  # a few MiB are of gradients and libraries
 
 def plan(a, *flags):
     """What --plan says, or None where it is refused."""
-    done = subprocess.run([a.zcc, a.model, *a.flags, *flags, "--plan=json"], capture_output=True, text=True)
-    if done.returncode and "a rank needs" not in done.stderr:  # no refusal
-        sys.exit(done.stderr)
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    return planned([a.zcc, a.model, *a.flags, *flags])[0]
 
 
 def activations(p):
