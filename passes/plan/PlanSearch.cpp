@@ -229,15 +229,18 @@ llvm::Error PlanSearch::climb(size_t axis, Point at) {
 
 // ---- closer
 
+/// Whether it fits, or needs little more memory.
+bool PlanSearch::isNearFit(const Trial &t) const {
+  const Needs over = excessOf(t.needs, options_);
+  return t.isPossible && over.memory <= options_.memoryBudget / kFewParts && !over.host && !over.disk;
+}
+
 /// What is faster than all that fits and needs little more memory.
 std::vector<Point> PlanSearch::almostFits() const {
   std::vector<Point> out;
-  for (auto &[p, t] : trials_.all()) {
-    const Needs over = excessOf(t.needs, options_);
-    if (t.isPossible && t.ns < best_ && over.memory && over.memory <= options_.memoryBudget / kFewParts && !over.host &&
-        !over.disk)
+  for (auto &[p, t] : trials_.all())
+    if (t.ns < best_ && isNearFit(t) && !isFit(p))
       out.push_back(p);
-  }
   return out;
 }
 
@@ -383,8 +386,7 @@ llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
 std::vector<Point> PlanSearch::ways() const {
   std::map<std::vector<bool>, Point> best;
   for (const Point &p : open_) {
-    const Needs over = excessOf(trials_.at(p).needs, options_);
-    if (!trials_.at(p).isPossible || over.memory > options_.memoryBudget / kFewParts || over.host || over.disk)
+    if (!isNearFit(trials_.at(p)))
       continue;
     std::vector<bool> uses;
     for (size_t a = 0; a < axes_.size(); ++a)
@@ -401,25 +403,19 @@ std::vector<Point> PlanSearch::ways() const {
   return out;
 }
 
-/// The best way first, each anew where it has become faster: a chain takes what is cheapest for its bytes first
-/// and ends where it fits, which may be behind a dear step that a further cheap one would have made needless.
+/// The best way first, each anew where it has become better: a chain takes what is cheapest for its bytes first and ends where it
+/// fits, which may be behind a dear step that a further cheap one would have made needless.
 llvm::Error PlanSearch::exchange() {
   const size_t most = trials_.all().size() + kExchanged / countNodes(module_);
   std::set<Point> known;
-  auto unknown = [&]() -> std::optional<Point> {
-    for (const Point &p : ways())
-      if (known.insert(p).second)
-        return p;
-    return std::nullopt;
-  };
   while (trials_.all().size() < most) {
-    std::optional<Point> from = unknown();
-    if (!from)
+    const std::vector<Point> all = ways();
+    auto from = llvm::find_if(all, [&](const Point &p) { return known.insert(p).second; });
+    if (from == all.end())
       break;
     if (llvm::Error e = exchange(*from, most))
       return e;
   }
-  choose();
   return llvm::Error::success();
 }
 
@@ -490,6 +486,9 @@ llvm::Error PlanSearch::run() {
     if (axes_[a].tightens && !triesAll && hasFit())
       if (llvm::Error e = tighten(a))
         return e;
+  if (!triesAll && hasFit())
+    if (llvm::Error e = exchange())
+      return e;
   choose();
-  return triesAll || !hasFit() ? llvm::Error::success() : exchange();
+  return llvm::Error::success();
 }

@@ -9,9 +9,9 @@ namespace zcc {
 /// leaves another behind that does not, and others begin where all is elsewhere that a flag may send there: what is found with an
 /// axis fixed is found with it left open, too, as far as the number of trials allows. A chain that can no longer end with less
 /// than what fits is left. Where an axis has further levels near each, another way leads up from what needs least, whatever the
-/// budget is, as far as that allows; and what almost fits is changed until it does. Of all that was tried on the way the fastest
-/// that fits is taken. Where nothing else fits, what needs least is taken: if that does not fit, nothing does. Where there are
-/// few plans, all are tried.
+/// budget is, as far as that allows; and what almost fits is changed until it does. At the end what the best of each way takes
+/// along one axis is exchanged for more along another. Of all that was tried on the way the fastest that fits is taken. Where
+/// nothing else fits, what needs least is taken: if that does not fit, nothing does. Where there are few plans, all are tried.
 class PlanSearch {
 public:
   PlanSearch(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes)
@@ -39,6 +39,7 @@ private:
   llvm::Error offer(llvm::ArrayRef<Point> points);
   llvm::Error climb(size_t axis, Point at);
   llvm::Expected<Point> lowest(size_t axis);
+  bool isNearFit(const Trial &t) const;
   std::vector<Point> almostFits() const;
   llvm::Error stepDown(size_t axis);
   llvm::Error fall(size_t axis, Point at, size_t mostTrials);

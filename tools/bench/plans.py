@@ -47,7 +47,9 @@ class Search:
 def needs(a, model, fixed):
     """Bytes that no plan avoids, and those of the plain program."""
     command = [a.zcc, *shlex.split(model), *[f for f in fixed if not f.startswith("--nvme")]]
-    p, _ = planned(command)
+    p, why = planned(command)
+    if not p:
+        sys.exit(why)
     least = p["library_bytes"] + p["save_bytes"]
     return least, p["spaces"]["device"]["arena_bytes"] + least
 
