@@ -20,6 +20,9 @@ constexpr size_t kFalls = 6, kFallen = size_t(3) << 20;
 constexpr int64_t kLittleParts = 64;
 /// The best ways are exchanged in trials of so many nodes in all.
 constexpr size_t kExchanged = size_t(1) << 18;
+/// A budget that is smaller by such a part is looked at, too, in so many times fewer trials.
+constexpr int64_t kSmallerParts = 8;
+constexpr size_t kFewer = 2;
 
 static size_t countNodes(const Module &m) {
   size_t nodes = 1;
@@ -84,7 +87,7 @@ llvm::Error PlanSearch::findLeast() {
 /// So many trials are carried out, with those that have been: the larger the module, the fewer more.
 size_t PlanSearch::mostTrials() const {
   constexpr size_t kNodes = size_t(1) << 17;
-  return trials_.all().size() + kNodes / countNodes(module_);
+  return trials_.all().size() + kNodes / fewer_ / countNodes(module_);
 }
 
 /// What needs much in each order and share.
@@ -191,8 +194,8 @@ llvm::Expected<Point> PlanSearch::lowest(size_t axis) {
 }
 
 /// Carries out what may be taken.
-llvm::Error PlanSearch::offer(llvm::ArrayRef<Point> points) {
-  if (llvm::Error e = trials_.carryOut(points))
+llvm::Error PlanSearch::offer(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next) {
+  if (llvm::Error e = trials_.carryOut(points, next))
     return e;
   for (const Point &p : points) {
     open_.insert(p);
@@ -299,7 +302,7 @@ llvm::Error PlanSearch::stepDown(size_t axis) {
     from.push_back({double(best_ - t.ns) / double(over), std::move(p)});
   }
   llvm::stable_sort(from, [](auto &a, auto &b) { return a.first > b.first; });
-  const size_t most = kFallen / countNodes(module_) / kFalls;
+  const size_t most = kFallen / fewer_ / countNodes(module_) / kFalls;
   for (auto &[promise, p] : llvm::ArrayRef(from).take_front(kFalls))
     if (llvm::Error e = fall(axis, p, trials_.all().size() + most))
       return e;
@@ -326,7 +329,7 @@ llvm::Error PlanSearch::tighten(size_t axis) {
       for (q[axis] = p[axis] + 1; q[axis] < axes_[axis].levels; ++q[axis])
         looks.push_back({&p, ns, q});
   }
-  const size_t most = trials_.all().size() + kTightened / countNodes(module_);
+  const size_t most = trials_.all().size() + kTightened / fewer_ / countNodes(module_);
   for (size_t i = 0; i < looks.size() && looks[i].ns < best_ && trials_.all().size() < most; ++i) {
     const Point &p = looks[i].point;
     std::vector<Point> next;
@@ -344,16 +347,21 @@ llvm::Error PlanSearch::tighten(size_t axis) {
   return llvm::Error::success();
 }
 
+static std::vector<Point> waysDown(const Axis &a, size_t axis, Point at) {
+  std::vector<Point> out;
+  for (unsigned jump = strideOf(a); at[axis] + jump < a.levels; jump *= 2)
+    at[axis] += jump, out.push_back(at);
+  return out;
+}
+
 /// Down an axis in longer and longer steps, as long as each is faster than all that fits. Behind what fits, too: a smaller budget
 /// comes by there.
-llvm::Error PlanSearch::goDown(size_t axis, Point at, size_t mostTrials) {
-  for (unsigned jump = strideOf(axes_[axis]); at[axis] + jump < axes_[axis].levels && trials_.all().size() < mostTrials;
-       jump *= 2) {
+llvm::Error PlanSearch::goDown(llvm::ArrayRef<Point> down, size_t mostTrials) {
+  for (size_t i = 0; i < down.size() && trials_.all().size() < mostTrials; ++i) {
     const int64_t before = best_;
-    at[axis] += jump;
-    if (llvm::Error e = offer({at}))
+    if (llvm::Error e = offer({down[i]}, down.slice(i + 1).take_front()))
       return e;
-    if (!trials_.at(at).isPossible || trials_.at(at).ns >= before)
+    if (!trials_.at(down[i]).isPossible || trials_.at(down[i]).ns >= before)
       break;
   }
   return llvm::Error::success();
@@ -368,7 +376,7 @@ llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
     if (from[a] && !axes_[a].varies && !axes_[a].shifts)
       starts.push_back(withLevel(from, a, 0));
   }
-  if (llvm::Error e = offer(others))
+  if (llvm::Error e = offer(others, starts))
     return e;
   if (llvm::Error e = offer(starts))
     return e;
@@ -377,7 +385,7 @@ llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
   for (const Point &p : starts)
     for (size_t a = 0; a < axes_.size(); ++a)
       if (!axes_[a].varies && !axes_[a].shifts)
-        if (llvm::Error e = goDown(a, p, mostTrials))
+        if (llvm::Error e = goDown(waysDown(axes_[a], a, p), mostTrials))
           return e;
   return llvm::Error::success();
 }
@@ -406,7 +414,7 @@ std::vector<Point> PlanSearch::ways() const {
 /// The best way first, each anew where it has become better: a chain takes what is cheapest for its bytes first and ends where it
 /// fits, which may be behind a dear step that a further cheap one would have made needless.
 llvm::Error PlanSearch::exchange() {
-  const size_t most = trials_.all().size() + kExchanged / countNodes(module_);
+  const size_t most = trials_.all().size() + kExchanged / fewer_ / countNodes(module_);
   std::set<Point> known;
   while (trials_.all().size() < most) {
     const std::vector<Point> all = ways();
@@ -462,16 +470,14 @@ llvm::Error PlanSearch::tryAll() {
 /// Small modules are tried in no time.
 bool PlanSearch::mayTryAll() const { return countOf(axes_) <= std::min(kTriedAll, kTriedNodes / countNodes(module_)); }
 
-llvm::Error PlanSearch::run() {
-  plain_.assign(axes_.size(), 0);
-  const bool triesAll = mayTryAll();
-  if (llvm::Error e = triesAll ? tryAll() : findLeast())
-    return e;
-  if (!triesAll && hasFit())
+/// Within the budgets as they are now; what is slower than what was found before is not followed.
+llvm::Error PlanSearch::search(bool triesAll) {
+  chains_.clear();
+  if (!triesAll)
     if (llvm::Error e = walk())
       return e;
   for (size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].near && hasFit()) {
+    if (axes_[a].near) {
       auto from = lowest(a);
       if (!from)
         return from.takeError();
@@ -479,15 +485,37 @@ llvm::Error PlanSearch::run() {
         return e;
     }
   for (size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].changes && hasFit())
+    if (axes_[a].changes)
       if (llvm::Error e = stepDown(a))
         return e;
   for (size_t a = 0; a < axes_.size(); ++a)
-    if (axes_[a].tightens && !triesAll && hasFit())
+    if (axes_[a].tightens && !triesAll)
       if (llvm::Error e = tighten(a))
         return e;
-  if (!triesAll && hasFit())
-    if (llvm::Error e = exchange())
+  return triesAll ? llvm::Error::success() : exchange();
+}
+
+/// What a smaller budget is led to may be faster than all that lies on the ways of a larger one, which has room for it, too.
+llvm::Error PlanSearch::searchSmaller() {
+  const int64_t budget = options_.memoryBudget;
+  options_.memoryBudget = budget - budget / kSmallerParts;
+  fewer_ = kFewer;
+  const bool isPossible = llvm::any_of(open_, [&](const Point &p) { return isFit(p); });
+  llvm::Error e = isPossible ? search(false) : llvm::Error::success();
+  options_.memoryBudget = budget;
+  return e;
+}
+
+llvm::Error PlanSearch::run() {
+  plain_.assign(axes_.size(), 0);
+  const bool triesAll = mayTryAll();
+  if (llvm::Error e = triesAll ? tryAll() : findLeast())
+    return e;
+  if (hasFit())
+    if (llvm::Error e = search(triesAll))
+      return e;
+  if (!triesAll && hasFit() && options_.memoryBudget)
+    if (llvm::Error e = searchSmaller())
       return e;
   choose();
   return llvm::Error::success();

@@ -10,8 +10,9 @@ namespace zcc {
 /// axis fixed is found with it left open, too, as far as the number of trials allows. A chain that can no longer end with less
 /// than what fits is left. Where an axis has further levels near each, another way leads up from what needs least, whatever the
 /// budget is, as far as that allows; and what almost fits is changed until it does. At the end what the best of each way takes
-/// along one axis is exchanged for more along another. Of all that was tried on the way the fastest that fits is taken. Where
-/// nothing else fits, what needs least is taken: if that does not fit, nothing does. Where there are few plans, all are tried.
+/// along one axis is exchanged for more along another. Then a smaller budget is looked at the same way. Of all that was
+/// tried on the way the fastest that fits is taken. Where nothing else fits, what needs least is taken: if that does not fit,
+/// nothing does. Where there are few plans, all are tried.
 class PlanSearch {
 public:
   PlanSearch(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes)
@@ -34,9 +35,11 @@ private:
   std::vector<Point> otherStarts() const;
   llvm::Error begin(llvm::ArrayRef<Point> points);
   int next(size_t count) const;
+  llvm::Error search(bool triesAll);
+  llvm::Error searchSmaller();
   llvm::Error walk();
   llvm::Error advance(size_t chain);
-  llvm::Error offer(llvm::ArrayRef<Point> points);
+  llvm::Error offer(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next = {});
   llvm::Error climb(size_t axis, Point at);
   llvm::Expected<Point> lowest(size_t axis);
   bool isNearFit(const Trial &t) const;
@@ -44,7 +47,7 @@ private:
   llvm::Error stepDown(size_t axis);
   llvm::Error fall(size_t axis, Point at, size_t mostTrials);
   llvm::Error tighten(size_t axis);
-  llvm::Error goDown(size_t axis, Point at, size_t mostTrials);
+  llvm::Error goDown(llvm::ArrayRef<Point> down, size_t mostTrials);
   llvm::Error exchange(const Point &from, size_t mostTrials);
   std::vector<Point> ways() const;
   llvm::Error exchange();
@@ -54,8 +57,9 @@ private:
   bool isBetter(const Point &a, const Point &b) const;
 
   const Module &module_;
-  const Options &options_;
+  Options options_; ///< as asked for, but for the budget that is looked at
   llvm::ArrayRef<Axis> axes_;
+  size_t fewer_ = 1; ///< so many times fewer trials now
   Trials trials_;
   std::vector<PlanChain> chains_;
   std::set<Point> open_;     ///< what may be taken
