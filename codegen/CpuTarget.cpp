@@ -110,8 +110,8 @@ static bool readsInPlace(int64_t rows, int64_t columns, llvm::StringRef isa) {
 }
 
 /// What sgemm copies blocks of its operands into, for one thread: the blocks are at most 9984 columns and 384 rows of a result,
-/// 384 deep (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768). Of 16-bit products by blocks of rows, which
-/// use the columns once, only rows are.
+/// 384 deep, and where there would be two, each is half (oneDNN 2.6 for AVX-512; measured from 256x1024x1024 to 1024x50257x768,
+/// and of 1024x32000x512). Of 16-bit products by blocks of rows, which use the columns once, only rows are.
 static int64_t packingBytes(const Node &n, llvm::StringRef isa) {
   constexpr int64_t kRows = 384, kColumns = 9984, kDepth = 384;
   const Type y = productType(n);
@@ -125,7 +125,8 @@ static int64_t packingBytes(const Node &n, llvm::StringRef isa) {
   } else if (readsInPlace(rows, columns, isa)) {
     return 0;
   }
-  return (std::min(columns, kColumns) + std::min(rows, kRows)) * std::min(k, kDepth) * int64_t(sizeof(float));
+  const int64_t depth = k > kDepth && k < 2 * kDepth ? (k + 1) / 2 : std::min(k, kDepth);
+  return (std::min(columns, kColumns) + std::min(rows, kRows)) * depth * int64_t(sizeof(float));
 }
 
 int64_t CpuTarget::libraryBytes(const Module &m) const {

@@ -17,8 +17,11 @@ constexpr int64_t kRoomParts = 8;
 constexpr unsigned kVain = 3, kRest = 4;
 /// So many steps back are taken from where it fits.
 constexpr unsigned kBack = 6;
+constexpr int64_t kQuirkParts = 1024;
 
 unsigned zcc::strideOf(const Axis &a) { return std::max(1u, (a.levels - 1) / kSteps); }
+
+bool zcc::isQuirk(const Trial &t, const Trial &plain) { return t.ns < plain.ns && t.ns > plain.ns - plain.ns / kQuirkParts; }
 
 int64_t zcc::excess(const Trial &t, const Options &o) {
   Needs n = excessOf(t.needs, o);
@@ -52,7 +55,7 @@ llvm::Error PlanChain::carryOut(llvm::ArrayRef<Point> points, llvm::ArrayRef<Poi
   for (const Point &p : points) {
     const Trial &t = trials_.at(p);
     Point key = trials_.key(p);
-    if (!seen_.insert(key).second || t.ns < floor_)
+    if (!seen_.insert(key).second || t.ns < floor_ || isQuirk(t, plain_))
       continue;
     open_.insert(std::move(key));
     if (isFit(p))
@@ -71,7 +74,7 @@ int64_t PlanChain::valueOf(const Point &from, const Point &to) const {
   int64_t bytes = a.needs.memory - b.needs.memory, ns = b.ns - a.ns;
   if (bytes >= 0 && ns < 0)
     return INT64_MAX;
-  if (bytes <= plainBytes_ / kLeastGain)
+  if (bytes <= plain_.needs.memory / kLeastGain)
     return -1;
   return bytes * 1000 / std::max<int64_t>(ns, 1);
 }

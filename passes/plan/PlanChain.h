@@ -11,8 +11,8 @@ namespace zcc {
 /// quirk of the schedule, and dropped. A larger budget never gives a slower step.
 class PlanChain {
 public:
-  PlanChain(Trials &trials, const Options &options, llvm::ArrayRef<Axis> axes, int64_t plainBytes)
-      : trials_(trials), options_(options), axes_(axes), plainBytes_(plainBytes), frozen_(axes.size()) {}
+  PlanChain(Trials &trials, const Options &options, llvm::ArrayRef<Axis> axes, const Trial &plain)
+      : trials_(trials), options_(options), axes_(axes), plain_(plain), frozen_(axes.size()) {}
   /// `fixed`: so many axes are in the first plan as a flag may have them.
   llvm::Error begin(const Point &first, size_t fixed);
   /// Takes a step, or ends. Where that begins to use an axis that a flag may forbid, another chain goes on without it from here.
@@ -58,7 +58,7 @@ private:
   Trials &trials_;
   const Options &options_;
   llvm::ArrayRef<Axis> axes_;
-  int64_t plainBytes_;
+  const Trial &plain_;
   size_t fixed_ = 0;
   std::vector<bool> frozen_; ///< axes that it does not use
   std::vector<Point> points_;
@@ -69,6 +69,9 @@ private:
   bool hasEnded_ = false;
 };
 
+/// Whether it is faster than the plain plan, yet so little that it is a quirk of the schedule: where all fits, nothing is to be
+/// slower than with less memory.
+bool isQuirk(const Trial &t, const Trial &plain);
 /// What exceeds the budgets, bytes; INT64_MAX: a pass refuses it.
 int64_t excess(const Trial &t, const Options &o);
 /// Time that the second saves for its bytes, above 0; 0: none.

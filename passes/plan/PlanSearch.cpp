@@ -111,9 +111,8 @@ std::vector<Point> PlanSearch::otherStarts() const {
 }
 
 llvm::Error PlanSearch::begin(llvm::ArrayRef<Point> points) {
-  const int64_t plainBytes = trials_.at(plain_).needs.memory;
   for (const Point &p : points) {
-    PlanChain &c = chains_.emplace_back(trials_, options_, axes_, plainBytes);
+    PlanChain &c = chains_.emplace_back(trials_, options_, axes_, trials_.at(plain_));
     size_t fixed = 0;
     for (size_t a = 0; a < axes_.size(); ++a)
       fixed += axes_[a].mayBeWhole && p[a];
@@ -193,15 +192,22 @@ llvm::Expected<Point> PlanSearch::lowest(size_t axis) {
   return withLevel(plain_, axis, unsigned(least));
 }
 
+/// What was carried out may be taken.
+void PlanSearch::open(const Point &p) {
+  const Trial &t = trials_.at(p);
+  if (isQuirk(t, trials_.at(plain_)))
+    return;
+  open_.insert(trials_.key(p));
+  if (isFit(p))
+    best_ = std::min(best_, t.ns);
+}
+
 /// Carries out what may be taken.
 llvm::Error PlanSearch::offer(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next) {
   if (llvm::Error e = trials_.carryOut(points, next))
     return e;
-  for (const Point &p : points) {
-    open_.insert(p);
-    if (isFit(p))
-      best_ = std::min(best_, trials_.at(p).ns);
-  }
+  for (const Point &p : points)
+    open(p);
   return llvm::Error::success();
 }
 
@@ -335,12 +341,10 @@ llvm::Error PlanSearch::tighten(size_t axis) {
     std::vector<Point> next;
     for (const Look &l : llvm::ArrayRef(looks).slice(i + 1).take_front(kExpected))
       next.push_back(l.point);
-    if (llvm::Error e = trials_.carryOut(p, next))
+    if (llvm::Error e = offer(p, next))
       return e;
-    open_.insert(trials_.key(p));
     if (!isFit(p))
       continue;
-    best_ = std::min(best_, trials_.at(p).ns);
     while (i + 1 < looks.size() && looks[i + 1].from == looks[i].from) // its further levels
       ++i;
   }
@@ -460,8 +464,7 @@ llvm::Error PlanSearch::tryAll() {
   taken_ = plain_;
   for (const Point &p : points)
     if (trials_.at(p).isPossible) {
-      open_.insert(trials_.key(p));
-      best_ = isFit(p) ? std::min(best_, trials_.at(p).ns) : best_;
+      open(p);
       taken_ = isBetter(p, taken_) ? p : taken_;
     }
   return llvm::Error::success();

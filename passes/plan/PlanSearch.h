@@ -39,6 +39,7 @@ private:
   llvm::Error searchSmaller();
   llvm::Error walk();
   llvm::Error advance(size_t chain);
+  void open(const Point &p);
   llvm::Error offer(llvm::ArrayRef<Point> points, llvm::ArrayRef<Point> next = {});
   llvm::Error climb(size_t axis, Point at);
   llvm::Expected<Point> lowest(size_t axis);
