@@ -141,6 +141,7 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
   constexpr int64_t kConvolutions = kMiB;     // more of its code, where there are any
   constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
   constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: the heap grows by as much again, at most by this
+  constexpr int64_t kDisk = 2 * kMiB;         // the disk's queues and extents, and more generated code
   constexpr int64_t kHugePage = 2 * kMiB;     // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + threads_ * kThread, packing = 0;
@@ -169,5 +170,7 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
     bytes += kMpi + std::min<int64_t>(m.ranks, kMostWindows) * kWindow;
   if (m.attrs.i("arena_bytes") >= kHugeArena)
     bytes += kHugePage;
-  return bytes + int64_t(zccrt::Nvme::checksumBytes(arenaBytes(m, Space::Nvme)));
+  if (const int64_t disk = arenaBytes(m, Space::Nvme))
+    bytes += kDisk + int64_t(zccrt::Nvme::checksumBytes(disk));
+  return bytes;
 }
