@@ -193,6 +193,21 @@ TEST(PlanSearch, TriesLessWhereMoreFits) {
   }
 }
 
+TEST(PlanSearch, WhatIsHardlyFasterThanThePlainPlanIsAQuirk) {
+  auto takes = [](int64_t ns) {
+    Trial t;
+    t.isPossible = true;
+    t.ns = ns;
+    return t;
+  };
+  const Trial plain = takes(1'000'000);
+  EXPECT_TRUE(isQuirk(takes(999'999), plain));
+  EXPECT_TRUE(isQuirk(takes(999'100), plain));
+  EXPECT_FALSE(isQuirk(takes(999'000), plain)) << "a thousandth is worth it";
+  EXPECT_FALSE(isQuirk(takes(1'000'000), plain));
+  EXPECT_FALSE(isQuirk(takes(1'000'001), plain));
+}
+
 TEST(PlanSearch, ExplainsWhatADiskWaitsFor) {
   std::unique_ptr<Module> m = differentiated();
   Options o;
