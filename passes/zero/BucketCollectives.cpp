@@ -86,22 +86,37 @@ static bool isWrittenBetween(const Node &from, const Node &to, const Value *glob
   return false;
 }
 
-static void close(Function &f, Bucket &b) {
-  if (b.members.size() > 1) {
-    if (readsGlobal(*b.members[0])) {
-      merge(f, b, b.members.front());
-    } else {
-      Node *last = b.members.back();
-      Bucket others = b;
-      others.members.pop_back();
-      auto moved = dependents(others, last);
-      Node *behind = last->next();
-      for (Node *n : *moved)
-        n->moveBefore(behind);
-      merge(f, b, last);
-    }
+/// Members of other buckets may have moved: they are in order again.
+static void sortMembers(const Function &f, llvm::MutableArrayRef<Bucket> open, llvm::ArrayRef<Node *> moved) {
+  auto hasMoved = [&](const Node *n) { return llvm::is_contained(moved, n); };
+  if (llvm::none_of(open, [&](const Bucket &b) { return llvm::any_of(b.members, hasMoved); }))
+    return;
+  auto at = positions(f);
+  for (Bucket &b : open)
+    llvm::sort(b.members, [&](const Node *x, const Node *y) { return at.at(x) < at.at(y); });
+}
+
+/// Merges a bucket, unless what another one moved stands in the way by now; says whether it did.
+static bool close(Function &f, Bucket &b, llvm::MutableArrayRef<Bucket> open) {
+  Bucket closed = std::exchange(b, {});
+  if (closed.members.size() < 2)
+    return false;
+  if (readsGlobal(*closed.members[0])) {
+    merge(f, closed, closed.members.front());
+    return true;
   }
-  b = {};
+  Node *last = closed.members.back();
+  Bucket others = closed;
+  others.members.pop_back();
+  auto moved = dependents(others, last);
+  if (!moved)
+    return false;
+  Node *behind = last->next();
+  for (Node *n : *moved)
+    n->moveBefore(behind);
+  sortMembers(f, open, *moved);
+  merge(f, closed, last);
+  return true;
 }
 
 static bool fits(const Bucket &b, Node &n) {
@@ -126,22 +141,21 @@ static bool bucket(Function &f, const ZeroLimits &limits) {
     auto b = llvm::find_if(open, [&](const Bucket &x) { return !x.members.empty() && areAlike(*x.members[0], *n); });
     if (elements >= limit) { // alone; what is read behind it is not gathered before it
       if (b != open.end() && readsGlobal(*n))
-        close(f, *b);
+        changed |= close(f, *b, open);
       continue;
     }
     if (b != open.end() && (b->elements + elements > limit || !fits(*b, *n)))
-      close(f, *b);
+      changed |= close(f, *b, open);
     if (b == open.end() || b->members.empty()) {
       b = llvm::find_if(open, [](const Bucket &x) { return x.members.empty(); });
       if (b == open.end())
         b = open.emplace(open.end());
     }
-    changed |= !b->members.empty();
     b->members.push_back(n);
     b->elements += elements;
   }
   for (Bucket &b : open)
-    close(f, b);
+    changed |= close(f, b, open);
   return changed;
 }
 
