@@ -10,9 +10,17 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace zccrt {
+
+/// Whether a log is a file of its own, of which lines may be taken away: no device or pipe, nor what an open file's name under
+/// /dev leads to, where others' lines may be.
+static bool isOwnFile(const std::string &path) {
+  struct stat s;
+  return path.rfind("/dev/std", 0) != 0 && path.rfind("/dev/fd/", 0) != 0 && stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
+}
 
 Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, double stepsPerEpoch)
     : program(p), first(first), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()), saves(!o.save.empty()),
@@ -21,10 +29,11 @@ Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps,
     tensorBoard.emplace(o.tensorboard, first);
   if (path.empty())
     return;
-  if (first)
+  const bool isOwn = isOwnFile(path);
+  if (first && isOwn)
     keepBefore(first);
-  fd = open(path.c_str(), O_WRONLY | O_CREAT | (first ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0 || (first && ftruncate(fd, wholeLines) != 0 && errno != EINVAL)) // devices and pipes have no length
+  fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0 || (isOwn && ftruncate(fd, wholeLines) != 0))
     failErrno("cannot write the log '%s'", path.c_str());
 }
 

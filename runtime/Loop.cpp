@@ -7,7 +7,9 @@
 #include "runtime/Session.h"
 #include "runtime/checkpoint/SavedTensors.h"
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <unistd.h>
 
 int zccrt_late = 0;
@@ -84,7 +86,7 @@ std::vector<std::string> Session::written() const {
     list.push_back("'" + o.report + "' (report)");
   if (outputs && !stoppedBy)
     list.push_back("'" + o.outputs + "' (outputs)");
-  if (checkpoints && checkpoints->lastStep() > first && checkpoints->error().empty())
+  if (checkpoints && checkpoints->lastStep() > first && checkpoints->isSaved())
     list.push_back("'" + checkpoints->lastFolder() + "' (checkpoint)");
   return list;
 }
@@ -107,11 +109,16 @@ void Session::evaluateAll() {
 void Session::generate() {
   if (comm.rank == 0)
     log->say(format("%lld tokens at temperature %g:", static_cast<long long>(o.generate), o.temperature));
+  int error = 0; // told when all ranks are through with the tokens
   together([&] {
     generator->run(*arena, [&](const std::string &text) {
-      if (comm.rank == 0)
-        writeAll(STDOUT_FILENO, text.data(), text.size());
+      if (comm.rank == 0 && !error && !writeAll(STDOUT_FILENO, text.data(), text.size()))
+        error = errno;
     });
+  });
+  together([&] {
+    if (error)
+      fail("cannot write to standard output: %s", strerror(error));
   });
 }
 
@@ -200,7 +207,9 @@ void Session::writeReport() {
   comm.exchange(&mine, sizeof mine, peaks.data());
   if (!report)
     return;
-  const std::string notSaved = checkpoints ? checkpoints->error() : "";
+  std::string notSaved = checkpoints ? checkpoints->error() : "";
+  if (notSaved.empty() && checkpoints && !checkpoints->isSaved())
+    notSaved = "another rank could not write its part";
   report->write(peaks, {stoppedBy ? signalName(stoppedBy) : nullptr,
                         notSaved.empty() ? "" : "the run's last state is not saved: " + notSaved});
 }

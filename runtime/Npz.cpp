@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sys/mman.h>
+#include <unordered_map>
 
 namespace zccrt {
 
@@ -104,10 +105,15 @@ std::vector<Array> openNpz(const std::string &path, const std::vector<std::strin
   const std::shared_ptr<ZipArchive> archive = ZipArchive::open(file);
   if (!archive)
     fail("'%s' is not an .npz archive", path.c_str());
-  std::vector<Array> arrays;
+  std::vector<ZipArchive::Member> members;
+  std::unordered_map<std::string, size_t> last; // of several of one name it counts, as for numpy
   for (int64_t i = 0; i < archive->count(); ++i) {
-    const ZipArchive::Member m = archive->member(i);
-    if (m.name.size() < 4 || m.name.compare(m.name.size() - 4, 4, ".npy") != 0)
+    members.push_back(archive->member(i));
+    last[members.back().name] = members.size() - 1;
+  }
+  std::vector<Array> arrays;
+  for (const ZipArchive::Member &m : members) {
+    if (m.name.size() < 4 || m.name.compare(m.name.size() - 4, 4, ".npy") != 0 || &members[last[m.name]] != &m)
       continue;
     const std::string name = m.name.substr(0, m.name.size() - 4);
     if (std::find(wanted.begin(), wanted.end(), name) == wanted.end())

@@ -168,7 +168,9 @@ void Session::countSteps() {
     if (!batches && o.epochs < 0)
       fail("the data are the same for every step, so there is no epoch to end; give --steps=N");
     int64_t perStep = int64_t(p.grad_accum) * p.ranks;
-    int64_t all = std::max<int64_t>(1, o.epochs) * std::max<int64_t>(1, batches);
+    int64_t all;
+    if (__builtin_mul_overflow(std::max<int64_t>(1, o.epochs), std::max<int64_t>(1, batches), &all))
+      fail("--epochs=%lld: the steps of so many are beyond what can be counted", static_cast<long long>(o.epochs));
     steps = first + std::max<int64_t>(first ? 0 : 1, (all - done) / perStep);
   }
   if (resume && !o.save.empty() && steps <= first)

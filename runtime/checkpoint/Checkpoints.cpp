@@ -37,6 +37,7 @@ Checkpoints::~Checkpoints() { useSaver(nullptr); }
 void Checkpoints::begin(const Manifest &m) {
   finish();
   why.clear();
+  isLost = false;
   manifest = m;
   isWriting = true;
   saver.start(temporaryFolder(dir, m.step, run));
@@ -58,7 +59,8 @@ void Checkpoints::settle(const std::vector<SaveStatus> &all) {
     return;
   isWriting = false;
   const std::string folder = temporaryFolder(dir, manifest.step, run);
-  if (count(SaveStatus::Failed)) {
+  isLost = count(SaveStatus::Failed);
+  if (isLost) {
     why = saver.error();
     if (!why.empty())
       warn(format("checkpoint '%s' could not be saved: %s; those before it are as they were", lastFolder().c_str(), why.c_str()));

@@ -38,6 +38,8 @@ public:
   std::string lastFolder() const { return stepFolder(dir, manifest.step); }
   /// Why the last one failed, on the rank where it did; "" if it did not, or another rank's did.
   const std::string &error() const { return why; }
+  /// Whether the last one begun, if any, failed on no rank; rank 0 knows.
+  bool isSaved() const { return !isLost && why.empty(); }
 
 private:
   void commit();
@@ -50,6 +52,7 @@ private:
   uint64_t run = 0; ///< a random number, the same on every rank
   Manifest manifest;
   bool isWriting = false; ///< the same on every rank
+  bool isLost = false;    ///< likewise: a rank could not write its part of the last one
   std::string why;
   Saver saver; ///< last: its thread uses all of the above
 };

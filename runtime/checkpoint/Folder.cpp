@@ -48,9 +48,20 @@ std::vector<int64_t> stepsIn(const std::string &dir) {
   return steps;
 }
 
+/// A folder's path without a slash at its end; in full where it ends in "." or "..", which name no step.
+static std::string withName(const std::string &dir) {
+  fs::path p = fs::path(dir).lexically_normal();
+  if (!p.has_filename())
+    p = p.parent_path();
+  std::error_code error;
+  if (p == "." || p.filename() == "..")
+    if (fs::path whole = fs::canonical(p, error); !error)
+      p = whole;
+  return p.string();
+}
+
 std::vector<std::string> checkpointsFrom(const std::string &dir) {
-  std::string self = fs::path(dir + "/").lexically_normal().string();
-  self.pop_back();
+  const std::string self = withName(dir);
   const int64_t step = stepOf(fs::path(self).filename());
   const bool isOne = step >= 0 || access((self + "/" + kManifestName).c_str(), F_OK) == 0;
   const std::string above = isOne ? fs::path(self).parent_path().string() : self, parent = above.empty() ? "." : above;

@@ -273,6 +273,15 @@ TEST(Checkpoint, FoldersNewestFirst) {
   EXPECT_EQ(checkpointsFrom(f.path), (std::vector<std::string>{f / "step-10", f / "step-9", f / "step-2"}));
   EXPECT_EQ(checkpointsFrom(f / "step-9/"), (std::vector<std::string>{f / "step-9", f / "step-2"}));
   EXPECT_EQ(checkpointsFrom(f / "missing"), std::vector<std::string>());
+  const std::string whole = std::filesystem::canonical(f.path), before = std::filesystem::current_path();
+  std::filesystem::current_path(f / "step-9");
+  for (const char *here : {".", "./", "../step-9/."})
+    EXPECT_EQ(checkpointsFrom(here).size(), 2u) << here;
+  EXPECT_EQ(checkpointsFrom(".")[0], whole + "/step-9");
+  for (const char *above : {"..", "../", "./.."})
+    EXPECT_EQ(checkpointsFrom(above), (std::vector<std::string>{whole + "/step-10", whole + "/step-9", whole + "/step-2"}))
+        << above;
+  std::filesystem::current_path(before);
   removeOlder(f.path, 9, 1); // what is later is another history's
   EXPECT_EQ(stepsIn(f.path), (std::vector<int64_t>{9, 10}));
   removeUnfinished(f.path);
