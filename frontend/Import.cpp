@@ -58,9 +58,9 @@ static llvm::Error checkDims(const OnnxFile &file, const ImportOptions &options)
                (open.size() == 1 ? "' is not fixed" : "' are not fixed") + "; give" + flags);
 }
 
-/// Fixes the symbolic first axis of the inputs, where there is one and --dim does not. Several of
-/// them stay open, for --dim to decide.
-static void bindBatch(const OnnxFile &file, ImportOptions &options) {
+/// Fixes the symbolic first axis of the inputs, where there is one, --dim does not (`isGiven`) and there is a batch to take.
+/// Several of them stay open, for --dim to decide.
+static void bindBatch(const OnnxFile &file, ImportOptions &options, bool &isGiven) {
   std::string batch;
   for (auto &input : file.graph().input()) {
     auto &shape = input.type().tensor_type().shape();
@@ -69,13 +69,14 @@ static void bindBatch(const OnnxFile &file, ImportOptions &options) {
     std::string symbol = shape.dim(0).dim_param();
     if (symbol.empty())
       symbol = input.name() + ".0";
+    isGiven |= options.dims.count(symbol) > 0;
     if (options.dims.count(symbol) || symbol == batch)
       continue;
     if (!batch.empty())
       return;
     batch = symbol;
   }
-  if (!batch.empty())
+  if (!batch.empty() && options.batch)
     options.dims[batch] = options.batch;
 }
 
@@ -290,8 +291,7 @@ llvm::Expected<std::unique_ptr<Module>> zcc::importOnnx(StringRef path, const Im
   if (!file)
     return file.takeError();
   report.warnings = (*file)->warnings;
-  if (options.batch)
-    bindBatch(**file, options);
+  bindBatch(**file, options, report.isBatchGiven);
   Problems problems;
   if (auto e = checkDims(**file, options)) { // without them only names of operators can be looked at
     problems.add(std::move(e));

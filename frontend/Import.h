@@ -33,6 +33,7 @@ struct ImportReport {
   std::vector<ParameterRemark> parameters;
   ExportTemplate inferenceForm, trainingForm; ///< the files that --export writes
   std::vector<ExportTensor> state;            ///< what it writes as safetensors
+  bool isBatchGiven = false;                  ///< whether `dims` fixed a first axis of the inputs
   std::string absent;                         ///< what of the model's state_dict is not in the file: "a, b and 20 more"
 };
 

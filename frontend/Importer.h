@@ -94,6 +94,8 @@ public:
   std::vector<int64_t> ints(const char *name);
   std::vector<double> floats(const char *name);
   std::vector<std::string> strings(const char *name);
+  /// An element type, by ONNX's number. Throws if there is none such.
+  Elem elemOf(const char *name, std::optional<Elem> otherwise = std::nullopt);
   const onnx_pb::TensorProto *tensor(const char *name);
   const onnx_pb::GraphProto *subgraph(const char *name);
   void ignore(std::initializer_list<const char *> names); ///< they say nothing that matters here

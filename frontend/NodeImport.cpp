@@ -179,6 +179,16 @@ std::vector<std::string> NodeImport::strings(const char *name) {
   return a ? std::vector<std::string>(a->strings().begin(), a->strings().end()) : std::vector<std::string>();
 }
 
+Elem NodeImport::elemOf(const char *name, std::optional<Elem> otherwise) {
+  if (!hasAttr(name) && otherwise)
+    return *otherwise;
+  const int type = int(i(name));
+  auto elem = elemFromOnnx(type);
+  if (!elem)
+    unsupported("element type " + onnxTypeName(type));
+  return *elem;
+}
+
 const onnx_pb::TensorProto *NodeImport::tensor(const char *name) {
   auto *a = attr(name, onnx_pb::AttributeProto::TENSOR);
   return a && a->has_t() ? &a->t() : nullptr;

@@ -107,8 +107,15 @@ llvm::Error Compilation::readOptions() {
   isBundle = tool.bundle && isExe;
   if (tool.bundle && tool.emit != "exe")
     return error("--bundle makes a program, and --emit=" + tool.emit + " does not");
-  if (!tool.report.empty() && !dump.stopAfter.empty())
-    return error("--report shows the plan, which is made behind the last pass: leave out --stop-after");
+  const std::pair<const char *, bool> shown[] = {{"--plan", tool.plan.has_value()},
+                                                 {"--check", tool.check},
+                                                 {"--print-memory", tool.memory},
+                                                 {"--report", !tool.report.empty()}};
+  for (auto [option, isGiven] : shown)
+    if (isGiven && !dump.stopAfter.empty())
+      return error(llvm::Twine(option) + " shows what is known behind the last pass: leave out --stop-after");
+  if (tool.emit != "exe" && (tool.plan || tool.check))
+    return error(llvm::Twine(tool.plan ? "--plan" : "--check") + " makes no file: leave out --emit=" + tool.emit);
   config = r.config;
   return llvm::Error::success();
 }
@@ -194,6 +201,12 @@ llvm::Error Compilation::checkOutput() {
 
 // ---- the model
 
+/// What changes how a model is imported.
+static constexpr const char *kImportOptions[] = {
+#define ZCC_IMPORT_OPTION(NAME, ...) NAME,
+#include "passes/options/Options.def"
+};
+
 /// The samples of a micro-batch: the first axis of the first input that has one.
 static int64_t batchOf(const Module &m) {
   const Function *f = m.function("micro") ? m.function("micro") : m.function("eval");
@@ -231,6 +244,9 @@ void Compilation::noteElement() const {
 llvm::Error Compilation::readModel() {
   if (isZir() && !importing.weights.empty())
     return error("--weights: a module in text says itself where its weights are; give --weights to the program");
+  for (const char *option : kImportOptions)
+    if (isZir() && !textsOf(option).empty() && !importing.inference)
+      return error("--" + llvm::Twine(option) + " is for models that are imported; a module in text is what an import made");
   auto read = isZir() ? readZir(r.model) : importOnnx(r.model, importing, imported);
   for (const std::string &w : imported.warnings)
     llvm::errs() << modelName() << ": warning: " << w << '\n';
@@ -238,7 +254,7 @@ llvm::Error Compilation::readModel() {
     return read.takeError();
   module = std::move(*read);
   if (config)
-    if (auto e = checkBatch(*config, batchOf(*module), !importing.dims.empty()))
+    if (auto e = checkBatch(*config, batchOf(*module), imported.isBatchGiven))
       return e;
   if (!isZir() || !textsOf("ranks").empty())
     module->ranks = options.ranks;
@@ -406,7 +422,7 @@ llvm::Error Compilation::run() {
     return e;
   if (auto e = runPasses())
     return e;
-  if (!dump.stopAfter.empty() || (tool.emit == "zir" && tool.report.empty()))
+  if (!dump.stopAfter.empty() || (tool.emit == "zir" && tool.report.empty() && !tool.memory))
     return writeZir();
   if (auto e = makePlan())
     return e;

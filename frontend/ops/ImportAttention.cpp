@@ -161,11 +161,7 @@ void flexAttention(NodeImport &n) {
   Val q = n.in(0);
   int64_t heads = q.dim(1);
   double scale = n.f("scale", 1 / std::sqrt(double(q.dim(3))));
-  Elem wide = Elem::F32;
-  if (n.hasAttr("softmax_precision"))
-    wide = elemFromOnnx(int(n.i("softmax_precision"))).value_or(wide);
-  else if (q.elem() == Elem::F64)
-    wide = Elem::F64;
+  Elem wide = n.elemOf("softmax_precision", q.elem() == Elem::F64 ? Elem::F64 : Elem::F32);
   Val k = repeatHeads(e, n.in(1), heads), v = repeatHeads(e, n.in(2), heads);
   Val x = e.cast(e.mul(e.matmul(q, e.swapAxes(k, -1, -2)), scale), wide);
   if (auto *g = n.subgraph("score_mod"))

@@ -123,9 +123,11 @@ void convTranspose(NodeImport &n) {
   checkKernelShape(n, w);
   auto strides = windowInts(n, "strides", rank, 1, 1), dilations = windowInts(n, "dilations", rank, 1, 1),
        more = windowInts(n, "output_padding", rank, 0, 0);
-  auto pads = n.ints("pads"), wanted = n.ints("output_shape");
+  auto pads = windowInts(n, "pads", 2 * rank, 0, -INT32_MAX), wanted = n.ints("output_shape");
   if (wanted.size() == rank + 2)
     wanted.erase(wanted.begin(), wanted.begin() + 2);
+  if (!wanted.empty() && wanted.size() != rank)
+    invalid("attribute 'output_shape' needs " + llvm::Twine(rank) + " values, it has " + llvm::Twine(wanted.size()));
   const std::string automatic = autoPad(n);
   int64_t group = n.i("group", 1);
   std::vector<int64_t> lo(rank, 0), hi(rank, 0), dims{x.dim(0), w.dim(1) * group};
@@ -137,7 +139,7 @@ void convTranspose(NodeImport &n) {
       int64_t half = llvm::divideFloorSigned(total, 2);
       lo[a] = automatic == "SAME_UPPER" ? half : total - half;
       hi[a] = total - lo[a];
-    } else if (pads.size() == 2 * rank) {
+    } else {
       lo[a] = pads[a];
       hi[a] = pads[a + rank];
     }
@@ -190,6 +192,10 @@ void col2Im(NodeImport &n) {
   auto image = Emitter::asInts(n.in(1), "image sizes"), block = Emitter::asInts(n.in(2), "block sizes");
   if (llvm::any_of(block, [](int64_t b) { return b < 1; }))
     invalid("a block without elements");
+  double elements = 1;
+  for (int64_t b : block)
+    elements *= double(b);
+  checkTableSize(elements * elements);
   int64_t taps = elementCount(block), channels = x.dim(1) / taps;
   std::vector<int64_t> dims{x.dim(0) * channels, 1};
   dims.insert(dims.end(), image.begin(), image.end());
@@ -200,7 +206,6 @@ void col2Im(NodeImport &n) {
   for (size_t a = 0; a < block.size(); ++a)
     columns.push_back(w.outputs(whole, a));
   kernel.append(block.begin(), block.end());
-  checkTableSize(double(taps) * double(taps));
   std::vector<double> identity(taps * taps, 0);
   for (int64_t t = 0; t < taps; ++t)
     identity[t * taps + t] = 1;

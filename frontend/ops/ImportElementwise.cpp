@@ -1,6 +1,7 @@
 // Elementwise operators without a counterpart of ours: mostly activations, which are expressions of what there is.
 #include "frontend/onnx/SourceLoc.h"
 #include "frontend/ops/Activation.h"
+#include "llvm/ADT/StringSwitch.h"
 #include <cmath>
 
 using namespace zcc;
@@ -59,11 +60,7 @@ void isInf(NodeImport &n) {
 
 void cast(NodeImport &n) {
   n.ignore({"saturate", "round_mode"}); // only for 8-bit floats, which are refused
-  int to = int(n.i("to"));
-  auto elem = elemFromOnnx(to);
-  if (!elem)
-    unsupported("element type " + onnxTypeName(to));
-  n.out(n.e.cast(n.in(0), *elem));
+  n.out(n.e.cast(n.in(0), n.elemOf("to")));
 }
 
 void castLike(NodeImport &n) {
@@ -74,13 +71,10 @@ void castLike(NodeImport &n) {
 /// Between integers of one size a conversion keeps the bits.
 void bitCast(NodeImport &n) {
   Val x = n.in(0);
-  auto elem = elemFromOnnx(int(n.i("to")));
-  if (!elem)
-    unsupported("element type " + onnxTypeName(int(n.i("to"))));
-  if (elemBytes(*elem) != elemBytes(x.elem()))
-    invalid("the elements of " + x.type.str() + " and " + elemName(*elem) + " differ in size");
   Type to = x.type;
-  to.elem = *elem;
+  to.elem = n.elemOf("to");
+  if (elemBytes(to.elem) != elemBytes(x.elem()))
+    invalid("the elements of " + x.type.str() + " and " + elemName(to.elem) + " differ in size");
   if (const Tensor *t = x.known ? Emitter::tensorOf(x) : nullptr)
     return n.out(Emitter::known(tensorFromBytes(to, tensorToBytes(*t))));
   bool isOfFloats = to.elem != x.elem() && (x.isFloat() || isFloat(to.elem));
@@ -238,8 +232,15 @@ const OnnxOp kOps[] = {
 
 llvm::ArrayRef<OnnxOp> zcc::elementwiseOps() { return elementwise_ops::kOps; }
 
-Val zcc::activation(Emitter &e, const Val &x, llvm::StringRef name, llvm::ArrayRef<double> p) {
-  auto parameter = [&](size_t i, double otherwise) { return i < p.size() ? p[i] : otherwise; };
+size_t zcc::activationParameters(llvm::StringRef name) {
+  return llvm::StringSwitch<size_t>(name)
+      .CasesLower("leakyrelu", "thresholdedrelu", "elu", 1)
+      .CasesLower("hardsigmoid", "affine", "scaledtanh", 2)
+      .Default(0);
+}
+
+Val zcc::activation(Emitter &e, const Val &x, llvm::StringRef name, llvm::ArrayRef<std::optional<double>> p) {
+  auto parameter = [&](size_t i, double otherwise) { return i < p.size() ? p[i].value_or(otherwise) : otherwise; };
   std::string f = name.lower();
   static const std::pair<const char *, const OpDef *> kPlain[] = {
       {"relu", &ops::relu}, {"tanh", &ops::tanh}, {"sigmoid", &ops::sigmoid}, {"softplus", &ops::softplus}};
@@ -260,7 +261,7 @@ Val zcc::activation(Emitter &e, const Val &x, llvm::StringRef name, llvm::ArrayR
     return elementwise_ops::softsignOf(e, x);
   if (f == "affine")
     return e.add(e.mul(x, parameter(0, 1)), parameter(1, 0));
-  if (f == "clip" && p.size() > 1)
-    return e(ops::min, e(ops::max, x, e.like(p[0], x)), e.like(p[1], x));
+  if (f == "clip" && p.size() > 1 && p[0] && p[1])
+    return e(ops::min, e(ops::max, x, e.like(*p[0], x)), e.like(*p[1], x));
   unsupported("activation '" + name + "'");
 }

@@ -149,13 +149,6 @@ template <const OpDef &Op> void argument(NodeImport &n) {
   n.out(n.i("keepdims", 1) ? r : n.e.squeeze(r, {axis}));
 }
 
-void hardmax(NodeImport &n) {
-  Val x = n.in(0);
-  int64_t axis = normalAxis(n.i("axis", -1), x.rank());
-  Val best = n.e.emit(ops::argmax, {x}, {{"axis", axis}});
-  n.out(n.e.cast(n.e(ops::eq, n.e.iota(x.dims(), axis), best), x.elem()));
-}
-
 void oneHot(NodeImport &n) {
   Emitter &e = n.e;
   Val at = n.in(0), values = n.in(2); // indices may be floating point; fractions hit nothing
@@ -209,6 +202,8 @@ void reverseSequence(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   int64_t time = n.i("time_axis", 0), batch = n.i("batch_axis", 1);
+  if (std::min(time, batch) != 0 || std::max(time, batch) != 1 || x.rank() < 2)
+    invalid("axes " + llvm::Twine(time) + " and " + llvm::Twine(batch) + " of " + x.type.str() + "; they are 0 and 1");
   Dims d(x.rank(), 1);
   d[batch] = x.dim(batch);
   Val length = e.reshape(e.cast(n.in(1), Elem::I64), d), t = e.iota(x.dims(), time);
@@ -254,7 +249,6 @@ const OnnxOp kOps[] = {
     {"TopK", alongAxis<topK>},
     {"ArgMax", alongAxis<argument<ops::argmax>>},
     {"ArgMin", alongAxis<argument<ops::argmin>>},
-    {"Hardmax", alongAxis<hardmax>},
     {"OneHot", oneHot},
     {"NonZero", nonZero},
     {"Compress", compress},

@@ -29,9 +29,15 @@ void biasSplitGelu(NodeImport &n) {
 void biasAdd(NodeImport &n) { n.out(n.e.add(n.e.add(n.in(0), n.in(1)), n.in(2))); }
 
 /// The activation that a fused product or convolution names, if any.
-Val fusedActivation(NodeImport &n, const Val &x, llvm::ArrayRef<double> parameters) {
+Val withActivation(NodeImport &n, const Val &x, const std::vector<std::optional<double>> &parameters) {
   std::string name = n.s("activation");
   return name.empty() ? x : activation(n.e, x, name, parameters);
+}
+/// The same, with parameters that are attributes.
+Val withActivation(NodeImport &n, const Val &x) {
+  auto of = [&](const char *name) { return n.hasAttr(name) ? std::optional(n.f(name)) : std::nullopt; };
+  n.ignore({"activation_gamma"}); // none takes a third
+  return withActivation(n, x, {of("activation_alpha"), of("activation_beta")});
 }
 
 // ---- softmax, dropout
@@ -161,21 +167,13 @@ void fusedMatMul(NodeImport &n) {
   n.setInput(1, arranged(e, n.in(1), n.i("transB"), n.i("transBatchB")));
   findOnnxOp("MatMul")(n);
   Val y = e.mul(n.results()[0], n.f("alpha", 1));
-  std::vector<double> p;
-  for (const char *name : {"activation_alpha", "activation_beta", "activation_gamma"})
-    if (n.hasAttr(name))
-      p.push_back(n.f(name));
   n.ignore({"activation_axis"});
-  n.out(fusedActivation(n, y, p));
+  n.out(withActivation(n, y));
 }
 
 void fusedGemm(NodeImport &n) {
   findOnnxOp("Gemm")(n);
-  std::vector<double> p;
-  for (const char *name : {"activation_alpha", "activation_beta", "activation_gamma"})
-    if (n.hasAttr(name))
-      p.push_back(n.f(name));
-  n.out(fusedActivation(n, n.results()[0], p));
+  n.out(withActivation(n, n.results()[0]));
 }
 
 void gemmFastGelu(NodeImport &n) { n.out(n.e(ops::gelu_tanh, plusBias(n.e, n.e.matmul(n.in(0), n.in(1)), n.optional(2)))); }
@@ -184,7 +182,8 @@ void gemmFastGelu(NodeImport &n) { n.out(n.e(ops::gelu_tanh, plusBias(n.e, n.e.m
 void fusedConv(NodeImport &n) {
   Val added = n.optional(3);
   findOnnxOp("Conv")(n);
-  n.out(fusedActivation(n, plusBias(n.e, n.results()[0], added), n.floats("activation_params")));
+  const auto p = n.floats("activation_params");
+  n.out(withActivation(n, plusBias(n.e, n.results()[0], added), {p.begin(), p.end()}));
 }
 
 /// An operator of the standard under the same or another name.

@@ -9,16 +9,28 @@ using llvm::ArrayRef;
 namespace {
 namespace normalize_ops {
 
-template <const OpDef &Op> void softmax(NodeImport &n) {
+/// What f(x, axis) makes along an axis, or in older opsets over all axes from that one on.
+template <typename F> void overAxis(NodeImport &n, F f) {
   Val x = n.in(0);
   if (n.opset >= 13) // the node's own
-    return n.out(n.e.emit(Op, {x}, {{"axis", normalAxis(n.i("axis", -1), x.rank())}}));
-  int64_t axis = n.i("axis", 1); // older: over all axes from this one on
+    return n.out(f(x, normalAxis(n.i("axis", -1), x.rank())));
+  int64_t axis = n.i("axis", 1);
   axis = axis < 0 ? axis + x.rank() : axis;
   if (axis < 0 || axis > x.rank())
     invalid("axis " + llvm::Twine(axis) + " of " + x.type.str());
   Val flat = n.e.reshape(x, {elementCount(x.dims().take_front(axis)), elementCount(x.dims().drop_front(axis))});
-  n.out(n.e.reshape(n.e.emit(Op, {flat}, {{"axis", int64_t(1)}}), x.dims()));
+  n.out(n.e.reshape(f(flat, 1), x.dims()));
+}
+
+template <const OpDef &Op> void softmax(NodeImport &n) {
+  overAxis(n, [&](const Val &x, int64_t axis) { return n.e.emit(Op, {x}, {{"axis", axis}}); });
+}
+
+void hardmax(NodeImport &n) {
+  overAxis(n, [&](const Val &x, int64_t axis) {
+    Val best = n.e.emit(ops::argmax, {x}, {{"axis", axis}});
+    return n.e.cast(n.e(ops::eq, n.e.iota(x.dims(), axis), best), x.elem());
+  });
 }
 
 /// The first `count` inputs, of the type that has the most bits: under PyTorch's autocast a norm's scale is wider than what
@@ -185,15 +197,18 @@ void batchNorm(NodeImport &n) {
 void lrn(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
-  int64_t size = n.i("size"), before = (size - 1) / 2;
+  int64_t size = n.i("size");
   if (x.rank() < 2 || size < 1)
     invalid("sums over " + llvm::Twine(size) + " channels of " + x.type.str());
-  int64_t channels = x.dim(1);
+  int64_t channels = x.dim(1), others = std::max<int64_t>(0, channels - 1); // none is further away
+  int64_t before = std::min((size - 1) / 2, others), behind = std::min(size - 1 - (size - 1) / 2, others);
+  if (before + behind >= 1 << 14) // each is a node
+    unsupported("sums over " + llvm::Twine(size) + " channels");
   Dims lo(x.rank(), 0), hi(x.rank(), 0);
   lo[1] = before;
-  hi[1] = size - 1 - before;
+  hi[1] = behind;
   Val padded = e.pad(e.mul(x, x), lo, hi), sum;
-  for (int64_t i = 0; i < size; ++i) {
+  for (int64_t i = 0; i <= before + behind; ++i) {
     Val part = e.slice(padded, 1, i, i + channels);
     sum = sum ? e.add(sum, part) : part;
   }
@@ -216,6 +231,7 @@ void meanVariance(NodeImport &n) {
 const OnnxOp kOps[] = {
     {"Softmax", alongAxis<softmax<ops::softmax>>},
     {"LogSoftmax", alongAxis<softmax<ops::log_softmax>>},
+    {"Hardmax", alongAxis<hardmax>},
     {"LayerNormalization", layerNorm},
     {"RMSNormalization", rmsNorm},
     {"InstanceNormalization", instanceNorm},

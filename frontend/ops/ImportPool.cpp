@@ -155,15 +155,19 @@ void globalLp(NodeImport &n) {
 void maxUnpool(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0), at = e.cast(n.in(1), Elem::I64);
-  auto kernel = n.ints("kernel_shape"), strides = n.ints("strides"), pads = n.ints("pads");
-  strides.resize(kernel.size(), 1);
-  pads.resize(2 * kernel.size(), 0);
+  auto kernel = n.ints("kernel_shape");
+  if (x.rank() != int64_t(kernel.size()) + 2)
+    invalid("a window of " + llvm::Twine(kernel.size()) + " axes over " + x.type.str());
+  auto strides = windowInts(n, "strides", kernel.size(), 1, 1), pads = windowInts(n, "pads", 2 * kernel.size(), 0, -INT32_MAX);
   Dims d{x.dim(0), x.dim(1)};
   for (size_t a = 0; a < kernel.size(); ++a)
     d.push_back((x.dim(int64_t(a) + 2) - 1) * strides[a] - pads[a] - pads[a + kernel.size()] + kernel[a]);
   Dims want = d;
-  if (auto given = n.intsOf(2, "output shapes"))
+  if (auto given = n.intsOf(2, "output shapes")) {
+    if (given->size() != d.size())
+      invalid(llvm::Twine(given->size()) + " output dimensions for " + llvm::Twine(d.size()));
     want.assign(given->begin(), given->end());
+  }
   Val flat = e.expand(e.like(0, x), {elementCount(d)});
   Val y = e.emit(ops::scatter_elements, {flat, e.reshape(at, {at.count()}), e.reshape(x, {x.count()})},
                  {{"axis", int64_t(0)}, {"reduce", std::string("none")}});

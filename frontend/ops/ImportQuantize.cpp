@@ -35,9 +35,7 @@ void dequantize(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0), scale = n.in(1);
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
-  Elem to = scale.elem();
-  if (n.i("output_dtype", 0))
-    to = elemFromOnnx(int(n.i("output_dtype"))).value_or(to);
+  Elem to = n.i("output_dtype", 0) ? n.elemOf("output_dtype", scale.elem()) : scale.elem();
   Val v = e.cast(x, to);
   if (n.has(2))
     v = e.sub(v, e.cast(against(n, n.in(2), x, axis, block), to));
@@ -51,7 +49,7 @@ void quantize(NodeImport &n) {
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
   Elem to = n.has(2) ? n.in(2).elem() : Elem::U8;
   if (n.i("output_dtype", 0))
-    to = elemFromOnnx(int(n.i("output_dtype"))).value_or(to);
+    to = n.elemOf("output_dtype", to);
   double lo, hi;
   switch (to) {
   case Elem::U8:

@@ -40,13 +40,11 @@ void dropout(NodeImport &n) {
   n.out(1, keep);
 }
 
-Elem elemOf(NodeImport &n, Elem otherwise) {
-  if (!n.hasAttr("dtype"))
-    return otherwise;
-  auto elem = elemFromOnnx(int(n.i("dtype")));
-  if (!elem || !isFloat(*elem))
-    unsupported("element type " + onnxTypeName(int(n.i("dtype"))));
-  return *elem;
+Elem floatOf(NodeImport &n, Elem otherwise) {
+  Elem elem = n.elemOf("dtype", otherwise);
+  if (!isFloat(elem))
+    unsupported("element type " + elemName(elem));
+  return elem;
 }
 
 using Draw = Val(NodeImport &n, llvm::ArrayRef<int64_t> dims, Elem elem);
@@ -64,21 +62,18 @@ Val normal(NodeImport &n, llvm::ArrayRef<int64_t> dims, Elem elem) {
 template <Draw draw> void random(NodeImport &n) {
   n.ignore({"seed"});
   auto dims = n.ints("shape");
-  n.out(draw(n, dims, elemOf(n, Elem::F32)));
+  n.out(draw(n, dims, floatOf(n, Elem::F32)));
 }
 
 template <Draw draw> void randomLike(NodeImport &n) {
   n.ignore({"seed"});
-  n.out(draw(n, n.in(0).dims(), elemOf(n, n.in(0).elem())));
+  n.out(draw(n, n.in(0).dims(), floatOf(n, n.in(0).elem())));
 }
 
 void bernoulli(NodeImport &n) {
   n.ignore({"seed"});
   Val p = n.in(0), u = n.graph.random(ops::random_uniform, p.dims());
-  Elem to = p.elem();
-  if (n.hasAttr("dtype"))
-    to = elemFromOnnx(int(n.i("dtype"))).value_or(to);
-  n.out(n.e.cast(n.e(ops::lt, u, n.e.cast(p, Elem::F32)), to));
+  n.out(n.e.cast(n.e(ops::lt, u, n.e.cast(p, Elem::F32)), n.elemOf("dtype", p.elem())));
 }
 
 const OnnxOp kOps[] = {

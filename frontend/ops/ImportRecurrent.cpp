@@ -8,6 +8,30 @@ using namespace zcc;
 namespace {
 namespace recurrent_ops {
 
+struct NamedActivation {
+  std::string name;
+  std::optional<double> alpha, beta;
+};
+
+/// What the attributes say of `count` activations of each of the directions up to one: `activation_alpha` and `activation_beta`
+/// are used up in order, by those that take them.
+std::vector<NamedActivation> activationsOf(NodeImport &n, int64_t direction, llvm::ArrayRef<const char *> defaults) {
+  const auto names = n.strings("activations");
+  const auto alpha = n.floats("activation_alpha"), beta = n.floats("activation_beta");
+  auto a = alpha.begin(), b = beta.begin();
+  std::vector<NamedActivation> all;
+  for (size_t i = 0; i < size_t(direction + 1) * defaults.size(); ++i) {
+    NamedActivation f{i < names.size() ? names[i] : defaults[i % defaults.size()], {}, {}};
+    const size_t takes = activationParameters(f.name);
+    if (takes > 0 && a != alpha.end())
+      f.alpha = *a++;
+    if (takes > 1 && b != beta.end())
+      f.beta = *b++;
+    all.push_back(f);
+  }
+  return {all.end() - int64_t(defaults.size()), all.end()};
+}
+
 /// One direction of a node: weights [G*H, ...], biases split in two, initial states.
 class Cell {
 public:
@@ -27,12 +51,7 @@ protected:
     Val v = clip_ > 0 ? e.select(e(ops::lt, x, e.like(-clip_, x)), e.like(-clip_, x),
                                  e.select(e(ops::gt, x, e.like(clip_, x)), e.like(clip_, x), x))
                       : x;
-    llvm::SmallVector<double, 2> parameters;
-    if (i < alpha_.size())
-      parameters.push_back(alpha_[i]);
-    if (i < alpha_.size() && i < beta_.size())
-      parameters.push_back(beta_[i]);
-    return activation(e, v, activations_[i], parameters);
+    return activation(e, v, activations_[i].name, {activations_[i].alpha, activations_[i].beta});
   }
   /// Gate g of values [B, G*H].
   Val gate(const Val &v, int64_t g) const { return e.slice(v, 1, block_[g] * hidden_, (block_[g] + 1) * hidden_); }
@@ -43,8 +62,7 @@ protected:
   int64_t hidden_;
   std::vector<int64_t> block_; ///< of each gate, in the weights
   double clip_;
-  std::vector<std::string> activations_;
-  std::vector<double> alpha_, beta_;
+  std::vector<NamedActivation> activations_;
 };
 
 /// Row `direction` of [D, ...].
@@ -61,18 +79,7 @@ Cell::Cell(NodeImport &n, int64_t direction, int64_t gates, int64_t free, llvm::
               llvm::Twine(gates * hidden_) + " rows");
   std::iota(block_.begin(), block_.end(), 0);
   clip_ = n.f("clip", 0);
-  auto given = n.strings("activations");
-  for (size_t i = 0; i < defaults.size(); ++i) {
-    size_t at = size_t(direction) * defaults.size() + i;
-    activations_.push_back(at < given.size() ? given[at] : defaults[i]);
-  }
-  auto mine = [&](const char *name) {
-    auto v = n.floats(name);
-    size_t skip = size_t(direction) * defaults.size();
-    return v.size() > skip ? std::vector<double>(v.begin() + skip, v.end()) : std::vector<double>();
-  };
-  alpha_ = mine("activation_alpha");
-  beta_ = mine("activation_beta");
+  activations_ = activationsOf(n, direction, defaults);
   w = ofDirection(e, n.in(1), direction);
   r = ofDirection(e, n.in(2), direction);
   auto keptW = keptGates(w, hidden_), keptR = keptGates(r, hidden_);

@@ -149,9 +149,10 @@ void nonMaxSuppression(NodeImport &n) {
   bool limited = n.has(4);
   double least = limited ? Emitter::asFloat(n.in(4), "thresholds") : 0;
   bool centred = n.i("center_point_box", 0) != 0;
-  if (n.in(0).rank() != 3 || n.in(1).rank() != 3)
+  auto at = n.in(0).dims(), of = n.in(1).dims();
+  if (at.size() != 3 || of.size() != 3 || at[0] != of[0] || at[1] != of[2] || at[2] != 4)
     invalid("boxes " + n.in(0).type.str() + " with scores " + n.in(1).type.str());
-  int64_t B = n.in(1).dim(0), C = n.in(1).dim(1), K = n.in(1).dim(2);
+  int64_t B = of[0], C = of[1], K = of[2];
   auto boxAt = [&](int64_t b, int64_t k) {
     const double *v = &boxes[(b * K + k) * 4];
     Box r;

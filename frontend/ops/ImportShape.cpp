@@ -18,7 +18,7 @@ void constant(NodeImport &n) {
   if (n.hasAttr("value_float"))
     return n.out(Emitter::number(n.f("value_float"), Elem::F32));
   if (n.hasAttr("value_int"))
-    return n.out(Emitter::number(double(n.i("value_int")), Elem::I64));
+    return n.out(Emitter::integers({n.i("value_int")}, {}));
   if (n.hasAttr("value_ints"))
     return n.out(Emitter::integers(n.ints("value_ints")));
   if (n.hasAttr("value_floats")) {
@@ -76,7 +76,7 @@ void eyeLike(NodeImport &n) {
   Val x = n.in(0);
   if (x.rank() != 2)
     invalid("a matrix is needed, got " + x.type.str());
-  Elem elem = n.hasAttr("dtype") ? elemFromOnnx(int(n.i("dtype"))).value_or(Elem::F32) : x.elem();
+  Elem elem = n.elemOf("dtype", x.elem());
   Emitter &e = n.e;
   Val row = e.iota(x.dims(), 0), column = e.iota(x.dims(), 1);
   n.out(e.cast(e(ops::eq, column, e.add(row, double(n.i("k")))), elem));
@@ -303,7 +303,7 @@ void centerCropPad(NodeImport &n) {
 /// Attribute `blocksize`.
 int64_t blockSize(NodeImport &n) {
   int64_t b = n.i("blocksize");
-  if (b < 1)
+  if (b < 1 || b > INT32_MAX)
     invalid("blocks of " + llvm::Twine(b));
   return b;
 }

@@ -114,16 +114,16 @@ void stft(NodeImport &n) {
 void window(NodeImport &n, double a, double b, double c) {
   int64_t size = Emitter::asInt(n.in(0), "sizes");
   double period = double(n.i("periodic", 1) ? size : size - 1);
-  auto elem = elemFromOnnx(int(n.i("output_datatype", 1)));
-  if (!elem || !isFloat(*elem))
-    unsupported("element type " + onnxTypeName(int(n.i("output_datatype"))));
+  Elem elem = n.elemOf("output_datatype", Elem::F32);
+  if (!isFloat(elem))
+    unsupported("element type " + elemName(elem));
   checkTableSize(double(size));
   std::vector<double> w;
   for (int64_t i = 0; i < size; ++i) {
     double angle = 2 * M_PI * double(i) / std::max(period, 1.0);
     w.push_back(a - b * std::cos(angle) + c * std::cos(2 * angle));
   }
-  n.out(Emitter::floats(w, Type(*elem, {std::max<int64_t>(size, 0)})));
+  n.out(Emitter::floats(w, Type(elem, {std::max<int64_t>(size, 0)})));
 }
 void hann(NodeImport &n) { window(n, 0.5, 0.5, 0); }
 void hamming(NodeImport &n) { window(n, 25.0 / 46, 21.0 / 46, 0); }
@@ -135,9 +135,7 @@ void melWeightMatrix(NodeImport &n) {
   int64_t bins = Emitter::asInt(n.in(0), "bin counts"), length = Emitter::asInt(n.in(1), "lengths"),
           rate = Emitter::asInt(n.in(2), "sample rates");
   double low = Emitter::asFloat(n.in(3), "bounds"), high = Emitter::asFloat(n.in(4), "bounds");
-  auto elem = elemFromOnnx(int(n.i("output_datatype", 1)));
-  if (!elem)
-    unsupported("element type " + onnxTypeName(int(n.i("output_datatype"))));
+  Elem elem = n.elemOf("output_datatype", Elem::F32);
   if (bins < 1 || length < 1 || rate < 1)
     invalid("counts that are not positive");
   checkTableSize(double(length / 2 + 1) * double(bins));
@@ -149,13 +147,13 @@ void melWeightMatrix(NodeImport &n) {
     corner.push_back(int64_t(std::floor(double(length + 1) * hertz / double(rate))));
   }
   int64_t rows = length / 2 + 1;
-  Tensor t(Type(*elem, {rows, bins}));
+  Tensor t(Type(elem, {rows, bins}));
   for (int64_t b = 0; b < bins; ++b)
     for (int64_t r = std::max<int64_t>(0, corner[b]); r < std::min(rows, corner[b + 2]); ++r) {
       double up = double(corner[b + 1] - corner[b]), down = double(corner[b + 2] - corner[b + 1]);
       double w = r < corner[b + 1] ? double(r - corner[b]) / up : double(corner[b + 2] - r) / down;
       if (t.isFloat())
-        t.f[r * bins + b] = roundTo(*elem, w);
+        t.f[r * bins + b] = roundTo(elem, w);
       else
         t.i[r * bins + b] = int64_t(w);
     }

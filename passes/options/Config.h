@@ -59,7 +59,7 @@ struct Config {
 /// What a configuration's text means beside the flags that are given. Errors: what is wrong in it,
 /// everything at once, each with its path in the JSON.
 llvm::Expected<Config> resolveConfig(llvm::StringRef text, const FlagValues &given, const std::vector<std::string> &flags);
-/// Compares the model's batch with the configuration's, or takes it. `dimGiven`: --dim fixed it.
+/// Compares the model's batch with the configuration's, or takes it. `dimGiven`: --dim fixed the model's.
 llvm::Error checkBatch(Config &c, int64_t modelBatch, bool dimGiven);
 /// Adds the given flags that no setting names.
 void addFlags(std::vector<Setting> &settings, const FlagValues &given);
