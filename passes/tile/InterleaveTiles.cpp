@@ -27,7 +27,7 @@ using namespace zcc;
 namespace {
 class Interleaving {
 public:
-  explicit Interleaving(Function &f) : fn(f) {}
+  explicit Interleaving(Function &f) : fn(f), fixed(fixedNodes(f)) {}
   bool run();
 
 private:
@@ -40,6 +40,7 @@ private:
   bool addInPlace();
 
   Function &fn;
+  llvm::DenseSet<const Node *> fixed; ///< of parameters and constants only: never computed again
   std::map<int64_t, Nodes> splits;
   llvm::DenseMap<const Node *, int64_t> tileOf;
   int64_t numbers = 0; ///< of what is computed again
@@ -119,7 +120,7 @@ bool Interleaving::sink(const Nodes &split) {
 void Interleaving::recompute(const Nodes &split) {
   int64_t first = numbers;
   for (Node *n : split) {
-    if (n->op->view || n->op->leaf != Leaf::None)
+    if (n->op->view || n->op->leaf != Leaf::None || fixed.contains(n))
       continue;
     n->attrs.set("recompute", first + tileOf.lookup(n));
     numbers = std::max(numbers, first + tileOf.lookup(n) + 1);

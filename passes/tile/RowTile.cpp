@@ -124,7 +124,9 @@ void RowTile::copy(Node &n) {
   Builder b = builder(n);
   bool slicesRows = llvm::any_of(region.spaces, [&](auto &s) { return s.slice == &n; });
   if (slicesRows) { // what it leaves out is not computed
-    made[n.result()] = make(n.operand(0));
+    Dims d{end - begin};
+    d.append(n.result()->type.dims.begin() + at.axes, n.result()->type.dims.end());
+    made[n.result()] = b.reshape(make(n.operand(0)), d);
     return;
   }
   llvm::SmallVector<Value *, 4> operands;
