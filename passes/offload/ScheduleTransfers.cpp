@@ -67,7 +67,7 @@ private:
   std::vector<int64_t> roomForSpills(const Positions &at, int64_t window, int64_t enough) const;
 
   Function &f_;
-  const Positions at_;              ///< before anything was started
+  Positions at_;                    ///< before anything was started, but of what is gone since
   const std::vector<int64_t> live_; ///< at each node, bytes of what is not transferred
   std::vector<TransferGroup> groups_;
   int64_t most_ = 0;           ///< bytes that are live anywhere, with the window
@@ -163,7 +163,8 @@ void Scheduler::collect() {
 
 /// What takes a group back is waited for, and assigned, before `before` (nullptr: at the end).
 void Scheduler::finish(TransferGroup &g, Node *before) {
-  for (Node *out : g.out)
+  for (Node *out : g.out) {
+    at_.erase(out); // in its memory another node may be made
     startAt(f_, *out, out, [&](Value &v) {
       Node *first = before;
       for (auto &u : v.uses) {
@@ -173,6 +174,7 @@ void Scheduler::finish(TransferGroup &g, Node *before) {
       }
       return first;
     });
+  }
 }
 
 /// What a note says, else enough for so many bytes.
@@ -266,6 +268,7 @@ void Scheduler::startGroups() {
     unsigned first = 0; // the first result that is read
     while (firstUser(*g.in->result(first), at_) != head)
       ++first;
+    at_.erase(g.in);
     Node *begun = startAt(f_, *g.in, before, [&](Value &v) { return v.hasUses() ? firstUser(v, at_) : head; });
     g.head = begun->result(first)->uses.front().node;
     g.begun = begun;
@@ -318,6 +321,7 @@ void Scheduler::startSpills() {
   llvm::DenseMap<const Node *, int64_t> begun; // bytes
   for (const Positions before = positions(f_); Node * n : spills_) {
     int64_t bytes = resultBytes(*n);
+    at_.erase(n);
     begun[startAt(f_, *n, n, [&](Value &v) { return firstUser(v, before); })] = bytes;
   }
   const Positions at = positions(f_);

@@ -7,15 +7,33 @@
 // A bucket of reductions, or of updated parameters, stands where its last operand is there, and what reads the others moves
 // behind it. A bucket of gathered parameters stands where the first is read.
 #include "ir/Builder.h"
+#include "ir/Steps.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 using namespace zcc;
 
 namespace {
+/// What was seen on the way from a bucket's first member on.
+struct Walk {
+  Node *at = nullptr;                                       ///< where it goes on; nullptr: at the first member
+  bool isBlocked = false;                                   ///< what depends on a member cannot move further
+  llvm::SmallPtrSet<const Value *, 16> values;              ///< that depend on a member
+  llvm::SmallPtrSet<const Value *, 8> written, readByMoved; ///< globals
+  std::vector<Node *> moved;                                ///< what depends on a member, and is none
+};
+
 struct Bucket {
   std::vector<Node *> members; ///< in order, of one operator, element and attributes
+  llvm::SmallPtrSet<const Node *, 16> isMember;
   int64_t elements = 0;
+  Walk walk;
+
+  void add(Node *n) {
+    members.push_back(n);
+    isMember.insert(n);
+    elements += n->operand(0)->type.count();
+  }
 };
 } // namespace
 
@@ -28,38 +46,40 @@ static bool areAlike(const Node &a, const Node &b) {
          readsGlobal(a) == readsGlobal(b);
 }
 
-/// What stands between the first member and `last` and depends on a member; nullopt if `last` does, or if it cannot move
-/// behind `last` because of a write in between.
-static std::optional<std::vector<Node *>> dependents(const Bucket &b, Node *last) {
-  llvm::SmallPtrSet<const Value *, 16> values;
-  llvm::SmallPtrSet<const Node *, 8> members(b.members.begin(), b.members.end());
-  std::vector<Node *> moved;
-  llvm::SmallPtrSet<const Value *, 8> written, writtenByStaying, readByMoved;
-  for (Node *n = b.members.front(); n; n = n->next()) {
-    bool depends = false;
-    for (Value *v : n->operands())
-      depends |= v && values.contains(v);
-    if (n == last)
-      return depends ? std::nullopt : std::optional(moved);
-    bool isMoved = depends && !members.contains(n);
-    for (unsigned i = 0; i < n->numOperands(); ++i) {
-      Value *v = n->operand(i);
-      if (!v || !v->isGlobal())
-        continue;
-      bool isWrite = i < 32 && (n->op->writes >> i & 1);
-      // A staying node would run before a write that came before it, or behind a read that came after its write.
-      if (!isMoved && (written.contains(v) || (isWrite && readByMoved.contains(v))))
-        return std::nullopt;
-      if (isMoved)
-        (isWrite ? written : readByMoved).insert(v);
-    }
+static bool dependsOn(const Node &n, const Walk &w) {
+  return llvm::any_of(n.operands(), [&](Value *v) { return v && w.values.contains(v); });
+}
+
+/// Looks at a node between members: it moves if it depends on one, and if no write in between forbids that.
+static void pass(Bucket &b, Node &n) {
+  ++steps;
+  Walk &w = b.walk;
+  const bool depends = dependsOn(n, w), isMoved = depends && !b.isMember.contains(&n);
+  for (unsigned i = 0; i < n.numOperands(); ++i) {
+    Value *v = n.operand(i);
+    if (!v || !v->isGlobal())
+      continue;
+    const bool isWrite = i < 32 && (n.op->writes >> i & 1);
+    // A staying node would run before a write that came before it, or behind a read that came after its write.
+    w.isBlocked |= !isMoved && (w.written.contains(v) || (isWrite && w.readByMoved.contains(v)));
     if (isMoved)
-      moved.push_back(n);
-    if (depends || members.contains(n))
-      for (auto &r : n->results)
-        values.insert(r.get());
+      (isWrite ? w.written : w.readByMoved).insert(v);
   }
-  return std::nullopt;
+  if (isMoved)
+    w.moved.push_back(&n);
+  if (depends || b.isMember.contains(&n))
+    for (auto &r : n.results)
+      w.values.insert(r.get());
+}
+
+/// Whether what stands before `last` and depends on a member can move behind it, and `last` depends on none.
+static bool walkTo(Bucket &b, Node *last) {
+  Walk &w = b.walk;
+  if (!w.at)
+    w.at = b.members.front();
+  for (; w.at && w.at != last && !w.isBlocked; w.at = w.at->next())
+    pass(b, *w.at);
+  return w.at == last && !w.isBlocked && !dependsOn(*last, w);
 }
 
 static void merge(Function &f, const Bucket &b, Node *at) {
@@ -78,22 +98,32 @@ static void merge(Function &f, const Bucket &b, Node *at) {
   }
 }
 
-/// Whether a global that a member reads is written between it and `to`.
-static bool isWrittenBetween(const Node &from, const Node &to, const Value *global) {
-  for (const Node *n = from.next(); n && n != &to; n = n->next())
-    if (assigns(*n) && n->operand(0) == global)
-      return true;
-  return false;
+/// Whether nothing writes the global that `last` reads between the first member and it.
+static bool isUnwritten(Bucket &b, Node *last) {
+  Walk &w = b.walk;
+  if (!w.at)
+    w.at = b.members.front();
+  for (; w.at && w.at != last; w.at = w.at->next(), ++steps)
+    if (assigns(*w.at))
+      w.written.insert(w.at->operand(0));
+  return !w.written.contains(last->operand(0));
 }
 
 /// Members of other buckets may have moved: they are in order again.
 static void sortMembers(const Function &f, llvm::MutableArrayRef<Bucket> open, llvm::ArrayRef<Node *> moved) {
-  auto hasMoved = [&](const Node *n) { return llvm::is_contained(moved, n); };
+  const llvm::SmallPtrSet<const Node *, 16> all(moved.begin(), moved.end());
+  auto hasMoved = [&](const Node *n) { return all.contains(n); };
   if (llvm::none_of(open, [&](const Bucket &b) { return llvm::any_of(b.members, hasMoved); }))
     return;
   auto at = positions(f);
   for (Bucket &b : open)
     llvm::sort(b.members, [&](const Node *x, const Node *y) { return at.at(x) < at.at(y); });
+}
+
+/// Nodes have moved, and some are gone.
+static void startAnew(llvm::MutableArrayRef<Bucket> open) {
+  for (Bucket &b : open)
+    b.walk = {};
 }
 
 /// Merges a bucket, unless what another one moved stands in the way by now; says whether it did.
@@ -103,27 +133,25 @@ static bool close(Function &f, Bucket &b, llvm::MutableArrayRef<Bucket> open) {
     return false;
   if (readsGlobal(*closed.members[0])) {
     merge(f, closed, closed.members.front());
+    startAnew(open);
     return true;
   }
   Node *last = closed.members.back();
-  Bucket others = closed;
-  others.members.pop_back();
-  auto moved = dependents(others, last);
-  if (!moved)
+  Bucket others;
+  for (Node *n : llvm::ArrayRef(closed.members).drop_back())
+    others.add(n);
+  if (!walkTo(others, last))
     return false;
   Node *behind = last->next();
-  for (Node *n : *moved)
+  for (Node *n : others.walk.moved)
     n->moveBefore(behind);
-  sortMembers(f, open, *moved);
+  sortMembers(f, open, others.walk.moved);
   merge(f, closed, last);
+  startAnew(open);
   return true;
 }
 
-static bool fits(const Bucket &b, Node &n) {
-  if (readsGlobal(n))
-    return !isWrittenBetween(*b.members.front(), n, n.operand(0));
-  return dependents(b, &n).has_value();
-}
+static bool fits(Bucket &b, Node *n) { return readsGlobal(*n) ? isUnwritten(b, n) : walkTo(b, n); }
 
 static bool bucket(Function &f, const ZeroLimits &limits) {
   std::vector<Node *> nodes;
@@ -144,15 +172,14 @@ static bool bucket(Function &f, const ZeroLimits &limits) {
         changed |= close(f, *b, open);
       continue;
     }
-    if (b != open.end() && (b->elements + elements > limit || !fits(*b, *n)))
+    if (b != open.end() && (b->elements + elements > limit || !fits(*b, n)))
       changed |= close(f, *b, open);
     if (b == open.end() || b->members.empty()) {
       b = llvm::find_if(open, [](const Bucket &x) { return x.members.empty(); });
       if (b == open.end())
         b = open.emplace(open.end());
     }
-    b->members.push_back(n);
-    b->elements += elements;
+    b->add(n);
   }
   for (Bucket &b : open)
     changed |= close(f, b, open);
