@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/Elem.h"
+#include <cstdint>
 
 namespace zccrt::cuda {
 
@@ -30,6 +31,10 @@ struct Product {
 void startProducts();
 /// Of a batch that a call takes: more than 65535 are not supported by all algorithms.
 constexpr int64_t kMostBatches = 65535;
+/// Addresses of biases are a multiple of so many bytes: the library, which is told of no other alignment of theirs, may read so
+/// many at once.
+constexpr uintptr_t kBiasAlignment = 16;
+inline bool hasAlignedBias(const Product &p) { return reinterpret_cast<uintptr_t>(p.bias) % kBiasAlignment == 0; }
 /// Whether the library adds its bias to such a product.
 bool takesBias(const Product &p);
 /// Queues at most so many on the stream Compute, by the library.

@@ -31,7 +31,7 @@ void check(const Product &p) {
   int64_t bytes = p.elem == ZCCRT_F64 ? 8 : p.elem == ZCCRT_F32 ? 4 : 2;
   if ((uintptr_t(p.a.data) | uintptr_t(p.b.data)) % bytes || uintptr_t(p.y) % (p.elemY == ZCCRT_F32 ? 4 : bytes))
     refuse("an address that is no multiple of the element");
-  if (p.bias && (p.bias == p.y || p.isAdded || p.elem == ZCCRT_F64 || p.elem != p.elemY || uintptr_t(p.bias) % bytes))
+  if (p.bias && (p.bias == p.y || p.isAdded || p.elem == ZCCRT_F64 || p.elem != p.elemY || !hasAlignedBias(p)))
     refuse("such a bias");
   if (p.batches > 1 && p.stepY < p.n)
     refuse("results of a batch overlap");
@@ -121,7 +121,7 @@ void startProducts() {
   (void)workspace;
 }
 
-bool takesBias(const Product &p) { return p.elem != ZCCRT_F64 && p.elem == p.elemY; }
+bool takesBias(const Product &p) { return p.elem != ZCCRT_F64 && p.elem == p.elemY && hasAlignedBias(p); }
 
 void multiplyBatch(const Product &p) {
   check(p);

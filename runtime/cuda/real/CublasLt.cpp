@@ -128,11 +128,13 @@ Prepared::Prepared(const Product &p) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignmentOf(p.y));
   // Parts of a sum are added up in one order, and rounded to the result's type at the end.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  cublasLtMatmulHeuristicResult_t found;
+  cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  expect(l.cublasLtMatmulAlgoGetHeuristic(l.handle, desc, first, second, result, result, preference, 1, &found, &count), p,
-         "the choice of an algorithm");
-  isThere = count > 0;
+  const cublasStatus_t status =
+      l.cublasLtMatmulAlgoGetHeuristic(l.handle, desc, first, second, result, result, preference, 1, &found, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) // which says, as no results do, that there is none
+    expect(status, p, "the choice of an algorithm");
+  isThere = status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
   algo = found.algo;
 }
 
@@ -156,7 +158,9 @@ static const Prepared &preparedFor(const Product &p) {
   return known.try_emplace(keyOf(p), p).first->second;
 }
 
-bool takesBias(const Product &p) { return p.elem != ZCCRT_F64 && p.elem == p.elemY && preparedFor(p).isThere; }
+bool takesBias(const Product &p) {
+  return p.elem != ZCCRT_F64 && p.elem == p.elemY && hasAlignedBias(p) && preparedFor(p).isThere;
+}
 
 void multiplyBatch(const Product &p) {
   Library &l = library();
