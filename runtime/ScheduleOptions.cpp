@@ -50,6 +50,8 @@ Schedule makeSchedule(const zccrt_program &p, const Options &o, int64_t steps) {
   if (p.schedule && scheduleFromName(p.schedule, compiled) && compiled == s.kind)
     for (int i = 0; i < p.nschedule_params; ++i)
       setParam(s, p.schedule_params[i].name, p.schedule_params[i].value);
+  else if (s.kind == Schedule::WarmupDecayLR)
+    s.param[WarmupMaxLr] = s.lr; // as compiled: no configuration asks for DeepSpeed's default
   applyFlags(s, o);
   s.resolve();
   if (s.cyclesMomentum() && p.beta1 < 0)

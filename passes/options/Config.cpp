@@ -68,6 +68,11 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
       takeAuto(*k, written);
       continue;
     }
+    if (auto device = o.getString("device");
+        k->treatment == Treatment::NvmePath && device && *device != "nvme" && v->getAsString()) {
+      out_.set(k->path(), jsonText(*v), "no effect: the device is not nvme");
+      continue;
+    }
     auto truth = k->type == KeyType::Bool ? truthOf(v) : std::nullopt;
     if (const char *expected = truth ? nullptr : expectedInstead(*k, *v))
       fail(written + ": expected " + expected + ", not " + jsonText(*v));
@@ -98,7 +103,10 @@ void Resolver::takeAuto(const ConfigKey &k, const std::string &written) {
   else if (k.treatment == Treatment::Hint || k.treatment == Treatment::Prefetch || k.treatment == Treatment::Derive ||
            (isFlag && !hasDefault))
     value = "derived", reason = "zcc's choice";
-  else if (k.treatment == Treatment::Param && !hasDefault && *k.why)
+  else if (auto lr = out_.flags.find("lr"); StringRef(k.name) == "warmup_max_lr" && hasDefault && lr != out_.flags.end()) {
+    value = lr->second, reason = "optimizer.params.lr";
+    out_.scheduleParams.emplace_back(k.name, value);
+  } else if (k.treatment == Treatment::Param && !hasDefault && *k.why)
     value = k.why;
   else if (k.treatment == Treatment::Code && k.type == KeyType::Int)
     value = "derived", reason = "from the other batch sizes";
@@ -146,8 +154,12 @@ void Resolver::take(const ConfigKey &k, const JsonValue &v) {
   case Treatment::Offload:
     return takeOffload(k, v);
   case Treatment::NvmePath:
-    if (auto folder = v.getAsString())
+    if (auto folder = v.getAsString(); folder && !out_.nvmePath.empty() && out_.nvmePath != *folder) {
+      out_.warnings.push_back(path + ": no effect: the program's default --nvme-path is the other section's, " + out_.nvmePath);
+      return out_.set(path, jsonText(v), "no effect");
+    } else if (folder) {
       out_.nvmePath = folder->str();
+    }
     return out_.set(path, jsonText(v), v.getAsNull() ? kDefault : "the program's default --nvme-path");
   case Treatment::Param:
     return takeParam(k, v);
@@ -212,6 +224,7 @@ llvm::Expected<Config> Resolver::run(Object top) {
   walk("", top, "");
   takeBatch(top);
   takePrecision();
+  takeCommunicationType(top);
   takeLossScale();
   takeOptimizer(top.getObject("optimizer"));
   takeScheduler(top.getObject("scheduler"));

@@ -42,6 +42,7 @@ private:
   void ignore(const ConfigKey &k);
   bool isOn(const std::string &section, const ConfigKey &enabled, const llvm::json::Object &o) const;
   void takePrecision();
+  void takeCommunicationType(const llvm::json::Object &top);
   void takeLossScale();
   std::string chooseOptimizer();
   void takeOptimizer(const llvm::json::Object *o);

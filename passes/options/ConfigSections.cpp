@@ -20,6 +20,18 @@ void Resolver::takePrecision() {
   setFlag("dtype", type);
 }
 
+/// Gradients travel between ranks in the type of the parameters, which is DeepSpeed's default.
+void Resolver::takeCommunicationType(const Object &top) {
+  auto text = top.getString("communication_data_type");
+  if (!text || *text == "auto")
+    return;
+  const std::string type = isGiven("dtype") ? given_.at("dtype") : out_.flags["dtype"];
+  if (text->lower() != type)
+    return fail("communication_data_type: \"" + *text + "\" is not supported: gradients travel in the type of the parameters, " +
+                type);
+  out_.set("communication_data_type", "\"" + type + "\"", kConfig);
+}
+
 /// The stages train alike here; DeepSpeed's do not.
 void Resolver::takeLossScale() {
   auto valueOf = [&](const char *flag) -> StringRef {
@@ -139,6 +151,8 @@ void Resolver::takeScheduler(const Object *o) {
   for (const char *required : {"total_num_steps", "cycle_min_lr", "cycle_max_lr"})
     if (findKey("scheduler.params", required, *type) && !params->get(required))
       fail(std::string("scheduler.params.") + required + " is missing: " + *type + " needs it");
+  if (isGiven("lr") && (*type == "OneCycle" || *type == "LRRangeTest"))
+    out_.warnings.push_back("--lr: no effect: the rates of " + out_.schedule + " are scheduler.params'");
   if (isGiven("lr") && findKey("scheduler.params", "warmup_max_lr", *type)) {
     llvm::erase_if(out_.scheduleParams, [](auto &p) { return p.first == "warmup_max_lr"; });
     out_.scheduleParams.emplace_back("warmup_max_lr", given_.at("lr"));

@@ -86,6 +86,31 @@ done, _ = caught(lambda: zcc.export(absent, batch, loss=loss_of, path="absent.on
 assert "words.weight" in done.trained + ["words.weight"] and os.path.getsize("absent.onnx") < 200000
 run(zcc_tool, "absent.onnx", "--init=pytorch", "-o", "drawn")
 run("./drawn", "--data=data.npz", "--steps=2", "--quiet")
+zcc.load(absent, "trained.safetensors", strict=False)
+assert absent.head.weight is absent.words.weight and torch.allclose(absent.words.weight, twin.words.weight, atol=1e-5)
+
+
+# Losses with more parameters than targets, as functions and modules; symbolic dimensions; a buffer in bf16 beside parameters that are absent.
+class Line(nn.Module):
+    def __init__(self, device=None):
+        super().__init__()
+        self.line = nn.Linear(4, 3, device=device)
+        self.register_buffer("scale", torch.full((4,), 0.5, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return self.line(x * self.scale)
+
+
+rows = torch.randn(6, 4), torch.randint(3, (6,))
+for loss in F.cross_entropy, nn.CrossEntropyLoss(label_smoothing=0.1), lambda out, target=None: F.cross_entropy(out, target):
+    done, _ = caught(lambda: zcc.export(Line(), rows, loss=loss, path="line.onnx", zcc=zcc_tool))
+    assert done.inputs == ["x", "target"] and len(done.trained) == 2, done
+any_batch = torch.export.Dim("batch", min=2, max=64)
+done, _ = caught(lambda: zcc.export(Line(), dict(zip(("x", "target"), rows)), loss=F.cross_entropy, path="line.onnx", zcc=zcc_tool,
+                                    dynamic_shapes={"x": {0: any_batch}, "target": {0: any_batch}}))
+assert done.dims == {"batch": 6}, done
+done, _ = caught(lambda: zcc.export(Line("meta"), rows, loss=F.cross_entropy, path="line.onnx", zcc=zcc_tool))
+assert len(done.trained) == 2, done
 
 
 # What cannot be compiled is zcc's error; without zcc nothing is checked, and that is said.

@@ -217,6 +217,37 @@ TEST(Config, TheProgramKnowsEachScheduleParameter) {
   }
 }
 
+TEST(Config, GradientsTravelInTheParametersType) {
+  auto withType = [](const char *precision, const char *travels) {
+    auto c = resolve(
+        (llvm::Twine("{\"") + precision + "\": {\"enabled\": true}, \"communication_data_type\": \"" + travels + "\"}").str());
+    return c ? shown(*c, "communication_data_type") : errorOf(std::move(c));
+  };
+  EXPECT_EQ(withType("bf16", "bf16"), "\"bf16\" (config)");
+  EXPECT_EQ(withType("fp16", "FP16"), "\"fp16\" (config)");
+  EXPECT_EQ(withType("bf16", "fp32"),
+            "communication_data_type: \"fp32\" is not supported: gradients travel in the type of the parameters, bf16");
+}
+
+TEST(Config, ARateThatAScheduleDoesNotReadIsWarnedAbout) {
+  auto c = llvm::cantFail(
+      resolve(R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}}})", {{"lr", "0.5"}}));
+  EXPECT_TRUE(contains(c.warnings, "--lr: no effect: the rates of OneCycle are scheduler.params'"));
+  c = llvm::cantFail(resolve(R"({"optimizer": {"type": "Adam", "params": {"lr": 3e-5}},
+                                 "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "total_num_steps": 9}}})"));
+  EXPECT_EQ(shown(c, "scheduler.params.warmup_max_lr"), "3e-05 (optimizer.params.lr)");
+}
+
+TEST(Config, OneFolderOfDisks) {
+  auto c = llvm::cantFail(resolve(R"({"zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/a"}, "offload_param": {"device": "cpu", "nvme_path": "/b"}}})"));
+  EXPECT_EQ(c.nvmePath, "/a");
+  c = llvm::cantFail(resolve(R"({"zero_optimization": {"stage": 3,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/a"}, "offload_param": {"device": "nvme", "nvme_path": "/b"}}})"));
+  EXPECT_EQ(c.nvmePath, "/a");
+  EXPECT_TRUE(contains(c.warnings, "zero_optimization.offload_param.nvme_path: no effect"));
+}
+
 // ---- batch sizes
 
 static std::string batch(StringRef text, const char *ranks) {

@@ -152,6 +152,10 @@ TEST(DeepSpeedSchedule, FlagsWin) {
   EXPECT_EQ(s.param[WarmupNumSteps], 1000);
   EXPECT_EQ(s.param[WarmupMaxLr], 0.02);
   EXPECT_EQ(scheduleOf({"--lr-schedule=constant"}, p).at(0), 0.02);
+  p = compiledWith("WarmupLR", params);
+  EXPECT_EQ(scheduleOf({"--lr-schedule=WarmupDecayLR"}, p).param[WarmupMaxLr], 0.02); // as compiled
+  p = compiledWith("WarmupDecayLR", {});
+  EXPECT_EQ(scheduleOf({}, p).param[WarmupMaxLr], 1e-3); // DeepSpeed's default
 }
 
 TEST(DeepSpeedSchedule, Refuses) {

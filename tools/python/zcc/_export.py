@@ -23,6 +23,7 @@ class Exported:
     """What `export` wrote: the file, the names of its inputs, and what zcc found in it."""
     path: str
     inputs: list
+    dims: dict = field(default_factory=dict)     # symbolic dimensions, which `zcc --dim=NAME=N` fixes: the sizes of `inputs`
     trained: list = field(default_factory=list)  # names as in model.named_parameters()
     frozen: list = field(default_factory=list)
     lost: list = field(default_factory=list)     # parameters of the model that zcc does not find in the file
@@ -34,8 +35,8 @@ def export(model, inputs, loss=None, path="model.onnx", *, dynamic_shapes=None, 
 
     inputs   the arguments of a call, a tuple or a dict by name. With a callable `loss` the last ones are its own. An array of the
              training data has an input's name; of a tuple, the names are those of the parameters of `forward` and of `loss`.
-    loss     None: the model returns its loss. A callable loss(output, *targets): added to the graph; `output` is what the model
-             returns. A string: one that zcc adds, `cross_entropy(logits, labels)`, where `logits` becomes the name of the output;
+    loss     None: the model returns its loss. A callable loss(output, *targets) or a module: added to the graph; `output` is what the
+             model returns, `targets` are its parameters without a default, and of a dict those with one that are inputs. A string: one that zcc adds, `cross_entropy(logits, labels)`, where `logits` becomes the name of the output;
              give it to zcc as --loss, too.
     dynamic_shapes   as torch.export takes it; `zcc --dim=NAME=N` fixes them. Static shapes otherwise.
     zcc      the compiler (default: the environment's ZCC, else `zcc` in the PATH). check=False does without.
@@ -52,7 +53,7 @@ def export(model, inputs, loss=None, path="model.onnx", *, dynamic_shapes=None, 
     with _meta_buffers(module if _on_meta(model) else None) as buffers:
         program = _to_onnx(module, args, kwargs, names, outputs, dynamic_shapes)
     _write(program, path, buffers)
-    result = Exported(path, names)
+    result = Exported(path, names, _sizes(program, kwargs or dict(zip(names, args))))
     if check:
         _check(result, model, loss if isinstance(loss, str) else None, zcc or os.environ.get("ZCC") or shutil.which("zcc"))
     return result
@@ -85,9 +86,20 @@ def _positional(function):
     return [p for p in inspect.signature(function).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
+def _targets(model, inputs, loss):
+    """The names of what a loss takes behind the model's output: what it must have, and what it may have that is no input of the model."""
+    function = loss.forward if isinstance(loss, torch.nn.Module) else loss
+    needed = [p.name for p in _positional(function)[1:] if p.default is p.empty]
+    may = [p.name for p in _positional(function)[1:] if p.default is not p.empty]
+    own = [p.name for p in _positional(model.forward)]
+    if isinstance(inputs, dict):
+        return needed + [name for name in may if name in inputs and name not in own]
+    return needed + may[:max(0, len(inputs) - len(own) - len(needed))]
+
+
 def _with_loss(model, inputs, loss):
     """The model with another forward, so that its parameters keep their names."""
-    targets = [p.name for p in _positional(loss)][1:]
+    targets = _targets(model, inputs, loss)
     count = len(inputs) - len(targets)
     missing = [t for t in targets if t not in inputs] if isinstance(inputs, dict) else []
     if missing:
@@ -104,7 +116,7 @@ def _with_loss(model, inputs, loss):
 
     def whole(self, *args, **kw):
         given = dict(zip([*own, *targets], args), **kw)
-        return loss(forward(**{n: given[n] for n in own}), *(given[n] for n in targets))
+        return loss(forward(**{n: given[n] for n in own}), **{n: given[n] for n in targets})
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     whole.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in ("self", *own, *targets)])
@@ -133,6 +145,16 @@ def _to_onnx(module, args, kwargs, names, outputs, dynamic_shapes):
                                  output_names=outputs or None, dynamic_shapes=dynamic_shapes, verbose=False)
 
 
+def _sizes(program, tensors):
+    """The sizes of symbolic dimensions; zcc calls an axis without a name INPUT.AXIS."""
+    sizes = {}
+    for value in program.model.graph.inputs:
+        for axis, size in enumerate(value.shape if isinstance(tensors.get(value.name), torch.Tensor) else ()):
+            if not isinstance(size, int):
+                sizes.setdefault(size.value or f"{value.name}.{axis}", tensors[value.name].shape[axis])
+    return sizes
+
+
 def _is_absent(tensor):
     raw = getattr(tensor, "raw", None)
     return isinstance(raw, torch.Tensor) and raw.is_meta
@@ -145,7 +167,7 @@ def _write(program, path, buffers):
     for name, value in program.model.graph.initializers.items():
         tensor = value.const_value
         if _is_absent(tensor) and name in buffers:
-            value.const_value = ir.tensor(buffers[name].detach().cpu().numpy(), name=name)
+            value.const_value = ir.tensor(buffers[name].detach().cpu(), name=name)
         elif _is_absent(tensor):
             value.const_value = ir.ExternalTensor(absent, at, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name, base_dir="")
             at += tensor.nbytes
@@ -169,7 +191,7 @@ def _check(result, model, loss, zcc):
     if not zcc:
         warnings.warn("there is no 'zcc' in the PATH, so the file is not checked; give zcc=... or set ZCC", stacklevel=3)
         return
-    flags = [f"--loss={loss}"] if loss else []
+    flags = [f"--dim={name}={size}" for name, size in result.dims.items()] + ([f"--loss={loss}"] if loss else [])
     if _on_meta(model):
         flags.append("--init=pytorch")
     _run(zcc, "--check", *flags, result.path)
