@@ -1,5 +1,6 @@
 // Collects the kernels of a program: equal loops over equal strides are one C++ function.
 #include "codegen/EmitKernels.h"
+#include "codegen/EmitTables.h"
 #include "codegen/LoopEmitter.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Control.h"
@@ -244,7 +245,7 @@ PrintKernel zcc::printForCpu(int threads) {
 }
 
 std::string zcc::sourceHeadForCpu(const Module &m) {
-  return "// Kernels of " + m.name +
+  return "// Kernels of " + inComment(m.name) +
          ". Sums have the order that their extent gives: compile with -ffp-contract=off.\n"
          "#include \"runtime/cpu/KernelMath.h\"\n#include \"runtime/cpu/Turn.h\"\n#include <initializer_list>\n\n";
 }

@@ -106,7 +106,7 @@ private:
 } // namespace
 
 /// What a node means, for the reader: "%y = matmul %x, %w  /fc1/MatMul".
-static std::string comment(const Node &n) {
+static std::string meaningOf(const Node &n) {
   std::string s;
   for (auto &r : n.results)
     s += (s.empty() ? "%" : ", %") + r->name;
@@ -117,9 +117,6 @@ static std::string comment(const Node &n) {
     s += (v == n.operand(0) ? " " : ", ") + (v ? "%" + v->name : "-");
   if (n.loc && !n.loc->nodes.empty())
     s += "   " + n.loc->nodes[0];
-  for (char &c : s)
-    if (c == '\n' || c == '\\')
-      c = ' ';
   return s;
 }
 
@@ -343,7 +340,7 @@ void ProgramEmitter::emitResults(const Function &body, llvm::raw_ostream &os) co
     Value *v = body.results[r];
     Place to = resultPlace(caller, r), from = placeOf(body, v);
     if (!(to == from))
-      os << "  " << printer->copy(to, from, v->type.localBytes()) << " // return %" << v->name << '\n';
+      os << "  " << printer->copy(to, from, v->type.localBytes()) << " // return %" << inComment(v->name) << '\n';
   }
 }
 
@@ -375,7 +372,7 @@ std::string ProgramEmitter::willWrite(const Function &f, const Node &n) {
 llvm::Error ProgramEmitter::emitFunction(const Function &f) {
   llvm::raw_string_ostream os(functions);
   if (f.isBody)
-    os << "// body @" << f.name << '\n';
+    os << "// body @" << inComment(f.name) << '\n';
   os << printer->functionHead(f.isBody ? StringRef(symbols.find(&f)->second) : StringRef(f.name), f.isBody) << " {\n";
   std::string section;
   llvm::Error all = llvm::Error::success(); // what has no kernel is told at once
@@ -394,15 +391,15 @@ llvm::Error ProgramEmitter::emitFunction(const Function &f) {
     if (f.isBody)
       head = scope.empty() ? section : scope;
     if (head != section)
-      os << (section.empty() ? "" : "\n") << "  // ---- " << head << '\n';
+      os << (section.empty() ? "" : "\n") << "  // ---- " << inComment(head) << '\n';
     section = head;
     const StringRef condition = late.contains(n.get()) ? "zccrt_late" : n->attrs.has("once") ? "zccrt_first" : "";
     if (!text->empty())
       *text = (condition.empty() ? "" : "if (" + condition.str() + ") { ") +
               (f.isBody ? "" : formatv("zccrt_at({0}); ", nodes.add(*n)).str()) + willWrite(f, *n) + *text +
               (condition.empty() ? "" : " }");
-    os << "  " << *text << (text->empty() ? "// " : " // ") << comment(*n) << (text->empty() ? "   (written in place)" : "")
-       << '\n';
+    os << "  " << *text << (text->empty() ? "// " : " // ") << inComment(meaningOf(*n))
+       << (text->empty() ? "   (written in place)" : "") << '\n';
   }
   if (f.isBody)
     emitResults(f, os);
@@ -530,7 +527,7 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
 
   std::string text;
   llvm::raw_string_ostream os(text);
-  os << "// " << m.name << ": " << info.compileLine << '\n'
+  os << "// " << inComment(m.name + ": " + info.compileLine) << '\n'
      << "// A is the arena of " << arenaBytes(m, Space::Device) << " bytes; numbers behind it are offsets in bytes.\n"
      << "#include \"runtime/zccrt.h\"\n"
      << printer->includes() << "\n"
@@ -546,7 +543,10 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
      << llvm::join(llvm::map_range(written, [](int i) { return std::to_string(i); }), ", ")
      << (written.empty() ? "0};\n\n" : "};\n\n");
   os << "// ---- the files that --export writes\n\n"
-        R"(asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin \"literals.bin\"\n.byte 0\n.text");
+        R"(#ifndef ZCC_LITERALS
+#define ZCC_LITERALS "literals.bin"
+#endif
+asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin \"" ZCC_LITERALS "\"\n.byte 0\n.text");
 )"
         "extern \"C\" const char zcc_literals[];\n";
   printPieces("onnx", info.onnx, m, os, out.literals);

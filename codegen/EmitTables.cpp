@@ -34,6 +34,14 @@ std::string zcc::cString(StringRef text) {
   return s + '"';
 }
 
+std::string zcc::inComment(StringRef text) {
+  std::string s = text.str();
+  for (char &c : s)
+    if (static_cast<unsigned char>(c) < 32 || c == 127 || c == '\\')
+      c = ' ';
+  return s;
+}
+
 static std::string numberText(double v) {
   if (v == INFINITY)
     return "__builtin_inf()";

@@ -10,6 +10,8 @@ namespace zcc {
 
 /// A C string literal.
 std::string cString(llvm::StringRef text);
+/// What may stand behind "//": names come from files, and no end of a line, or backslash before it, may be in them.
+std::string inComment(llvm::StringRef text);
 /// An initializer of zccrt_tensor.
 std::string tensorText(const zccrt_tensor &t);
 

@@ -1,6 +1,7 @@
 // Finds out what the compiler makes of -march, runs it over each source, and links the program or the bundle.
 #include "codegen/Link.h"
 #include "codegen/Compilers.h"
+#include "codegen/EmitTables.h"
 #include "codegen/cuda/Toolkit.h"
 #include "ir/Files.h"
 #include "llvm/ADT/SmallString.h"
@@ -137,6 +138,14 @@ static llvm::Error writeWork(const WorkFolder &work, StringRef name, StringRef b
   return error("cannot write '" + work.file(name) + "': " + ec.message());
 }
 
+/// As the assembler reads a text between quotation marks.
+static std::string escaped(StringRef path) {
+  std::string s;
+  for (char c : path)
+    s += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+  return s;
+}
+
 static std::vector<std::string> compilerOf(const Part &p, const WorkFolder &work, StringRef march) {
   if (p.isCuda)
     return nvccFor(StringRef(p.flags.front()));
@@ -144,7 +153,7 @@ static std::vector<std::string> compilerOf(const Part &p, const WorkFolder &work
                                    "-std=c++20",
                                    "-c",
                                    "-I" ZCC_SOURCE_DIR,
-                                   "-Wa,-I" + work.path().str(),
+                                   "-DZCC_LITERALS=" + cString(escaped(work.file("literals.bin"))),
                                    "-march=" + march.str(),
                                    "-fno-math-errno",
                                    "-fno-trapping-math",

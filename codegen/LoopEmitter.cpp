@@ -530,7 +530,8 @@ void LoopEmitter::piecesOfRows(const LoopPass &w) {
 
 void LoopEmitter::total() {
   const LoopPass &w = p.passes[0];
-  auto sumsOfUnits = [&](size_t i) { return "((double *)scratch + " + num(i * p.units) + ")"; };
+  auto typeOf = [&](size_t i) { return typeOfTotal(*w.sums[i]); };
+  auto sumsOfUnits = [&](size_t i) { return "((" + typeOf(i) + " *)scratch + " + num(i * p.units) + ")"; };
   parallel(isOfParts() ? 2 : 1);
   openParts();
   out.open("for (int64_t u = 0; u < " + num(p.units) + "; ++u)");
@@ -547,7 +548,7 @@ void LoopEmitter::total() {
   popScope();
   combineLanes(w);
   for (size_t i = 0; i < w.sums.size(); ++i)
-    out.line(sumsOfUnits(i) + "[u] = double(" + accumulator[w.sums[i]] + "[0]);");
+    out.line(sumsOfUnits(i) + "[u] = " + typeOf(i) + "(" + accumulator[w.sums[i]] + "[0]);");
   closeLoops(1 + isOfParts());
   openParts();
   pointToPart();

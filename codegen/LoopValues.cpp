@@ -258,11 +258,16 @@ void LoopValues::finishPass(const LoopPass &w, const std::string &lane) {
     stored[k.results[r]] = r;
 }
 
+std::string LoopValues::typeOfTotal(const Node &sum) {
+  const Elem e = sum.result()->type.elem;
+  return isFloat(e) ? "double" : computeType(e) == "uint64_t" ? "uint64_t" : "int64_t";
+}
+
 void LoopValues::addUnits(const LoopPass &w, llvm::function_ref<std::string(size_t)> part) {
   for (size_t i = 0; i < w.sums.size(); ++i) {
     const Node &sum = *w.sums[i];
     std::string t = fresh("t"), at = part(i);
-    out.line("double " + t + " = " + at + "[0];");
+    out.line(typeOfTotal(sum) + " " + t + " = " + at + "[0];");
     out.line("for (int64_t u = 1; u < " + num(p.units) + "; ++u) " + t + " = " + combineCode(sum, t, at + "[u]") + ";");
     nameSum(sum, "(" + computeType(sum.result()->type.elem) + ")" + t);
   }

@@ -102,6 +102,8 @@ protected:
   /// A pass over a row is over: its sums are values, later passes read what it has kept and stored.
   void finishPass(const LoopPass &w, const std::string &lane);
   /// The sums of all units, in their order, from the parts of scratch memory that have them.
+  /// Of the sums that units leave, which have 8 bytes each: whole numbers keep all their bits.
+  static std::string typeOfTotal(const Node &sum);
   void addUnits(const LoopPass &w, llvm::function_ref<std::string(size_t)> part);
   /// Stores the results of an extent.
   void storeWhere(Extent e);

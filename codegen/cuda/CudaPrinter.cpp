@@ -20,7 +20,7 @@ static KernelText printForCuda(const Function &kernel, llvm::ArrayRef<Dims> stri
 }
 
 static std::string headForCuda(const Module &m) {
-  return "// Kernels of " + m.name +
+  return "// Kernels of " + inComment(m.name) +
          ". Sums have the order that their extent gives: compile without contraction of products and sums.\n"
          "#include \"runtime/cuda/Loops.h\"\n\n";
 }
