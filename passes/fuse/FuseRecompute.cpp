@@ -128,8 +128,13 @@ bool FuseGroups::recomputeIn(FuseGroup &reader, const Cone &c) {
       n->erase();
     return false;
   }
-  for (Node *n : clones)
-    of(n).group = &reader;
+  for (auto [n, clone] : llvm::zip(c.nodes, clones)) { // what writes what it reads comes behind it, too
+    for (Node *w : std::vector<Node *>(of(n).followers))
+      dependOn(w, clone);
+    for (Node *w : std::vector<Node *>(of(n).after))
+      dependOn(clone, w);
+    of(clone).group = &reader;
+  }
   reader.nodes = std::move(trial.nodes);
   reader.shape = std::move(shape);
   return true;

@@ -46,7 +46,13 @@ private:
   bool constantAdded(Value *v, const Tensor &t);
   bool constantKept(Value *v, const Tensor &t, bool isInfinite);
   bool isAlone() const { return terms_ == 1; }
-  Value *withoutRepeats(Value *v, Tensor t);
+  /// A mask, or a constant that is made when all terms are understood.
+  struct Part {
+    Value *value;
+    std::optional<Tensor> constant = std::nullopt;
+  };
+  Part withoutRepeats(Value *v, Tensor t);
+  Value *valueOf(const Part &p) { return p.constant ? b_.constant(*p.constant, "mask") : p.value; }
 
   Rewriter &r_;
   Builder &b_;
@@ -54,7 +60,7 @@ private:
   Elem elem_;
   size_t terms_ = 0;
   bool causal_ = false;
-  std::vector<Value *> kept_, added_;
+  std::vector<Part> kept_, added_;
 };
 } // namespace
 
@@ -73,7 +79,7 @@ Value *Combiner::aligned(Value *v, const Dims &scores) {
 }
 
 /// A constant mask with axes of batch and heads along which it repeats as 1.
-Value *Combiner::withoutRepeats(Value *v, Tensor t) {
+Combiner::Part Combiner::withoutRepeats(Value *v, Tensor t) {
   for (int axis : {0, 1}) {
     int64_t outer = elementCount(ArrayRef<int64_t>(t.type.dims).take_front(axis));
     int64_t extent = t.type.dims[axis], inner = t.count() / (outer * extent);
@@ -90,7 +96,7 @@ Value *Combiner::withoutRepeats(Value *v, Tensor t) {
     };
     t.isFloat() ? shrink(t.f) : shrink(t.i);
   }
-  return v && t.type == v->type ? v : b_.constant(t, "mask");
+  return v && t.type == v->type ? Part{v} : Part{nullptr, std::move(t)};
 }
 
 /// The lower triangle, true where key t <= s + (T - S); needs all rows and keys.
@@ -160,7 +166,7 @@ void Combiner::splitKept(Value *v) {
   }
   const Tensor *t = constantOf(v);
   if (!t || !constantKept(v, Tensor(*t), true))
-    kept_.push_back(v);
+    kept_.push_back({v});
 }
 
 /// Nothing is added where `keep` holds, elsewhere `low`. Whether it is a condition for attending.
@@ -195,7 +201,7 @@ void Combiner::splitAdded(Value *v) {
     if (a && b && *b == 0 && *a <= kMasked && splitSelected(b_.make(ops::not_, {cond}), *a))
       return;
   }
-  added_.push_back(v);
+  added_.push_back({v});
 }
 
 /// Whether the term is understood.
@@ -218,7 +224,7 @@ bool Combiner::split(const MaskTerm &t) {
     return true;
   if (t.low > kSwallows)
     return false;
-  added_.push_back(b_.make(ops::select, {keep, b_.scalar(0, elem_), b_.scalar(t.low, elem_)}));
+  added_.push_back({b_.make(ops::select, {keep, b_.scalar(0, elem_), b_.scalar(t.low, elem_)})});
   return true;
 }
 
@@ -229,15 +235,19 @@ std::optional<CombinedMask> Combiner::run(ArrayRef<MaskTerm> terms) {
       return std::nullopt;
   CombinedMask m;
   m.causal = causal_;
-  for (Value *k : kept_)
+  for (const Part &p : kept_) {
+    Value *k = valueOf(p);
     m.value = m.value ? b_.make(ops::and_, {m.value, k}) : k;
+  }
   if (added_.empty())
     return m;
   if (m.value)
-    added_.push_back(b_.make(ops::select, {m.value, b_.scalar(0, elem_), b_.scalar(-INFINITY, elem_)}));
+    added_.push_back({b_.make(ops::select, {m.value, b_.scalar(0, elem_), b_.scalar(-INFINITY, elem_)})});
   m.value = nullptr;
-  for (Value *a : added_)
+  for (const Part &p : added_) {
+    Value *a = valueOf(p);
     m.value = m.value ? b_.make(ops::add, {m.value, a}) : a;
+  }
   return m;
 }
 

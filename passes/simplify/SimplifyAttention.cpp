@@ -35,7 +35,7 @@ static bool keepsRows(const Node *reshape) {
 static Value *unguarded(const Rewriter &r, Value *v) {
   Node *guard = defBy(v, ops::select);
   Node *test = guard ? defBy(guard->operand(0), ops::isnan) : nullptr;
-  if (test && test->operand(0) == guard->operand(2) && r.isSplat(guard->operand(1), 0))
+  if (test && test->operand(0) == guard->operand(2) && r.isSplat(guard->operand(1), 0) && v->type == guard->operand(2)->type)
     return guard->operand(2);
   return nullptr;
 }
@@ -59,8 +59,8 @@ static Node *softmaxOf(const Rewriter &r, Value *v) {
 }
 
 /// Takes the scores apart down to the product. Masks inside a scaling would be scaled too: no
-/// match.
-static bool collect(Rewriter &r, Value *v, Scores &s) {
+/// match. `without`: sums' operands that lead to none, each of which is looked at once.
+static bool collect(Rewriter &r, Value *v, Scores &s, llvm::DenseSet<Value *> &without) {
   Node *n = v->def;
   if (!n)
     return false;
@@ -72,13 +72,13 @@ static bool collect(Rewriter &r, Value *v, Scores &s) {
     return dims.size() <= 4;
   }
   if (n->is(ops::reshape) && keepsRows(n))
-    return collect(r, n->operand(0), s);
+    return collect(r, n->operand(0), s, without);
   if (n->is(ops::mul) || n->is(ops::div)) {
     auto c = r.splat(n->operand(1));
     if (!c || n->operand(0)->type.dims != dims)
       return false;
     s.scale *= n->is(ops::mul) ? *c : 1 / *c;
-    return collect(r, n->operand(0), s);
+    return collect(r, n->operand(0), s, without);
   }
   if (s.scale != 1 || (!n->is(ops::add) && !n->is(ops::select)))
     return false;
@@ -86,7 +86,7 @@ static bool collect(Rewriter &r, Value *v, Scores &s) {
     Scores trial = s;
     unsigned first = n->is(ops::select) ? 1 : 0;
     Value *inner = n->operand(first + i), *other = n->operand(first + 1 - i);
-    if (inner->type.dims != dims)
+    if (inner->type.dims != dims || without.contains(inner))
       continue;
     if (first == 0)
       trial.masks.push_back({MaskTerm::Added, other, 0, dims});
@@ -94,10 +94,11 @@ static bool collect(Rewriter &r, Value *v, Scores &s) {
       trial.masks.push_back({i == 0 ? MaskTerm::Kept : MaskTerm::Dropped, n->operand(0), *low, dims});
     else
       continue;
-    if (collect(r, inner, trial)) {
+    if (collect(r, inner, trial, without)) {
       s = trial;
       return true;
     }
+    without.insert(inner);
   }
   return false;
 }
@@ -157,7 +158,8 @@ static Value *fourAxes(Builder &b, Value *v, const Dims &batchHeads) {
 static bool recogniseAttention(Node &n, Rewriter &r) {
   Node *softmax = softmaxOf(r, n.operand(0));
   Scores s;
-  if (!softmax || !collect(r, softmax->operand(0), s))
+  llvm::DenseSet<Value *> without;
+  if (!softmax || !collect(r, softmax->operand(0), s, without))
     return false;
   for (const MaskTerm &m : s.masks)
     if (dependsOnTrained(m.value))
@@ -199,11 +201,18 @@ static bool recogniseAttention(Node &n, Rewriter &r) {
   return true;
 }
 
-/// Whether an infinite constant goes into a value.
-static bool readsInfinity(Rewriter &r, Value *v) {
+/// Whether a mask may be infinite: by a constant, by data, or by an operator that makes infinities of other numbers.
+static bool mayBeInfinite(Rewriter &r, Value *v) {
   return anyBehind(v, [&](Value *x) {
-    const Tensor *t = r.isConstant(x) ? r.constants.value(x) : nullptr;
-    return t && llvm::any_of(t->f, [](double e) { return std::isinf(e); });
+    if (const Tensor *t = r.isConstant(x) ? r.constants.value(x) : nullptr)
+      return llvm::any_of(t->f, [](double e) { return std::isinf(e); });
+    if (x->isGlobal())
+      return !static_cast<GlobalValue *>(x)->trained;
+    const Node *n = x->def;
+    return !n ||
+           !(n->op->view || n->op->reshapes ||
+             llvm::is_contained(
+                 {&ops::add, &ops::sub, &ops::mul, &ops::neg, &ops::select, &ops::cast, &ops::gather, &ops::concat}, n->op));
   });
 }
 
@@ -212,10 +221,11 @@ static bool dropGuard(Node &n, Rewriter &r) {
   Value *p = unguarded(r, n.result());
   Node *softmax = p ? defBy(p, ops::softmax) : nullptr;
   Scores s;
-  if (!softmax || !collect(r, softmax->operand(0), s))
+  llvm::DenseSet<Value *> without;
+  if (!softmax || !collect(r, softmax->operand(0), s, without))
     return false;
   for (const MaskTerm &m : s.masks)
-    if (m.kind == MaskTerm::Added ? readsInfinity(r, m.value) : std::isinf(m.low))
+    if (m.kind == MaskTerm::Added ? mayBeInfinite(r, m.value) : std::isinf(m.low))
       return false;
   r.replace(n.result(), p);
   return true;
