@@ -101,6 +101,8 @@ static llvm::Expected<Val> outputNamed(GraphImporter &g, const std::string &name
   const Val *v = g.main.find(name);
   if (!v)
     return error("--loss: output '" + name + "' is not computed");
+  if (v->list)
+    return error("output '" + name + "': a sequence, which is not supported");
   return *v;
 }
 
@@ -174,6 +176,8 @@ static Val classLoss(GraphImporter &g, const LossSpec &spec, Val logits) {
   if (logits.rank() < 1 || (logits.rank() == 4 && !spec.axis))
     invalid("--loss: '" + spec.output + "' is " + logits.type.str() + "; say which axis holds the classes: axis=1 or axis=-1");
   int64_t axis = normalAxis(spec.axis.value_or(-1), logits.rank());
+  if (logits.dim(axis) < 1)
+    invalid("--loss: '" + spec.output + "' is " + logits.type.str() + ", which has no classes along axis " + llvm::Twine(axis));
   Dims d(logits.dims().begin(), logits.dims().end());
   d.erase(d.begin() + axis);
   Val labels = targetInput(g, spec.target, Type(Elem::I64, d));

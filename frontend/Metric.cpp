@@ -219,6 +219,8 @@ Measured MetricBuilder::ofClasses() {
     invalid("'" + m.output + "' is " + logits.type.str() + ", '" + m.target + "' is " + labels.type.str() +
             "; it compares floating-point logits with integer labels");
   int64_t axis = classAxis(logits, labels);
+  if (logits.dim(axis) < 1)
+    invalid("'" + m.output + "' is " + logits.type.str() + ", which has no classes along axis " + llvm::Twine(axis));
   const int64_t ignore = m.ignore.value_or(g.ignored.lookup(m.target).value_or(-100));
   Dims perm = allAxes(0, logits.rank());
   perm.erase(perm.begin() + axis);

@@ -64,12 +64,16 @@ private:
 
 // ---- model.eval()
 
-/// Dropout does nothing, BatchNormalization uses its statistics.
-void toInference(onnx_pb::NodeProto &n) {
-  if (n.op_type() == "Dropout" && n.input_size() > 2)
+/// Dropout does nothing, BatchNormalization uses its statistics, unless something reads those of the batch.
+void nodeToInference(onnx_pb::NodeProto &n, const llvm::StringSet<> &read) {
+  const std::string op = qualifiedName(n.domain(), n.op_type());
+  if (op == "Dropout" && n.input_size() > 2)
     n.mutable_input()->DeleteSubrange(2, n.input_size() - 2); // training_mode: false if left out
-  if (n.op_type() != "BatchNormalization")
+  if (op != "BatchNormalization")
     return;
+  for (int i = 1; i < n.output_size(); ++i)
+    if (read.contains(n.output(i)))
+      return;
   auto *attributes = n.mutable_attribute();
   for (int i = attributes->size() - 1; i >= 0; --i)
     if (attributes->Get(i).name() == "training_mode")
@@ -78,10 +82,35 @@ void toInference(onnx_pb::NodeProto &n) {
     n.mutable_output()->DeleteSubrange(1, n.output_size() - 1);
 }
 
-/// Whether something still reads what toInference would remove.
-bool isRead(const onnx_pb::GraphProto &g, const std::string &value) {
-  auto nodeReads = [&](const onnx_pb::NodeProto &n) { return llvm::is_contained(n.input(), value); };
-  return llvm::any_of(g.node(), nodeReads) || llvm::any_of(g.output(), [&](auto &o) { return o.name() == value; });
+void toInference(onnx_pb::GraphProto &g);
+
+/// All nodes of a graph or function, and those in their subgraphs. `read`: its outputs.
+template <typename Nodes> void nodesToInference(Nodes &nodes, llvm::StringSet<> read) {
+  for (const onnx_pb::NodeProto &n : nodes)
+    forEachRead(n, [&](const std::string &name) { read.insert(name); });
+  for (onnx_pb::NodeProto &n : nodes) {
+    nodeToInference(n, read);
+    for (auto &a : *n.mutable_attribute()) {
+      if (a.has_g())
+        toInference(*a.mutable_g());
+      for (auto &g : *a.mutable_graphs())
+        toInference(g);
+    }
+  }
+}
+
+void toInference(onnx_pb::GraphProto &g) {
+  llvm::StringSet<> read;
+  for (auto &o : g.output())
+    read.insert(o.name());
+  nodesToInference(*g.mutable_node(), std::move(read));
+}
+
+void toInference(onnx_pb::FunctionProto &f) {
+  llvm::StringSet<> read;
+  for (auto &o : f.output())
+    read.insert(o);
+  nodesToInference(*f.mutable_node(), std::move(read));
 }
 
 // ---- initializers
@@ -188,13 +217,11 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
       for (int i = 0; i < graph->node_size(); ++i)
         if (&file.graph().node(i) == s.node)
           graph->mutable_node(i)->set_input(int(s.index), s.parameter->name);
-  if (form == ExportForm::Inference)
-    for (auto &n : *graph->mutable_node()) {
-      bool keeps = n.op_type() == "BatchNormalization" &&
-                   llvm::any_of(llvm::drop_begin(n.output()), [&](auto &o) { return !o.empty() && isRead(*graph, o); });
-      if (!keeps)
-        toInference(n);
-    }
+  if (form == ExportForm::Inference) {
+    toInference(*graph);
+    for (auto &f : *model.mutable_functions())
+      toInference(f);
+  }
   graph->clear_initializer();
   std::string graphFields = graph->SerializeAsString();
   std::unique_ptr<onnx_pb::GraphProto> exported(model.release_graph());

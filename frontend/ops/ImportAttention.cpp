@@ -200,6 +200,8 @@ void linearAttention(NodeImport &n) {
   bool gated = rule == "gated" || rule == "gated_delta", delta = rule == "delta" || rule == "gated_delta";
   if (!gated && !delta && rule != "linear")
     unsupported("update_rule '" + rule + "'");
+  if (heads < 1 || own < 1)
+    invalid(llvm::Twine(heads) + " query heads over " + llvm::Twine(own) + " key heads");
   Val q = splitHeads(e, n.in(0), heads), k = splitHeads(e, n.in(1), own), v = splitHeads(e, n.in(2), own);
   int64_t B = q.dim(0), T = q.dim(2), dk = q.dim(3), dv = v.dim(3);
   double scale = n.f("scale", 0);

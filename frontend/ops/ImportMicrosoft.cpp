@@ -125,7 +125,7 @@ void groupNormOf(NodeImport &n, Val x) {
     toLast.push_back(i);
   toLast.push_back(1);
   Val first = last ? e.transpose(x, toFirst) : x;
-  Val flat = e.reshape(first, {x.dim(0), groups, x.count() / (x.dim(0) * groups)});
+  Val flat = e.reshape(first, {x.dim(0), groups, elementCount(first.dims().drop_front()) / groups});
   Val y = e.emitAll(ops::layer_norm, {flat, Val(), Val()}, {{"axis", int64_t(2)}, {"eps", n.f("epsilon", 1e-5)}})[0];
   Dims each(rank, 1);
   each[1] = channels;

@@ -194,16 +194,32 @@ template <typename C> Direction overTime(Emitter &e, C &cell, const Val &xw, con
   return {out.back(), out[0], c ? out[1] : Val()};
 }
 
+/// How many directions a node goes over; its weights, biases and states must be of as many.
+int64_t directionsOf(NodeImport &n, const std::string &direction, bool batchFirst) {
+  if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
+    invalid("direction '" + direction + "' is none of forward, reverse and bidirectional");
+  const int64_t directions = direction == "bidirectional" ? 2 : 1;
+  for (unsigned i : {1u, 2u, 3u, 5u, 6u, 7u}) {
+    bool isState = i == 5 || i == 6;
+    if (n.has(i) && n.in(i).dim(isState && batchFirst ? 1 : 0) != directions)
+      invalid("input " + llvm::Twine(i) + " is " + n.in(i).type.str() + ", which is not of the " + llvm::Twine(directions) +
+              (directions == 1 ? " direction" : " directions") + " of '" + direction + "'");
+  }
+  return directions;
+}
+
 /// All directions over all steps. `layout` 0: [T, B, I]; 1: [B, T, I].
 template <typename C> void recurrent(NodeImport &n) {
   Emitter &e = n.e;
   n.ignore({"hidden_size"}); // the weights' own
   bool batchFirst = n.i("layout") != 0;
   Val x = batchFirst ? e.transpose(n.in(0), {1, 0, 2}) : n.in(0);
-  int64_t steps = x.dim(0), batch = x.dim(1), hidden = n.in(2).dim(2), directions = n.in(1).dim(0);
+  std::string direction = n.s("direction", "forward");
+  int64_t steps = x.dim(0), batch = x.dim(1), hidden = n.in(2).dim(2), directions = directionsOf(n, direction, batchFirst);
+  if (hidden < 1)
+    invalid("recurrent weights " + n.in(2).type.str() + " of an empty state");
   if (steps < 1)
     unsupported("an empty sequence");
-  std::string direction = n.s("direction", "forward");
   Val lengths = n.has(4) ? e.reshape(e.cast(n.in(4), Elem::I64), {batch, 1}) : Val();
   if (lengths.known && llvm::all_of(Emitter::asInts(lengths, "lengths"), [&](int64_t l) { return l == steps; }))
     lengths = Val(); // all are full

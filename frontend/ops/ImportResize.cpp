@@ -14,38 +14,50 @@ struct Axis {
   int64_t axis, in, out;
   double scale;
   double start = 0, end = 1; ///< region of interest, of tf_crop_and_resize
+  bool isScaled = false;     ///< by a scale of the model, not to a size
 };
 
 struct Settings {
   std::string coordinates, mode, nearest;
   double cubic = -0.75, extrapolation = 0;
   bool excludeOutside = false, antialias = false;
-  bool cornersOfResult = false; ///< align_corners means those of the result, not of the size wanted
+  bool isFromPyTorch = false;
 };
 
 /// The input coordinate of output element `i`.
-double coordinate(const Settings &s, const Axis &a, int64_t i) {
-  double x = double(i), in = double(a.in),
-         out = a.scale * in; // the size wanted, before it was rounded down
+template <typename T> T coordinate(const Settings &s, const Axis &a, int64_t i) {
+  const T x = T(i), in = T(a.in), scale = T(a.scale), half = T(0.5), start = T(a.start), end = T(a.end);
+  const T out = scale * in; // the size wanted, before it was rounded down
   if (s.coordinates == "half_pixel")
-    return (x + 0.5) / a.scale - 0.5;
+    return (x + half) / scale - half;
   if (s.coordinates == "half_pixel_symmetric") {
-    double adjustment = double(a.out) / out, offset = in / 2 * (1 - adjustment);
-    return offset + (x + 0.5) / a.scale - 0.5;
+    T adjustment = T(a.out) / out, offset = in / 2 * (1 - adjustment);
+    return offset + (x + half) / scale - half;
   }
   if (s.coordinates == "pytorch_half_pixel")
-    return a.out > 1 ? (x + 0.5) / a.scale - 0.5 : 0;
+    return a.out > 1 ? (x + half) / scale - half : 0;
   if (s.coordinates == "align_corners") {
-    double last = (s.cornersOfResult ? double(a.out) : out) - 1;
+    T last = (s.isFromPyTorch ? T(a.out) : out) - 1;
     return last != 0 ? x * (in - 1) / last : 0;
   }
   if (s.coordinates == "asymmetric")
-    return x / a.scale;
+    return x / scale;
   if (s.coordinates == "tf_half_pixel_for_nn")
-    return (x + 0.5) / a.scale;
+    return (x + half) / scale;
   if (s.coordinates == "tf_crop_and_resize")
-    return out != 1 ? a.start * (in - 1) + x * (a.end - a.start) * (in - 1) / (out - 1) : 0.5 * (a.start + a.end) * (in - 1);
+    return a.out > 1 ? start * (in - 1) + x * (end - start) * (in - 1) / (out - 1) : half * (start + end) * (in - 1);
   unsupported("coordinate_transformation_mode '" + s.coordinates + "'");
+}
+
+/// The same of the nearest element: under a scale ONNX Runtime and PyTorch count in f32, where what should be a whole number
+/// mostly is one. PyTorch multiplies by the inverse of the scale before the file's rounding, which one of few digits tells.
+double nearestCoordinate(const Settings &s, const Axis &a, int64_t i) {
+  if (!a.isScaled)
+    return coordinate<double>(s, a, i);
+  if (!s.isFromPyTorch || s.coordinates != "asymmetric" || s.nearest != "floor")
+    return double(coordinate<float>(s, a, i));
+  const double digits = std::round(a.scale * 1e4) / 1e4, scale = float(digits) == float(a.scale) ? digits : a.scale;
+  return double(float(i) * float(1 / scale));
 }
 
 int64_t nearestIndex(const Settings &s, double x) {
@@ -111,7 +123,7 @@ Val resizeAxis(Emitter &e, const Val &x, const Settings &s, const Axis &a) {
   std::vector<double> at(a.out), outside(a.out, 0);
   bool extrapolates = s.coordinates == "tf_crop_and_resize";
   for (int64_t i = 0; i < a.out; ++i) {
-    at[i] = coordinate(s, a, i);
+    at[i] = s.mode == "nearest" ? nearestCoordinate(s, a, i) : coordinate<double>(s, a, i);
     outside[i] = extrapolates && (at[i] < 0 || at[i] > double(a.in - 1));
   }
   Val y;
@@ -154,6 +166,9 @@ void keepAspect(const std::string &policy, std::vector<Axis> &axes) {
   }
 }
 
+/// In f32, as ONNX Runtime counts: 10 times 0.7 is 7.
+int64_t scaledSize(const Axis &a) { return a.scale == 1 ? a.in : int64_t(std::floor(float(a.in) * float(a.scale))); }
+
 void resize(NodeImport &n) {
   Val x = n.in(0);
   Settings s;
@@ -165,8 +180,8 @@ void resize(NodeImport &n) {
   s.extrapolation = n.f("extrapolation_value", 0);
   s.excludeOutside = n.i("exclude_outside") != 0;
   s.antialias = n.i("antialias") != 0;
-  // PyTorch and ONNX Runtime count from the result; ONNX's own tests from the size before it was rounded down.
-  s.cornersOfResult = n.graph.file.isFromPyTorch();
+  // Its corners, as ONNX Runtime's, are the result's; those of ONNX's own tests the ones of the size before it was rounded down.
+  s.isFromPyTorch = n.graph.file.isFromPyTorch();
   if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic")
     unsupported("mode '" + s.mode + "'");
   auto listed = n.ints("axes");
@@ -186,7 +201,8 @@ void resize(NodeImport &n) {
   for (size_t i = 0; i < axes.size(); ++i) {
     Axis a{axes[i], x.dim(axes[i]), 0, 1};
     a.scale = sizes.empty() ? scales[i] : double(sizes[i]) / double(a.in);
-    a.out = sizes.empty() ? int64_t(std::floor(double(a.in) * scales[i])) : sizes[i];
+    a.isScaled = sizes.empty();
+    a.out = !sizes.empty() ? sizes[i] : scaledSize(a);
     if (roi.size() == 2 * axes.size()) {
       a.start = roi[i];
       a.end = roi[i + axes.size()];

@@ -139,6 +139,8 @@ void gridSample(NodeImport &n) {
   if (x.rank() < 3 || x.count() == 0)
     invalid("cannot sample " + x.type.str());
   size_t rank = s.rank();
+  if (rank > 3)
+    unsupported(llvm::Twine(rank) + " spatial axes");
   if (grid.rank() != int64_t(rank) + 2 || grid.dim(-1) != int64_t(rank))
     invalid("the grid " + grid.type.str() + " is not for " + x.type.str());
   int64_t N = x.dim(0), P = grid.count() / (N * int64_t(rank));

@@ -122,7 +122,13 @@ llvm::Error zcc::importAlgorithm(GraphImporter &g, const TrainingAlgorithm &t) {
     ParameterUse u = g.parameters.use(t.trained[i]);
     if (!u.parameter)
       return error("the training algorithm differentiates by '" + t.trained[i] + "', which is no initializer");
-    Val p = g.valueOf(*u.parameter);
+    Val p;
+    try {
+      p = g.valueOf(*u.parameter);
+    } catch (const NodeError &e) {
+      return error("the training algorithm differentiates by '" + t.trained[i] + "': " + e.what +
+                   (e.kind == NodeError::Unsupported ? ", which is not supported" : ""));
+    }
     std::string name = "d." + u.parameter->name;
     Value *arg = g.e.fn.addArg(name, p.type);
     if (arg->name != name)
