@@ -498,13 +498,18 @@ llvm::Error PlanSearch::search(bool triesAll) {
   return triesAll ? llvm::Error::success() : exchange();
 }
 
-/// What a smaller budget is led to may be faster than all that lies on the ways of a larger one, which has room for it, too.
+/// What a smaller budget is led to may be faster than all that lies on the ways of a larger one, which has room for it, too. It
+/// is led as if nothing had been found before: what is left because that is faster may be on the way.
 llvm::Error PlanSearch::searchSmaller() {
   const int64_t budget = options_.memoryBudget;
   options_.memoryBudget = budget - budget / kSmallerParts;
   fewer_ = kFewer;
   const bool isPossible = llvm::any_of(open_, [&](const Point &p) { return isFit(p); });
+  const std::set<Point> found = std::exchange(open_, {});
+  const int64_t best = std::exchange(best_, INT64_MAX);
   llvm::Error e = isPossible ? search(false) : llvm::Error::success();
+  open_.insert(found.begin(), found.end());
+  best_ = std::min(best_, best);
   options_.memoryBudget = budget;
   return e;
 }
