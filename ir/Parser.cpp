@@ -6,6 +6,7 @@
 #include "ir/Text.h"
 #include "ir/Verifier.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
@@ -91,6 +92,8 @@ bool Parser::data() {
   if (!m->constData.empty())
     return fail(t.range(), "constant data must come first, and once");
   std::string path = inFolder(t.str);
+  if (llvm::sys::fs::exists(path) && !llvm::sys::fs::is_regular_file(path))
+    return fail(t.range(), "'" + path + "' is no file");
   auto buf = llvm::MemoryBuffer::getFile(path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
   if (!buf)
     return fail(t.range(), "cannot read '" + path + "': " + buf.getError().message());

@@ -2,6 +2,7 @@
 // use, the initializer's own name, and values only where one side is anonymous.
 #include "frontend/parameters/Decision.h"
 #include "frontend/parameters/InputRoles.h"
+#include "ir/StateNames.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
@@ -298,11 +299,10 @@ void Decision::applyAlgorithm() {
 // ---- parameters, splits
 
 Parameter *Decision::add(const Fact &f, StringRef name) {
-  static const llvm::StringSet<> reserved{"step", "seed", "micro", "lr", "grad_norm", "late"}; // set by the runtime
   out_.all_.push_back(std::make_unique<Parameter>());
   Parameter *p = out_.all_.back().get();
   p->role = f.role;
-  p->name = reserved.contains(name) ? "param." + name.str() : name.str();
+  p->name = isStateName(name) ? "param." + name.str() : name.str();
   p->source = f.source;
   p->pieces = f.pieces;
   p->evidence = f.evidence;

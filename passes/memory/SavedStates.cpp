@@ -11,7 +11,7 @@ using namespace zcc;
 static bool isOfStep(const GlobalValue &g) {
   constexpr llvm::StringLiteral kNames[] = {"step",  "micro",    "seed",         "lr",       "grad_norm",
                                             "beta1", "overflow", "grad_squares", "eval_rows"};
-  return llvm::is_contained(kNames, llvm::StringRef(g.name)) || g.type.isPacked() ||
+  return (g.role == GlobalValue::State && llvm::is_contained(kNames, llvm::StringRef(g.name))) || g.type.isPacked() ||
          (g.role == GlobalValue::State && g.attrs.has("late")) || (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
 }
 

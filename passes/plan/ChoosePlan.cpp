@@ -107,14 +107,18 @@ llvm::Expected<bool> zcc::choosePlan(Module &m, PassContext &ctx) {
   std::vector<Axis> axes = openAxes(m, ctx);
   if (axes.empty())
     return false;
-  PlanSearch search(m, ctx, axes);
-  if (auto e = search.run())
-    return e;
-  auto found = reportOf(search, m, axes, ctx);
-  if (!found)
-    return found.takeError();
+  Point taken;
+  { // its threads may read the module until it is gone
+    PlanSearch search(m, ctx, axes);
+    if (auto e = search.run())
+      return e;
+    auto found = reportOf(search, m, axes, ctx);
+    if (!found)
+      return found.takeError();
+    ctx.search = std::make_shared<PlanReport>(std::move(*found));
+    taken = search.taken();
+  }
   const uint64_t before = hashOf(m);
-  note(m, axes, search.taken());
-  ctx.search = std::make_shared<PlanReport>(std::move(*found));
+  note(m, axes, taken);
   return hashOf(m) != before; // what is noted may be what is said of no decision
 }

@@ -266,7 +266,7 @@ llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
   for (Value *v : body.results) {
     Value *next = mapped(v);
     // What another update could change first is read before.
-    values.push_back(next->isGlobal() ? Builder(f, nullptr, loc_).make(ops::copy, {next}) : next);
+    values.push_back(behindViews(next)->isGlobal() ? Builder(f, nullptr, loc_).make(ops::copy, {next}) : next);
   }
   for (size_t i = 0; i < values.size(); ++i)
     Builder(f, nullptr, loc_).node(ops::assign, {m_.global(body.resultNames[i]), values[i]});

@@ -263,14 +263,14 @@ Value *Orderer::inside(Value *v, const Stretch &s, Function &body, llvm::DenseMa
 
 // ---- scans
 
-/// A loss that no micro-batch changes is that of all.
+/// What no micro-batch changes is that of all.
 Value *Orderer::stackOf(Value *v) {
   if (v->kind == Value::Argument)
     return v;
   if (Value *known = stacks_.lookup(v))
     return known;
-  Builder b(f_, nullptr, v->def->loc);
-  return b.expand(b.reshape(v, {1}), {trips_});
+  Builder b(f_, nullptr, v->def ? v->def->loc : makeLoc(v->name));
+  return b.expand(b.reshape(v, stacked(1, v->type.dims)), stacked(trips_, v->type.dims));
 }
 
 /// A tensor of which nothing has a value yet.
