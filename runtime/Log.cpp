@@ -22,18 +22,19 @@ static bool isOwnFile(const std::string &path) {
   return path.rfind("/dev/std", 0) != 0 && path.rfind("/dev/fd/", 0) != 0 && stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
 }
 
-Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, double stepsPerEpoch)
+Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, const Epochs &epochs, bool trains)
     : program(p), first(first), steps(steps), path(o.log), quiet(o.quiet), exports(!o.exportFile.empty()), saves(!o.save.empty()),
-      progress(o, steps, stepsPerEpoch) {
+      progress(o, steps, epochs) {
   if (!o.tensorboard.empty())
-    tensorBoard.emplace(o.tensorboard, first);
+    tensorBoard.emplace(o.tensorboard, first, trains);
   if (path.empty())
     return;
   const bool isOwn = isOwnFile(path);
-  if (first && isOwn)
+  const bool isCut = isOwn && (trains || !first);
+  if (first && isCut)
     keepBefore(first);
   fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0 || (isOwn && ftruncate(fd, wholeLines) != 0))
+  if (fd < 0 || (isCut && ftruncate(fd, wholeLines) != 0))
     failErrno("cannot write the log '%s'", path.c_str());
 }
 

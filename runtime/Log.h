@@ -16,8 +16,9 @@ namespace zccrt {
 class Log {
 public:
   /// Creates the log file. Throws a Failure if it cannot be written.
-  /// `first`: the step with which the run begins; of a file that is there the steps before it stay.
-  Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, double stepsPerEpoch);
+  /// `first`: the step with which the run begins; of a file that is there the steps before it stay, or all if the run does not
+  /// train.
+  Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, const Epochs &epochs, bool trains);
   ~Log();
   Log(const Log &) = delete;
   Log &operator=(const Log &) = delete;

@@ -49,7 +49,7 @@ int Session::runAll() {
     agreeOnSignal();
   if (!o.report.empty())
     together([&] { writeReport(); });
-  if (!stoppedBy && (o.eval || outputs))
+  if (!stoppedBy && (outputs || onlyEvaluates()))
     evaluateAll();
   if (comm.rank == 0)
     log->finish(written(), stoppedBy);
@@ -91,6 +91,9 @@ std::vector<std::string> Session::written() const {
   return list;
 }
 
+/// Whether what --eval-data names is evaluated behind no step.
+bool Session::onlyEvaluates() const { return o.eval || (!o.evalData.empty() && p.has_loss && (!data || steps <= first)); }
+
 void Session::evaluateAll() {
   StepReport r;
   double begin = now();
@@ -98,9 +101,10 @@ void Session::evaluateAll() {
   r.seconds = now() - begin;
   r.loss = r.evalLoss.value_or(0);
   r.metrics = r.evalMetrics;
-  if (o.eval && comm.rank == 0 && r.evalLoss)
+  r.step = std::max<int64_t>(0, first - 1);
+  if (onlyEvaluates() && comm.rank == 0 && r.evalLoss)
     log->reportEval(r);
-  if (o.eval && o.stopOnNan)
+  if (onlyEvaluates() && o.stopOnNan)
     checkLoss(r);
   if (outputs)
     outputs->finish();
@@ -389,7 +393,10 @@ Weighted Session::lossOf(int64_t rows) const {
 /// writes. So does PyTorch's DistributedDataParallel (broadcast_buffers).
 void Session::takeStatistics() {
   char chunk[4096];
-  for (const HeldRun &h : heldRuns(p, comm.rank)) {
+  const auto runs = heldRuns(p, comm.rank);
+  if (std::any_of(runs.begin(), runs.end(), [](const HeldRun &h) { return h.saved.rank >= 0; }))
+    finishSaving(); // it may still read them
+  for (const HeldRun &h : runs) {
     if (h.saved.rank < 0)
       continue;
     Arena &in = spaces->arenas()[h.space];

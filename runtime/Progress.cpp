@@ -57,8 +57,8 @@ static int openTerminal() {
   return fd;
 }
 
-Progress::Progress(const Options &o, int64_t steps, double stepsPerEpoch)
-    : steps(steps), every(o.printEvery), stepsPerEpoch(stepsPerEpoch), screen(o.quiet ? -1 : openTerminal()), began(now()) {}
+Progress::Progress(const Options &o, int64_t steps, const Epochs &epochs)
+    : steps(steps), every(o.printEvery), epochs(epochs), screen(o.quiet ? -1 : openTerminal()), began(now()) {}
 
 Progress::~Progress() {
   endDrawing();
@@ -138,8 +138,8 @@ void Progress::compose(const StepReport &r) {
     line.add("  skipped: gradients %s", r.lossScale ? "overflow" : "are not finite");
   if (r.skipped.value_or(false) && r.lossScale)
     line.add(" at loss scale %g", *r.lossScale);
-  if (stepsPerEpoch > 0)
-    line.add("  epoch %.2f", (r.step + 1) / stepsPerEpoch);
+  if (epochs.steps > 0)
+    line.add("  epoch %.2f", epochs.before + (r.step + 1) / epochs.steps);
   line.add("  %.4g samples/s", recent.seconds > 0 ? recent.samples / recent.seconds : 0);
   if (r.lr)
     line.add("  lr %.4g", *r.lr);

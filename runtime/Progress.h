@@ -11,8 +11,7 @@ namespace zccrt {
 
 class Progress {
 public:
-  /// `stepsPerEpoch` is 0 where the data are the same for every step.
-  Progress(const Options &o, int64_t steps, double stepsPerEpoch);
+  Progress(const Options &o, int64_t steps, const Epochs &epochs);
   ~Progress();
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
@@ -35,7 +34,7 @@ private:
   int width() const;
 
   int64_t steps, every; ///< 0: by time
-  double stepsPerEpoch;
+  const Epochs epochs;
   int screen; ///< the terminal, to ask for its width; -1: none
   double began, drawn = 0, due = 0;
   bool saidOutputFails = false;

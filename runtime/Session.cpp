@@ -210,8 +210,12 @@ void Session::openOutputs() {
     traceFile = OutFile(o.trace);
   if (!o.report.empty())
     report = std::make_unique<RunReport>(p, first, steps, o.report);
-  double perStep = double(p.grad_accum) * p.ranks;
-  log = std::make_unique<Log>(p, o, first, steps, data ? data->batches() / perStep : 0);
+  Epochs epochs;
+  if (const double batches = data ? data->batches() : 0; batches > 0) {
+    epochs.steps = batches / (double(p.grad_accum) * p.ranks);
+    epochs.before = firstBatch / batches - first / epochs.steps;
+  }
+  log = std::make_unique<Log>(p, o, first, steps, epochs, data != nullptr);
   if (o.exportFormat == ExportFormat::Safetensors && p.absent)
     log->say("note: " + o.exportFile + " will lack tensors that the model's file does not hold: " + p.absent);
   if (exportedPart)

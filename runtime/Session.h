@@ -54,6 +54,7 @@ private:
 
   int runAll();
   void train();
+  bool onlyEvaluates() const;
   void evaluateAll();
   std::vector<std::string> written() const;
   bool isSaveDue(int64_t done);

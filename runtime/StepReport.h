@@ -9,6 +9,12 @@
 
 namespace zccrt {
 
+/// Steps counted in rounds through the data, for people.
+struct Epochs {
+  double steps = 0;  ///< of one; 0: the data are the same for every step
+  double before = 0; ///< what the data are ahead of the steps: those of an earlier run may have been of other ranks and batches
+};
+
 struct StepReport {
   int64_t step = 0;
   double loss = 0; ///< mean over ranks and micro-batches, before the update

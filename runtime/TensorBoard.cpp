@@ -85,7 +85,7 @@ enum SessionLogField { kStatus = 1 };
 constexpr uint64_t kStart = 1; // of SessionLog.SessionStatus: what is there of this step and later ones is dropped
 } // namespace
 
-TensorBoard::TensorBoard(const std::string &dir, int64_t first) {
+TensorBoard::TensorBoard(const std::string &dir, int64_t first, bool trains) : trains(trains) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error)
@@ -100,7 +100,7 @@ TensorBoard::TensorBoard(const std::string &dir, int64_t first) {
   begin(0);
   event.bytes(kFileVersion, "brain.Event:2");
   bool isWritten = write();
-  if (first) {
+  if (first && trains) {
     begin(first);
     value.clear();
     value.number(kStatus, kStart);
@@ -136,16 +136,18 @@ void TensorBoard::scalar(const char *prefix, const char *tag, double x) {
 bool TensorBoard::step(const StepReport &r) {
   begin(r.step);
   summary.clear();
-  scalar("", "loss", r.loss);
-  for (const MetricValue &m : r.metrics)
-    scalar("", m.name, m.value);
+  if (trains) {
+    scalar("", "loss", r.loss);
+    for (const MetricValue &m : r.metrics)
+      scalar("", m.name, m.value);
+  }
   if (r.lr)
     scalar("", "lr", *r.lr);
   if (r.gradNorm)
     scalar("", "grad_norm", *r.gradNorm);
   if (r.lossScale)
     scalar("", "loss_scale", *r.lossScale);
-  if (r.seconds > 0)
+  if (r.seconds > 0 && trains)
     scalar("", "samples_per_s", r.samples / r.seconds);
   if (r.evalLoss)
     scalar("eval/", "loss", *r.evalLoss);

@@ -11,8 +11,8 @@ namespace zccrt {
 class TensorBoard {
 public:
   /// Makes the folder, and in it a file of its own: TensorBoard joins those of one run. `first`: the step with which the run
-  /// begins; what an earlier one wrote of later steps is taken back. Throws a Failure.
-  TensorBoard(const std::string &dir, int64_t first);
+  /// begins; what an earlier one wrote of later steps is taken back, unless the run only evaluates. Throws a Failure.
+  TensorBoard(const std::string &dir, int64_t first, bool trains);
   ~TensorBoard();
   TensorBoard(const TensorBoard &) = delete;
   TensorBoard &operator=(const TensorBoard &) = delete;
@@ -43,6 +43,7 @@ private:
   void begin(int64_t step);
   bool write();
 
+  const bool trains;
   std::string name;
   int fd = -1;
   Message event, summary, value;
