@@ -245,7 +245,7 @@ llvm::Error Compilation::readModel() {
   if (isZir() && !importing.weights.empty())
     return error("--weights: a module in text says itself where its weights are; give --weights to the program");
   for (const char *option : kImportOptions)
-    if (isZir() && !textsOf(option).empty() && !importing.inference)
+    if (isZir() && !textsOf(option).empty() && !(importing.inference && option == StringRef("loss")))
       return error("--" + llvm::Twine(option) + " is for models that are imported; a module in text is what an import made");
   auto read = isZir() ? readZir(r.model) : importOnnx(r.model, importing, imported);
   for (const std::string &w : imported.warnings)

@@ -75,6 +75,8 @@ ZCC_CLONES void addChainOf(F16 *y, const F16 *updates, const int32_t *next, int6
 template <typename T, typename Rows>
 void addHalfRows(const Rows &target, T *y, int64_t rows, const T *updates, int32_t *head, int threads) {
   constexpr int64_t kWidth = 512;
+  if (!target.inner)
+    return;
   int32_t *next = head + rows;
   std::fill_n(head, rows, -1);
   for (int64_t i = target.rows; i-- > 0;) {
