@@ -544,9 +544,9 @@ llvm::Expected<EmittedProgram> ProgramEmitter::emit() {
      << (written.empty() ? "0};\n\n" : "};\n\n");
   os << "// ---- the files that --export writes\n\n"
         R"(#ifndef ZCC_LITERALS
-#define ZCC_LITERALS "literals.bin"
+#define ZCC_LITERALS "\"literals.bin\""
 #endif
-asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin \"" ZCC_LITERALS "\"\n.byte 0\n.text");
+asm(".section .rodata\n.global zcc_literals\nzcc_literals: .incbin " ZCC_LITERALS "\n.byte 0\n.text");
 )"
         "extern \"C\" const char zcc_literals[];\n";
   printPieces("onnx", info.onnx, m, os, out.literals);

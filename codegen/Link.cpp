@@ -138,14 +138,6 @@ static llvm::Error writeWork(const WorkFolder &work, StringRef name, StringRef b
   return error("cannot write '" + work.file(name) + "': " + ec.message());
 }
 
-/// As the assembler reads a text between quotation marks.
-static std::string escaped(StringRef path) {
-  std::string s;
-  for (char c : path)
-    s += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
-  return s;
-}
-
 static std::vector<std::string> compilerOf(const Part &p, const WorkFolder &work, StringRef march) {
   if (p.isCuda)
     return nvccFor(StringRef(p.flags.front()));
@@ -153,7 +145,7 @@ static std::vector<std::string> compilerOf(const Part &p, const WorkFolder &work
                                    "-std=c++20",
                                    "-c",
                                    "-I" ZCC_SOURCE_DIR,
-                                   "-DZCC_LITERALS=" + cString(escaped(work.file("literals.bin"))),
+                                   "-DZCC_LITERALS=" + cString(cString(work.file("literals.bin"))),
                                    "-march=" + march.str(),
                                    "-fno-math-errno",
                                    "-fno-trapping-math",

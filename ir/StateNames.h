@@ -6,11 +6,16 @@
 
 namespace zcc {
 
-/// Whether such a state is called so: no weight of a model is.
-inline bool isStateName(llvm::StringRef name) {
-  constexpr llvm::StringLiteral kNames[] = {"step",     "seed",    "micro", "lr",        "grad_norm",    "late",
-                                            "overflow", "skipped", "beta1", "eval_rows", "grad_squares", "loss_scale"};
+/// Of those that the runtime sets in each step, or that are of a step alone.
+inline bool isStepStateName(llvm::StringRef name) {
+  constexpr llvm::StringLiteral kNames[] = {"step",  "micro",    "seed",         "lr",       "grad_norm",
+                                            "beta1", "overflow", "grad_squares", "eval_rows"};
   return llvm::is_contained(kNames, name);
+}
+
+/// Of any of them: no weight of a model is called so.
+inline bool isStateName(llvm::StringRef name) {
+  return isStepStateName(name) || name == "late" || name == "skipped" || name == "loss_scale";
 }
 
 } // namespace zcc

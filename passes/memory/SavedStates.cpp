@@ -1,5 +1,6 @@
 // Looks at what a module's functions assign, and at what it is computed from.
 #include "passes/memory/SavedStates.h"
+#include "ir/StateNames.h"
 #include "passes/memory/Liveness.h"
 #include "runtime/zccrt.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -9,10 +10,8 @@ using namespace zcc;
 
 /// What the runtime sets in each step, and what is of a step alone.
 static bool isOfStep(const GlobalValue &g) {
-  constexpr llvm::StringLiteral kNames[] = {"step",  "micro",    "seed",         "lr",       "grad_norm",
-                                            "beta1", "overflow", "grad_squares", "eval_rows"};
-  return (g.role == GlobalValue::State && llvm::is_contained(kNames, llvm::StringRef(g.name))) || g.type.isPacked() ||
-         (g.role == GlobalValue::State && g.attrs.has("late")) || (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
+  return (g.role == GlobalValue::State && (isStepStateName(g.name) || g.attrs.has("late"))) || g.type.isPacked() ||
+         (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
 }
 
 static bool isAssigned(const GlobalValue &g) {

@@ -131,22 +131,18 @@ static bool close(Function &f, Bucket &b, llvm::MutableArrayRef<Bucket> open) {
   Bucket closed = std::exchange(b, {});
   if (closed.members.size() < 2)
     return false;
-  if (readsGlobal(*closed.members[0])) {
-    merge(f, closed, closed.members.front());
-    startAnew(open);
-    return true;
+  Node *at = closed.members.front();
+  if (!readsGlobal(*at)) {
+    at = closed.members.back();
+    closed.walk = {}; // it may have gone on behind it
+    if (!walkTo(closed, at))
+      return false;
+    Node *behind = at->next();
+    for (Node *n : closed.walk.moved)
+      n->moveBefore(behind);
+    sortMembers(f, open, closed.walk.moved);
   }
-  Node *last = closed.members.back();
-  Bucket others;
-  for (Node *n : llvm::ArrayRef(closed.members).drop_back())
-    others.add(n);
-  if (!walkTo(others, last))
-    return false;
-  Node *behind = last->next();
-  for (Node *n : others.walk.moved)
-    n->moveBefore(behind);
-  sortMembers(f, open, others.walk.moved);
-  merge(f, closed, last);
+  merge(f, closed, at);
   startAnew(open);
   return true;
 }
