@@ -138,6 +138,40 @@ void Running::logSums(float *lse, int64_t rows) const { logSumRow(max, sum, lse,
 
 namespace {
 
+ZCC_CLONES float shiftedSum(const float *s, float by, float lse, int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; ++i)
+    sum += vexp(by * s[i] - lse);
+  return sum;
+}
+ZCC_CLONES void shiftRow(float *s, float by, float lse, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    s[i] = by * s[i] - lse;
+}
+
+} // namespace
+
+FarRows::FarRows(const float *lse, int64_t rows) : lse_(lse), rows_(rows) {
+  constexpr float kFar = -0x1p12f; // log-sums are exact to 2^-12 here
+  for (int64_t r = 0; r < rows; ++r) {
+    any_ |= has_[r] = lse[r] < kFar && lse[r] != kMinusInf;
+    sum_[r] = 0;
+  }
+}
+
+void FarRows::add(const float *scores, int64_t ld, int64_t keys, float by) {
+  for (int64_t r = 0; r < rows_; ++r)
+    if (has_[r])
+      sum_[r] += shiftedSum(scores + r * ld, by, lse_[r], keys);
+}
+
+float FarRows::shift(float *scores, int64_t row, int64_t keys, float by) const {
+  shiftRow(scores, by, lse_[row], keys);
+  return std::log(sum_[row]);
+}
+
+namespace {
+
 struct Attention {
   Heads n;
   Blocks blocks;
@@ -196,7 +230,7 @@ void attentionRun(char *arena, const zccrt_call *c) {
   Attention a(arena, c);
   int64_t perHead = (a.n.s + a.blocks.rows - 1) / std::max<int64_t>(1, a.blocks.rows);
   int64_t jobs = a.n.batch * a.n.heads * perHead;
-#pragma omp parallel for schedule(static) num_threads(c->threads)
+#pragma omp parallel for schedule(dynamic) num_threads(c->threads)
   for (int64_t job = 0; job < jobs; ++job) {
     float *scores = scratchAt<float>(arena, c) + omp_get_thread_num() * a.blocks.floats();
     int64_t head = job / perHead;

@@ -91,6 +91,25 @@ struct Running {
   void logSums(float *lse, int64_t rows) const;
 };
 
+/// Rows whose log-sums lie so far below 0 that the logarithm of the sum is lost in them: masked as a whole by finite values.
+/// Their probabilities are computed from their scores alone, which are computed once more.
+class FarRows {
+public:
+  FarRows(const float *lse, int64_t rows);
+  bool any() const { return any_; }
+  bool has(int64_t row) const { return has_[row]; }
+  /// Adds what a block of scores has for the rows' sums; scores are still to be multiplied by `by`.
+  void add(const float *scores, int64_t ld, int64_t keys, float by);
+  /// Scores of a block of such a row become by * s - lse; returns their log-sum over all blocks.
+  float shift(float *scores, int64_t row, int64_t keys, float by) const;
+
+private:
+  const float *lse_;
+  int64_t rows_;
+  bool any_ = false, has_[Blocks::kMostRows];
+  float sum_[Blocks::kMostRows];
+};
+
 /// The operators in double, with a row of scores per thread as scratch.
 void attentionLoops(char *arena, const zccrt_call *c);
 void attentionGradLoops(char *arena, const zccrt_call *c);

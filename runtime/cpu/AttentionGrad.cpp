@@ -40,14 +40,16 @@ struct AttentionGrad {
         y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2)), arena(arena),
         lse(at<float>(arena, operand(c, 6))) {}
 
-  void keyBlock(int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys, const float *delta,
-                float *p, float *dp) const {
+  const float *logSums(int64_t b, int64_t h, int64_t r0) const { return lse + (b * n.heads + h) * n.s + r0; }
+
+  void keyBlock(int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys, const FarRows &far,
+                const float *delta, float *p, float *dp) const {
     int64_t ld = blocks.ld;
     const float *dyRow = dy.at(b, h, r0), *qRow = q.at(b, h, r0), *kRow = k.at(b, kv, t0);
     maskedScores(n, arena, b, h, r0, rows, t0, keys, qRow, q.row, kRow, k.row, p, ld);
     smallGemm('N', 'T', rows, keys, n.dv, 1.0f, dyRow, dy.row, v.at(b, kv, t0), v.row, 0.0f, dp, ld);
     for (int64_t r = 0; r < rows; ++r) {
-      float log = lse[(b * n.heads + h) * n.s + r0 + r];
+      float log = far.has(r) ? far.shift(p + r * ld, r, keys, 1.0f) : logSums(b, h, r0)[r];
       // A row that attends nothing: all scores are -infinity, and exp(-infinity) is 0.
       probabilities(p + r * ld, log == -__builtin_inff() ? 0.0f : log, keys);
       scoreGrad(p + r * ld, dp + r * ld, delta[r], keys);
@@ -65,8 +67,14 @@ struct AttentionGrad {
       if (!end)
         memset(dq.at(b, h, r0 + r), 0, size_t(n.d) * sizeof(float));
     }
+    FarRows far(logSums(b, h, r0), rows);
+    for (int64_t t0 = 0; far.any() && t0 < end; t0 += blocks.keys) {
+      const int64_t keys = std::min(blocks.keys, end - t0);
+      maskedScores(n, arena, b, h, r0, rows, t0, keys, q.at(b, h, r0), q.row, k.at(b, kv, t0), k.row, scratch, blocks.ld);
+      far.add(scratch, blocks.ld, keys, 1.0f);
+    }
     for (int64_t t0 = 0; t0 < end; t0 += blocks.keys)
-      keyBlock(b, h, kv, r0, rows, t0, std::min(blocks.keys, end - t0), delta, scratch, scratch + blocks.floats());
+      keyBlock(b, h, kv, r0, rows, t0, std::min(blocks.keys, end - t0), far, delta, scratch, scratch + blocks.floats());
   }
 
   void keyHead(int64_t b, int64_t kv, float *scratch) const {

@@ -129,21 +129,28 @@ template <typename T> struct HalfAttentionGrad {
             floats(plan.dv), halves(plan.p),      halves(plan.ds), at + plan.part.libraryAt()};
   }
 
+  const float *logSums(int64_t b, int64_t h, int64_t r0) const { return lse + (b * n.heads + h) * n.s + r0; }
+
+  /// Scores of a block, masked; returns by what they are still to be multiplied.
+  float scoresOf(const Own &o, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys) const {
+    plan.products.at(rows, keys).scores->run(o.thread, q.at<T>(b, h, r0), k.at<T>(b, kv, t0), o.scores, o.library);
+    return scaleAndMask(n, arena, b, h, r0, rows, t0, keys, o.scores, plan.blocks.ld);
+  }
+
   void keyBlock(const Own &o, Pass pass, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
-                const float *delta) const {
+                const FarRows &far, const float *delta) const {
     const int64_t ld = plan.blocks.ld;
     const auto &products = plan.products.at(rows, keys);
     const T *dyRow = dy.at<T>(b, h, r0), *qRow = q.at<T>(b, h, r0), *kRow = k.at<T>(b, kv, t0);
-    products.scores->run(o.thread, qRow, kRow, o.scores, o.library);
+    const float by = scoresOf(o, b, h, kv, r0, rows, t0, keys);
     products.dp->run(o.thread, dyRow, v.at<T>(b, kv, t0), o.dp, o.library);
-    const float by = scaleAndMask(n, arena, b, h, r0, rows, t0, keys, o.scores, ld);
     const int64_t width = fillUp(o.scores, ld, rows, keys);
     for (int64_t r = 0; r < rows; ++r) {
-      float log = lse[(b * n.heads + h) * n.s + r0 + r];
+      const int64_t at = r * ld;
+      float log = far.has(r) ? far.shift(o.scores + at, r, width, by) : logSums(b, h, r0)[r];
       // A row that attends nothing: all scores are -infinity, and exp(-infinity) is 0.
       log = log == -__builtin_inff() ? 0.0f : log;
-      const int64_t at = r * ld;
-      scoreGrad(o.scores + at, o.dp + at, o.p + at, o.ds + at, by, log, delta[r], width);
+      scoreGrad(o.scores + at, o.dp + at, o.p + at, o.ds + at, far.has(r) ? 1.0f : by, log, delta[r], width);
     }
     if (pass != Pass::Queries) {
       products.dv->run(o.thread, o.p, dyRow, o.dv + t0 * n.dv, o.library);
@@ -163,8 +170,14 @@ template <typename T> struct HalfAttentionGrad {
       delta[r] = dot(dy.at<T>(b, h, r0 + r), y.at<T>(b, h, r0 + r), n.dv);
     if (pass != Pass::Keys)
       std::fill_n(o.dq, rows * n.d, 0.0f);
+    FarRows far(logSums(b, h, r0), rows);
+    for (int64_t t0 = 0; far.any() && t0 < end; t0 += plan.blocks.keys) {
+      const int64_t keys = std::min(plan.blocks.keys, end - t0);
+      const float by = scoresOf(o, b, h, kv, r0, rows, t0, keys);
+      far.add(o.scores, plan.blocks.ld, keys, by);
+    }
     for (int64_t t0 = first; t0 < std::min(last, end); t0 += plan.blocks.keys)
-      keyBlock(o, pass, b, h, kv, r0, rows, t0, std::min(plan.blocks.keys, end - t0), delta);
+      keyBlock(o, pass, b, h, kv, r0, rows, t0, std::min(plan.blocks.keys, end - t0), far, delta);
     if (pass != Pass::Keys)
       for (int64_t r = 0; r < rows; ++r)
         narrowRow(o.dq + r * n.d, n.scale, dq.at<T>(b, h, r0 + r), n.d);

@@ -43,12 +43,25 @@ ZCC_CLONES void scaleRows(float *s, int64_t ld, int64_t rows, int64_t n, float b
       s[r * ld + i] *= by;
 }
 
+/// Masks near the least float become -2^100, whose multiple is finite and whose difference from itself is 0, as those of no other
+/// score that they may meet. -infinity stays.
+ZCC_CLONES static void boundRows(float *s, int64_t ld, int64_t rows, int64_t n) {
+  constexpr float kLeast = -0x1p100f;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = s[r * ld + i];
+      s[r * ld + i] = x < kLeast && x != -__builtin_inff() ? kLeast : x;
+    }
+}
+
 float scaleAndMask(const Heads &n, char *arena, int64_t b, int64_t h, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
                    float *scores, int64_t ld) {
   if (n.scale > 0.0f && !n.mask && n.keysBefore(r0 + 1) >= t0 + keys)
     return n.scale;
   scaleRows(scores, ld, rows, keys, n.scale);
   maskScores(n, arena, b, h, r0, rows, t0, keys, scores, ld);
+  if (n.mask && n.mask->elem != ZCCRT_BOOL)
+    boundRows(scores, ld, rows, keys);
   return 1.0f;
 }
 
