@@ -150,7 +150,7 @@ template <typename T> void gradWeight(const ConvShape &s, const T *x, const T *d
     offsets[tap] = m.offset(tap);
   auto *memory = reinterpret_cast<float *>(scratch + m.tableBytes());
   int64_t each = m.threadBytes() / int64_t(sizeof(float));
-  std::fill_n(memory, each * threads, 0.0f);
+  forEach(threads, threads, [&](int64_t t) { std::fill_n(memory + t * each, each, 0.0f); });
   forEach(s.filters, threads, [&](int64_t filter) {
     float *grad = memory + (threads > 1 ? omp_get_thread_num() : 0) * each, *input = grad + m.gradFloats();
     float *sums = input + m.inputFloats();

@@ -4,6 +4,8 @@
 
 #include "runtime/cpu/Call.h"
 #include "runtime/cpu/KernelMath.h"
+#include <functional>
+#include <numeric>
 
 namespace zccrt::cpu {
 
@@ -12,6 +14,8 @@ template <typename Indices> struct AxisRowsOf {
   Indices index;
   int64_t axis, picks, inner;
   int64_t rows; ///< outer * picks
+  /// Parts of the data, and as many of the indices one after the other, each of which selects in its part alone.
+  int64_t slices() const { return picks ? rows / picks : 1; }
 
   AxisRowsOf(char *arena, const zccrt_call *c) : index(arena, c, operand(c, 1)) {
     const zccrt_tensor &x = operand(c, 0);
@@ -35,6 +39,7 @@ template <typename Indices> struct AxisElementsOf {
   int64_t inner = 1, rows;
   int ndim;
   int64_t dims[ZCCRT_MAX_DIMS], strides[ZCCRT_MAX_DIMS], axis;
+  int64_t slices() const { return std::accumulate(dims, dims + axisAt, int64_t(1), std::multiplies<>()); }
 
   AxisElementsOf(char *arena, const zccrt_call *c)
       : index(arena, c, operand(c, 1)), axisAt(int(attrInt(c, "axis", 0))), rows(count(operand(c, 1))), ndim(operand(c, 1).ndim) {
@@ -61,6 +66,7 @@ template <typename Indices> struct TupleRowsOf {
   Indices index;
   int64_t width, inner, rows, perBatch, batchRows = 1;
   int64_t dims[ZCCRT_MAX_DIMS];
+  int64_t slices() const { return rows / perBatch; }
 
   TupleRowsOf(char *arena, const zccrt_call *c) : index(arena, c, operand(c, 1)) {
     const zccrt_tensor &x = operand(c, 0), &t = operand(c, 1);

@@ -18,6 +18,8 @@ struct Pool : PoolShape {
   /// Taps of output position o along axis a that lie inside the input.
   int64_t inside(int a, int64_t o) const {
     int64_t at = source(a, o, 0), d = dilation[a];
+    if (d == 1)
+      return std::max<int64_t>(0, std::min(kernel[a], in[a] - at) - std::max<int64_t>(0, -at));
     int64_t first = at >= 0 ? 0 : (-at + d - 1) / d;
     int64_t end = at >= in[a] ? 0 : std::min(kernel[a], (in[a] - 1 - at) / d + 1);
     return std::max<int64_t>(0, end - first);
@@ -29,12 +31,11 @@ struct Pool : PoolShape {
       whole &= kernel[a] == in[a] && !lo[a];
     return whole;
   }
-  /// What the sum of an output position is divided by.
-  double divisor(int64_t d, int64_t h, int64_t w) const {
-    if (countPad)
-      return double(kernel[0] * kernel[1] * kernel[2]);
-    return double(inside(0, d) * inside(1, h) * inside(2, w));
+  /// The sum of a window is divided by the product of both: of rows of a window in row `row` of the output, and of its columns.
+  int64_t rowsCounted(int64_t row) const {
+    return countPad ? kernel[0] * kernel[1] : inside(0, row / out[1]) * inside(1, row % out[1]);
   }
+  int64_t columnsCounted(int64_t w) const { return countPad ? kernel[2] : inside(2, w); }
 
   /// Taps of a window are numbered row by row.
   int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
@@ -92,6 +93,12 @@ template <typename T, typename Step>
 ZCC_INLINE inline void addTap(Sum<T> *__restrict sum, const T *__restrict x, Step step, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     sum[i] += x[i * step];
+}
+
+template <typename T, typename Step>
+ZCC_INLINE inline void spreadTap(T *__restrict x, const Sum<T> *__restrict share, Step step, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    x[i * step] = T(x[i * step] + share[i]);
 }
 
 /// Calls f with the stride, as a constant where it is a usual one.
@@ -307,7 +314,8 @@ template <typename T> ZCC_INLINE inline void avgPool(const Pool &p, const T *x, 
   const T *in = x + plane * p.inPlane();
   Sum<T> sum[kRow];
   withStep(p.stride[2], [&](auto step) ZCC_INLINE {
-    for (int64_t row = 0; row < p.outRows(); ++row)
+    for (int64_t row = 0; row < p.outRows(); ++row) {
+      const int64_t counted = p.rowsCounted(row);
       for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
         int64_t w1 = std::min(w0 + kRow, p.out[2]);
         std::fill_n(sum, w1 - w0, Sum<T>(0));
@@ -317,16 +325,20 @@ template <typename T> ZCC_INLINE inline void avgPool(const Pool &p, const T *x, 
         });
         T *to = y + plane * p.outPlane() + row * p.out[2];
         for (int64_t w = w0; w < w1; ++w)
-          to[w] = T(sum[w - w0] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w)));
+          to[w] = T(sum[w - w0] / Sum<T>(counted * p.columnsCounted(w)));
       }
+    }
   });
 }
-ZCC_CLONES void avgPoolFloat(const Pool &p, const float *x, float *y, int64_t plane) {
+ZCC_CLONES void avgPoolOf(const Pool &p, const float *x, float *y, int64_t plane) {
   if (p.isWholePlane())
     y[plane] = rowSum(x + plane * p.inPlane(), p.inPlane()) / float(p.inPlane());
   else
     avgPool(p, x, y, plane);
 }
+ZCC_CLONES void avgPoolOf(const Pool &p, const Bf16 *x, Bf16 *y, int64_t plane) { avgPool(p, x, y, plane); }
+ZCC_CLONES void avgPoolOf(const Pool &p, const F16 *x, F16 *y, int64_t plane) { avgPool(p, x, y, plane); }
+void avgPoolOf(const Pool &p, const double *x, double *y, int64_t plane) { avgPool(p, x, y, plane); }
 
 template <typename T> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
   T *in = dx + plane * p.inPlane();
@@ -334,21 +346,26 @@ template <typename T> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T 
     return (void)std::fill_n(in, p.inPlane(), T(dy[plane] / Sum<T>(p.inPlane())));
   std::fill_n(in, p.inPlane(), T(0));
   Sum<T> share[kRow];
-  for (int64_t row = 0; row < p.outRows(); ++row)
-    for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
-      int64_t w1 = std::min(w0 + kRow, p.out[2]);
-      const T *from = dy + plane * p.outPlane() + row * p.out[2];
-      for (int64_t w = w0; w < w1; ++w)
-        share[w - w0] = from[w] / Sum<T>(p.divisor(row / p.out[1], row % p.out[1], w));
-      p.forTaps(row, [&](int64_t first, int64_t n, int64_t to, int64_t) ZCC_INLINE {
-        int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
-        for (int64_t w = begin; w < end; ++w) {
-          T &d = in[to + (w - first) * p.stride[2]];
-          d = T(d + share[w - w0]);
-        }
-      });
+  withStep(p.stride[2], [&](auto step) ZCC_INLINE {
+    for (int64_t row = 0; row < p.outRows(); ++row) {
+      const int64_t counted = p.rowsCounted(row);
+      for (int64_t w0 = 0; w0 < p.out[2]; w0 += kRow) {
+        int64_t w1 = std::min(w0 + kRow, p.out[2]);
+        const T *from = dy + plane * p.outPlane() + row * p.out[2];
+        for (int64_t w = w0; w < w1; ++w)
+          share[w - w0] = from[w] / Sum<T>(counted * p.columnsCounted(w));
+        p.forTaps(row, [&](int64_t first, int64_t n, int64_t to, int64_t) ZCC_INLINE {
+          int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
+          spreadTap(in + to + (begin - first) * step, share + begin - w0, step, end - begin);
+        });
+      }
     }
+  });
 }
+ZCC_CLONES void avgPoolGradOf(const Pool &p, const float *dy, float *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
+ZCC_CLONES void avgPoolGradOf(const Pool &p, const Bf16 *dy, Bf16 *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
+ZCC_CLONES void avgPoolGradOf(const Pool &p, const F16 *dy, F16 *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
+void avgPoolGradOf(const Pool &p, const double *dy, double *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
 
 /// Calls f(null pointer to the element's type, plane) for each plane, in parallel.
 template <typename F> void forPlanes(const zccrt_call *c, int32_t elem, const Pool &p, F f) {
@@ -390,10 +407,7 @@ void avgPoolRun(char *arena, const zccrt_call *c) {
   Pool p(c, x, y);
   forPlanes(c, x.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
-    if constexpr (std::is_same_v<T, float>)
-      avgPoolFloat(p, at<T>(arena, x), at<T>(arena, y), plane);
-    else
-      avgPool(p, at<T>(arena, x), at<T>(arena, y), plane);
+    avgPoolOf(p, at<T>(arena, x), at<T>(arena, y), plane);
   });
 }
 
@@ -404,7 +418,7 @@ void avgPoolGradRun(char *arena, const zccrt_call *c) {
   Pool p(c, dx, dy);
   forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
     using T = std::remove_pointer_t<decltype(type)>;
-    avgPoolGrad(p, at<T>(arena, dy), at<T>(arena, dx), plane);
+    avgPoolGradOf(p, at<T>(arena, dy), at<T>(arena, dx), plane);
   });
 }
 

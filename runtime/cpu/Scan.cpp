@@ -5,6 +5,18 @@
 
 namespace zccrt::cpu {
 
+constexpr int64_t kTogether = 64;
+
+/// Calls f(first element, first line, lines) for up to kTogether lines side by side: what comes into a cache for one is of use to
+/// the others.
+template <typename F> static void forStrips(const zccrt_call *c, const Lines &l, F f) {
+  const int64_t strips = (l.inner + kTogether - 1) / kTogether;
+  forEach(l.outer * strips, threadsFor(c, l.count() * l.n * 8), [&](int64_t i) {
+    const int64_t outer = i / strips, from = i % strips * kTogether;
+    f(outer * l.n * l.inner + from, outer * l.inner + from, std::min(kTogether, l.inner - from));
+  });
+}
+
 static void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
   if (!arena)
     return;
@@ -15,15 +27,16 @@ static void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
     using T = std::remove_pointer_t<decltype(type)>;
     using S = Sum<T>;
     const T *x = at<T>(arena, operand(c, 0));
-    forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 8), [&](int64_t i) {
-      const T *line = x + lines.first(i, lines.n);
-      int64_t best = 0;
-      for (int64_t j = 1; j < lines.n; ++j) {
-        S a = line[j * lines.inner], b = line[best * lines.inner];
-        if (wins(a, b, largest) || (last && a == b))
-          best = j;
-      }
-      y[i] = best;
+    forStrips(c, lines, [&](int64_t first, int64_t line, int64_t together) {
+      S best[kTogether];
+      std::copy_n(x + first, together, best);
+      std::fill_n(y + line, together, 0);
+      for (int64_t j = 1; j < lines.n; ++j)
+        for (int64_t k = 0; k < together; ++k)
+          if (S a = x[first + j * lines.inner + k]; wins(a, best[k], largest) || (last && a == best[k])) {
+            best[k] = a;
+            y[line + k] = j;
+          }
     });
   });
 }
@@ -41,15 +54,15 @@ void cumsumRun(char *arena, const zccrt_call *c) {
     using W = typename WideOf<T>::type;
     const T *x = at<T>(arena, operand(c, 0));
     T *y = at<T>(arena, result(c, 0));
-    forEach(lines.count(), threadsFor(c, lines.count() * lines.n * 8), [&](int64_t i) {
-      int64_t first = lines.first(i, lines.n);
-      W sum = 0;
-      for (int64_t j = 0; j < lines.n; ++j) {
-        int64_t e = first + (reverse ? lines.n - 1 - j : j) * lines.inner;
-        W value = W(x[e]); // read first: the result may lie in the operand's place
-        y[e] = T(exclusive ? sum : sum + value);
-        sum += value;
-      }
+    forStrips(c, lines, [&](int64_t first, int64_t, int64_t together) {
+      W sums[kTogether] = {};
+      for (int64_t j = 0; j < lines.n; ++j)
+        for (int64_t k = 0; k < together; ++k) {
+          const int64_t e = first + (reverse ? lines.n - 1 - j : j) * lines.inner + k;
+          const W value = W(x[e]); // read first: the result may lie in the operand's place
+          y[e] = T(exclusive ? sums[k] : sums[k] + value);
+          sums[k] += value;
+        }
     });
   });
 }

@@ -1,6 +1,6 @@
 // scatter_add, scatter_elements, scatter_nd: rows of updates combined with the rows where indices point. Every element takes its
 // updates in the order of the indices, whatever the number of threads: threads share out columns of rows, or, where rows are
-// short, the rows themselves, each thread reading all indices.
+// short, the parts of the data that have indices of their own, or else the rows themselves, each thread reading all indices.
 #include "runtime/cpu/Index.h"
 #include "runtime/cpu/Kernels.h"
 #include "runtime/cpu/Number.h"
@@ -34,15 +34,25 @@ template <> ZCC_CLONES void combine<float, Add>(float *__restrict y, const float
     y[i] += update[i];
 }
 
+/// Of the indices, those of a thread's slices.
+template <typename Rows> Share sliceShare(const Rows &target, int64_t thread, int64_t threads) {
+  Share s(target.slices(), thread, threads);
+  const int64_t each = target.rows / std::max<int64_t>(target.slices(), 1);
+  s.begin *= each;
+  s.end *= each;
+  return s;
+}
+
 template <typename T, typename Op, typename Rows> void combineRows(const Rows &target, T *y, const T *updates, int threads) {
   constexpr int64_t kRowsTogether = 16; // a cache line of short rows stays with one thread
   int64_t inner = target.inner;
-  bool byColumns = inner >= 32 * threads;
+  bool byColumns = inner >= 32 * threads, bySlices = !byColumns && target.slices() >= threads;
   forEach(threads, threads, [&](int64_t thread) {
     Share columns = byColumns ? Share(inner, thread, threads) : Share(inner, 0, 1);
-    for (int64_t i = 0; i < target.rows; ++i) {
+    Share indices = bySlices ? sliceShare(target, thread, threads) : Share(target.rows, 0, 1);
+    for (int64_t i = indices.begin; i < indices.end; ++i) {
       int64_t row = target(i);
-      if (byColumns || row / kRowsTogether % threads == thread)
+      if (byColumns || bySlices || row / kRowsTogether % threads == thread)
         combine<T, Op>(y + row * inner + columns.begin, updates + i * inner + columns.begin, columns.end - columns.begin);
     }
   });
@@ -78,12 +88,19 @@ void addHalfRows(const Rows &target, T *y, int64_t rows, const T *updates, int32
   if (!target.inner)
     return;
   int32_t *next = head + rows;
-  std::fill_n(head, rows, -1);
-  for (int64_t i = target.rows; i-- > 0;) {
-    int64_t row = target(i);
-    next[i] = head[row];
-    head[row] = int32_t(i);
-  }
+  forEach(threads, threads, [&](int64_t thread) {
+    Share s(rows, thread, threads);
+    std::fill(head + s.begin, head + s.end, -1);
+  });
+  const int linking = target.slices() >= threads ? threads : 1;
+  forEach(linking, linking, [&](int64_t thread) {
+    const Share s = sliceShare(target, thread, linking);
+    for (int64_t i = s.end; i-- > s.begin;) {
+      int64_t row = target(i);
+      next[i] = head[row];
+      head[row] = int32_t(i);
+    }
+  });
   forEachUneven(target.rows, threads, [&](int64_t i) {
     int64_t row = target(i);
     if (head[row] != i)

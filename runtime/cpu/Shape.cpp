@@ -4,6 +4,7 @@
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/Padding.h"
 #include "runtime/cpu/StridedCopy.h"
+#include <cstring>
 #include <vector>
 
 namespace zccrt::cpu {
@@ -36,9 +37,31 @@ struct Maps {
   }
 };
 
-template <typename T> void padRow(T *y, const T *x, const std::vector<int64_t> &map, int64_t stride, T value) {
-  for (size_t i = 0; i < map.size(); ++i)
-    y[i] = map[i] < 0 ? value : x[map[i] * stride];
+/// What of a row comes from side by side: of the positions of a map, `count` from `first` on.
+struct Inside {
+  int64_t first = 0, count = 0;
+  explicit Inside(const std::vector<int64_t> &map) {
+    const int64_t n = int64_t(map.size());
+    while (first < n && map[size_t(first)] < 0)
+      ++first;
+    while (first + count < n && map[size_t(first + count)] == map[size_t(first)] + count)
+      ++count;
+  }
+};
+
+template <typename T>
+void padRow(T *y, const T *x, const std::vector<int64_t> &map, const Inside &inside, int64_t stride, T value) {
+  auto one = [&](int64_t i) { y[i] = map[size_t(i)] < 0 ? value : x[map[size_t(i)] * stride]; };
+  const int64_t n = int64_t(map.size()), behind = inside.first + inside.count;
+  if (stride != 1 || !inside.count) {
+    for (int64_t i = 0; i < n; ++i)
+      one(i);
+    return;
+  }
+  std::fill_n(y, inside.first, value);
+  memcpy(y + inside.first, x + map[size_t(inside.first)], size_t(inside.count) * sizeof(T));
+  for (int64_t i = behind; i < n; ++i)
+    one(i);
 }
 
 } // namespace
@@ -52,6 +75,7 @@ void padRun(char *arena, const zccrt_call *c) {
   const zccrt_tensor &x = operand(c, 0), &y = result(c, 0);
   int64_t width = y.ndim ? y.dims[y.ndim - 1] : 1, rows = width ? count(y) / width : 0;
   double value = attrFloat(c, "value", 0.0);
+  const Inside along(maps.axis[std::max(y.ndim - 1, 0)]);
   withNumber(y.elem, [&](auto *type) {
     using T = std::remove_pointer_t<decltype(type)>;
     T *to = at<T>(arena, y);
@@ -66,7 +90,7 @@ void padRun(char *arena, const zccrt_call *c) {
         offset += i * x.strides[a];
       }
       if (inside)
-        padRow(to + row * width, from + offset, maps.axis[y.ndim - 1], x.strides[x.ndim - 1], T(value));
+        padRow(to + row * width, from + offset, maps.axis[y.ndim - 1], along, x.strides[x.ndim - 1], T(value));
       else
         std::fill_n(to + row * width, width, T(value));
     });
