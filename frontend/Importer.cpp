@@ -162,9 +162,11 @@ Val GraphImporter::lookup(StringRef name, Scope &scope, const onnx_pb::NodeProto
 
 Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims) {
   Val seed = Emitter::of(runtimeState("seed", Elem::I64));
-  constexpr double kApart = 1000003; // each iteration of a loop draws from a seed of its own
-  for (const Val &k : iterations)
-    seed = e.add(seed, e.mul(e.add(k, 1), kApart));
+  double apart = 1000003; // each iteration of a loop draws from a seed of its own, and of each loop that it is in
+  for (const Val &k : iterations) {
+    seed = e.add(seed, e.mul(e.add(k, 1), apart));
+    apart += 2 * 1000003;
+  }
   Vals states{seed, Emitter::of(runtimeState("step", Elem::I64)), Emitter::of(runtimeState("micro", Elem::I64))};
   const int64_t id = randoms_++;
   if (&op != &ops::random_uniform)

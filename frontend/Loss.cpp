@@ -164,8 +164,8 @@ static Val elementLoss(GraphImporter &g, const LossSpec &spec, const Val &y) {
   if (spec.kind == LossSpec::MeanSquare) {
     Val d = e.sub(y, t);
     each = e.mul(d, d);
-  } else { // max(y, 0) - y*t + log(1 + exp(-|y|)), which is softplus(y) - y*t
-    each = e.sub(e(ops::softplus, y), e.mul(y, t));
+  } else { // as PyTorch has it: (1 - t) * y + log(1 + exp(-y)), which is near 0 without a difference of large numbers
+    each = e.add(e.mul(e.sub(e.like(1, t), t), y), e(ops::softplus, e(ops::neg, y)));
   }
   Dims all = allAxes(0, each.rank());
   return spec.reduction == "sum" ? e.sum(each, all, Emitter::Keep::Nothing) : e.mean(each, all, Emitter::Keep::Nothing);

@@ -3,6 +3,7 @@
 #include "frontend/ops/Activation.h"
 #include "llvm/ADT/StringSwitch.h"
 #include <cmath>
+#include <numbers>
 
 using namespace zcc;
 
@@ -35,11 +36,22 @@ void mean(NodeImport &n) {
   n.out(n.e.div(s, n.e.like(n.inputs(), s)));
 }
 
-void pow(NodeImport &n) {
-  Val x = n.in(0), y = n.in(1);
-  if (!x.isFloat() && y.isFloat()) // computed in floating point, then rounded toward zero
-    return n.out(n.e.cast(n.e(ops::pow, n.e.cast(x, y.elem()), y), x.elem()));
-  n.out(n.e(ops::pow, x, n.e.cast(y, x.elem())));
+/// torch.atan2 comes as the arc tangent of y / x, put right by what follows. The smaller over the larger of both has a
+/// gradient where x is 0, too.
+void arcTangent(NodeImport &n) {
+  Emitter &e = n.e;
+  Val slope = n.in(0);
+  auto fx = fxNodeOf(n.node);
+  const Node *div = slope.value ? slope.value->def : nullptr;
+  if (!n.graph.training() || !fx || !llvm::StringRef(fx->target).starts_with("aten.atan2.") || !div || !div->is(ops::div))
+    return n.out(e(ops::atan, slope));
+  Val y = Emitter::of(div->operand(0)), x = Emitter::of(div->operand(1));
+  Val isFlat = e(ops::le, e(ops::abs, y), e(ops::abs, x));
+  Val smaller = e.select(isFlat, y, x), larger = e.select(isFlat, x, y), none = e(ops::eq, larger, e.like(0, x));
+  Val angle = e(ops::atan, e.div(e.select(none, e.like(0, x), smaller), e.select(none, e.like(1, x), larger)));
+  Val isDown = e(ops::ne, e(ops::lt, x, e.like(0, x)), e(ops::lt, y, e.like(0, y)));
+  Val right = e.select(isDown, e.like(-std::numbers::pi / 2, x), e.like(std::numbers::pi / 2, x));
+  n.out(e.select(isFlat, angle, e.sub(right, angle)));
 }
 
 void mod(NodeImport &n) {
@@ -197,7 +209,7 @@ void equal(NodeImport &n) {
 }
 
 const OnnxOp kOps[] = {
-    {"Pow", pow},
+    {"Atan", arcTangent},
     {"Mod", mod},
     {"Max", extremum<ops::max, ops::le>},
     {"Min", extremum<ops::min, ops::ge>},

@@ -51,6 +51,8 @@ Val gathered(NodeImport &n, const Val &x, const Val &index, int64_t axis) {
 /// the metadata of PyTorch's default exporter has: embedding(weight, indices, padding_idx).
 int64_t paddingRow(NodeImport &n) {
   int64_t row = -1;
+  if (n.graph.training() && fxArgument(n.node, "aten.embedding.", 3) == "True")
+    unsupported("scale_grad_by_freq=True");
   auto text = n.graph.training() ? fxArgument(n.node, "aten.embedding.", 2) : std::nullopt;
   return text && !llvm::StringRef(*text).getAsInteger(10, row) ? row : -1;
 }
@@ -151,13 +153,13 @@ template <const OpDef &Op> void argument(NodeImport &n) {
 
 void oneHot(NodeImport &n) {
   Emitter &e = n.e;
-  Val at = n.in(0), values = n.in(2); // indices may be floating point; fractions hit nothing
+  Val at = e.cast(n.in(0), Elem::I64), values = n.in(2);
   int64_t depth = Emitter::asInt(n.in(1), "depths"), axis = normalAxis(n.i("axis", -1), at.rank() + 1);
   Val fromEnd = e(ops::lt, at, e.like(0, at));
   at = e.unsqueeze(e.select(fromEnd, e.add(at, double(depth)), at), {axis});
   Dims d(at.rank(), 1);
   d[axis] = depth;
-  Val hot = e(ops::eq, e.iota(d, axis, at.elem()), at);
+  Val hot = e(ops::eq, e.iota(d, axis, Elem::I64), at);
   n.out(e.select(hot, e.reshape(e.slice(values, 0, 1, 2), {}), e.reshape(e.slice(values, 0, 0, 1), {})));
 }
 
@@ -166,6 +168,7 @@ void nonZero(NodeImport &n) {
   auto v = Emitter::asFloats(n.in(0), "operands");
   auto dims = n.in(0).dims();
   std::vector<std::vector<int64_t>> found(dims.size());
+  const int64_t count = llvm::count_if(v, [](double x) { return x != 0; });
   for (size_t i = 0; i < v.size(); ++i) {
     if (v[i] == 0)
       continue;
@@ -178,7 +181,6 @@ void nonZero(NodeImport &n) {
   std::vector<int64_t> flat;
   for (auto &f : found)
     flat.insert(flat.end(), f.begin(), f.end());
-  int64_t count = found.empty() ? 0 : int64_t(found[0].size());
   n.out(Emitter::integers(flat, {int64_t(dims.size()), count}));
 }
 

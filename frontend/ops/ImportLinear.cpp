@@ -155,10 +155,9 @@ void einsum(NodeImport &n) {
       invalid("operand " + llvm::Twine(i) + " is " + t.v.type.str() + ", the equation says '" + names[i] + "'");
     if (names[i].contains("..."))
       dots = std::max(dots, t.letters.size() - (names[i].size() - 3));
-    t = diagonal(e, t);
     for (char c : t.letters)
       ++count[c];
-    terms.push_back(std::move(t));
+    terms.push_back(diagonal(e, t));
   }
   std::string result;
   if (StringRef(equation).contains("->")) {

@@ -52,14 +52,21 @@ Vals inOneType(NodeImport &n, unsigned count, unsigned required) {
 
 void outInTypeOfInput(NodeImport &n, const Val &y) { n.out(0, n.e.cast(y, n.in(0).elem())); }
 
+/// What a norm's statistics have; ours are computed in f32 at least.
+Elem stashType(NodeImport &n) { return n.i("stash_type", 0) ? n.elemOf("stash_type") : Elem::F32; }
+
 void layerNorm(NodeImport &n) {
-  n.ignore({"stash_type"}); // ours is computed in f32 at least
+  const Elem stash = stashType(n);
   Vals operands = inOneType(n, 3, /*required=*/1);
+  if (n.wants(1) || n.wants(2))
+    for (Val &v : operands)
+      if (v && isFloat16(v.elem()))
+        v = n.e.cast(v, Elem::F32);
   int64_t axis = normalAxis(n.i("axis", -1), operands[0].rank());
   Vals r = n.e.emitAll(ops::layer_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}});
   outInTypeOfInput(n, r[0]);
   for (unsigned i = 1; i < 3; ++i)
-    n.out(i, r[i]);
+    n.out(i, n.in(0).elem() == Elem::F64 ? r[i] : n.e.cast(r[i], stash));
 }
 
 void rmsNorm(NodeImport &n) {
@@ -77,8 +84,11 @@ void simplifiedNorm(NodeImport &n) {
     return;
   Emitter &e = n.e;
   Val x = n.in(0);
+  const Elem stash = x.elem() == Elem::F64 ? Elem::F64 : stashType(n);
+  if (isFloat16(x.elem()))
+    x = e.cast(x, Elem::F32);
   Dims axes = allAxes(normalAxis(n.i("axis", -1), x.rank()), x.rank());
-  n.out(1, e(ops::rsqrt, e.add(e.mean(e.mul(x, x), axes), n.f("epsilon", 1e-5))));
+  n.out(1, e.cast(e(ops::rsqrt, e.add(e.mean(e.mul(x, x), axes), n.f("epsilon", 1e-5))), stash));
 }
 
 /// A vector per channel against [N, C, ...].

@@ -36,16 +36,24 @@ void dequantize(NodeImport &n) {
   Val x = n.in(0), scale = n.in(1);
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
   Elem to = n.i("output_dtype", 0) ? n.elemOf("output_dtype", scale.elem()) : scale.elem();
-  Val v = e.cast(x, to);
+  const Elem precise = to == Elem::F64 || scale.elem() == Elem::F64 ? Elem::F64 : Elem::F32;
+  Val v = e.cast(x, precise);
   if (n.has(2))
-    v = e.sub(v, e.cast(against(n, n.in(2), x, axis, block), to));
-  n.out(e.mul(v, e.cast(against(n, scale, x, axis, block), to)));
+    v = e.sub(v, e.cast(against(n, n.in(2), x, axis, block), precise));
+  n.out(e.cast(e.mul(v, e.cast(against(n, scale, x, axis, block), precise)), to));
+}
+
+/// What x is divided in: as the node says, else as its scale has it.
+Elem precisionOf(NodeImport &n) {
+  if (n.i("precision", 0))
+    return n.elemOf("precision", Elem::F32);
+  return n.in(1).isFloat() ? n.in(1).elem() : Elem::F32;
 }
 
 void quantize(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
-  n.ignore({"saturate", "precision"});
+  n.ignore({"saturate"});
   int64_t axis = n.i("axis", 1), block = n.i("block_size", 0);
   Elem to = n.has(2) ? n.in(2).elem() : Elem::U8;
   if (n.i("output_dtype", 0))
@@ -67,9 +75,11 @@ void quantize(NodeImport &n) {
   default:
     unsupported("element type " + elemName(to));
   }
-  Val v = e(ops::round, e.div(x, e.cast(against(n, n.in(1), x, axis, block), x.elem())));
+  const Elem precision = precisionOf(n), wide = precision == Elem::F64 ? Elem::F64 : Elem::F32; // holds any integer of 16 bits
+  Val v = e(ops::round, e.div(e.cast(x, precision), e.cast(against(n, n.in(1), x, axis, block), precision)));
+  v = e.cast(v, wide);
   if (n.has(2))
-    v = e.add(v, e.cast(against(n, n.in(2), x, axis, block), x.elem()));
+    v = e.add(v, e.cast(against(n, n.in(2), x, axis, block), wide));
   v = e(ops::max, e(ops::min, v, e.like(hi, v)), e.like(lo, v));
   n.out(e.cast(v, to));
 }

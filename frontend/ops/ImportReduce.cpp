@@ -49,11 +49,13 @@ void sumSquare(NodeImport &n) {
   n.out(n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep));
 }
 
-/// The square root is not taken of zero, so that the gradient of a zero vector is zero, as in
-/// PyTorch.
-Val rootOf(Emitter &e, const Val &s) {
+/// A root is not taken of zero, so that the gradient of a zero vector is zero, as in PyTorch.
+template <typename F> Val rootOf(Emitter &e, const Val &s, F root) {
   Val none = e(ops::eq, s, e.like(0, s));
-  return e.select(none, e.like(0, s), e(ops::sqrt, e.select(none, e.like(1, s), s)));
+  return e.select(none, e.like(0, s), root(e.select(none, e.like(1, s), s)));
+}
+Val rootOf(Emitter &e, const Val &s) {
+  return rootOf(e, s, [&](const Val &x) { return e(ops::sqrt, x); });
 }
 
 void l2(NodeImport &n) {
@@ -61,9 +63,28 @@ void l2(NodeImport &n) {
   n.out(rootOf(n.e, n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep)));
 }
 
-/// Whether a value sums up x * x, as the older exporter begins a norm.
+/// What a value is a constant multiple of, in whichever element type.
+const Node *behindFactors(Value *v) {
+  auto isFixed = [](const Value *f) {
+    return isConstant(f) || (f->isGlobal() && static_cast<const GlobalValue *>(f)->role == GlobalValue::Const);
+  };
+  const Node *n = v ? behindReshapes(v)->def : nullptr;
+  while (n) {
+    Value *of = nullptr;
+    if (n->is(ops::cast) || ((n->is(ops::div) || n->is(ops::mul)) && isFixed(n->operand(1))))
+      of = n->operand(0);
+    else if (n->is(ops::mul) && isFixed(n->operand(0)))
+      of = n->operand(1);
+    if (!of)
+      break;
+    n = behindReshapes(of)->def;
+  }
+  return n;
+}
+
+/// Whether a value is the sum of x * x, as the older exporter begins a norm, or the mean, as both begin a standard deviation.
 bool isSumOfSquares(Value *v) {
-  const Node *sum = v ? behindReshapes(v)->def : nullptr;
+  const Node *sum = behindFactors(v);
   const Node *square = sum && sum->op->reduction == zcc::Reduction::Sum ? sum->operand(0)->def : nullptr;
   return square && square->op->bilinear && square->operand(0) == square->operand(1);
 }
@@ -71,6 +92,25 @@ bool isSumOfSquares(Value *v) {
 void squareRoot(NodeImport &n) {
   Val x = n.in(0);
   n.out(n.graph.training() && !x.known && isSumOfSquares(x.value) ? rootOf(n.e, x) : n.e(ops::sqrt, x));
+}
+
+/// Whether a value is the sum of powers, as exporters begin a norm of another order.
+bool isSumOfPowers(Value *v) {
+  const Node *sum = behindFactors(v);
+  const Node *power = sum && sum->op->reduction == zcc::Reduction::Sum ? sum->operand(0)->def : nullptr;
+  return power && power->is(ops::pow);
+}
+
+void power(NodeImport &n) {
+  Emitter &e = n.e;
+  Val x = n.in(0), y = n.in(1);
+  if (!x.isFloat() && y.isFloat()) // computed in floating point, then rounded toward zero
+    return n.out(e.cast(e(ops::pow, e.cast(x, y.elem()), y), x.elem()));
+  y = e.cast(y, x.elem());
+  auto root = [&](const Val &base) { return e(ops::pow, base, y); };
+  const bool isNorm = n.graph.training() && !x.known && y.count() == 1 && Emitter::tensorOf(y) && isSumOfPowers(x.value);
+  const double order = isNorm ? Emitter::asFloats(y, "exponents")[0] : 0;
+  n.out(order > 0 && order < 1 ? rootOf(e, x, root) : root(x));
 }
 
 void logSum(NodeImport &n) {
@@ -110,6 +150,7 @@ const OnnxOp kOps[] = {
     {"ReduceMean", mean},
     {"ReduceL1", l1},
     {"ReduceL2", l2},
+    {"Pow", power},
     {"Sqrt", squareRoot},
     {"ReduceSumSquare", sumSquare},
     {"ReduceLogSum", logSum},

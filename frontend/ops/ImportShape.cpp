@@ -45,6 +45,7 @@ void shape(NodeImport &n) {
 void size(NodeImport &n) { n.out(Emitter::integers({n.in(0).count()}, {})); }
 
 void range(NodeImport &n) {
+  n.ignore({"stash_type"}); // it is computed in double
   Elem elem = n.in(0).elem();
   if (zcc::isFloat(elem)) {
     double start = Emitter::asFloat(n.in(0), "bounds"), limit = Emitter::asFloat(n.in(1), "bounds"),

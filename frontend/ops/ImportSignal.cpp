@@ -65,14 +65,15 @@ void dft(NodeImport &n) {
   if (c.imaginary)
     c.imaginary = e.swapAxes(c.imaginary, axis, last);
   if (inverse && oneSided) { // the other half mirrors: X[length-k] = conj X[k]
-    int64_t have = c.real.dim(-1);
-    length = length ? length : 2 * (have - 1);
+    length = length ? length : 2 * (c.real.dim(-1) - 1);
+    const int64_t have = length / 2 + 1;
     auto mirrored = [&](const Val &v, double sign) {
       Val other = e.slice(v, last, length - have, 0, -1);
       return e.concat({v, e.mul(other, sign)}, last);
     };
     if (!c.imaginary)
       c.imaginary = e.expand(e.like(0, c.real), c.real.dims());
+    c = {ofLength(e, c.real, have), ofLength(e, c.imaginary, have)};
     c = transform(e, {mirrored(c.real, 1), mirrored(c.imaginary, -1)}, length, length, true);
     return n.out(e.unsqueeze(e.swapAxes(c.real, axis, last), {x.rank() - 1}));
   }

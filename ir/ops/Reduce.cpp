@@ -155,11 +155,11 @@ constexpr OpDef ops::reduce_prod =
 
 // ---- order along one axis
 
-/// Whether x[a] comes before x[b]: by value, NaN first of all, then by position.
-static bool comesFirst(const Tensor &x, int64_t a, int64_t b, bool largest) {
+/// Whether x[a] comes before x[b]: by value, then by position; NaN before all others, or behind them.
+static bool comesFirst(const Tensor &x, int64_t a, int64_t b, bool largest, bool isNanFirst = true) {
   auto before = [&](auto va, auto vb) {
     if (va != va || vb != vb)
-      return va != va && (vb == vb || a < b);
+      return (va != va) == (vb != vb) ? a < b : (va != va) == isNanFirst;
     return va == vb ? a < b : (va > vb) == largest;
   };
   if (x.isFloat())
@@ -245,7 +245,9 @@ static llvm::Error evalTopk(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tenso
     for (int64_t i = 0; i < s.inner; ++i) {
       auto at = [&](int64_t e) { return (o * s.extent + e) * s.inner + i; };
       std::iota(order.begin(), order.end(), 0);
-      llvm::sort(order, [&](int64_t a, int64_t b) { return a != b && comesFirst(*in[0], at(a), at(b), largest); });
+      llvm::sort(order, [&](int64_t a, int64_t b) {
+        return a != b && comesFirst(*in[0], at(a), at(b), largest, /*isNanFirst=*/largest);
+      });
       for (int64_t e = 0; e < k; ++e) {
         int64_t to = (o * k + e) * s.inner + i;
         copyElement(*out[0], to, *in[0], at(order[e]));

@@ -1,4 +1,5 @@
-// softmax, log_softmax, softmax cross-entropy and the logarithm of a sigmoid that a model spells out.
+// softmax, log_softmax, softmax cross-entropy and the logarithms of a sigmoid and of a sum of exponentials that a model spells
+// out.
 #include "passes/simplify/Simplify.h"
 
 using namespace zcc;
@@ -71,6 +72,21 @@ static bool logOfSigmoid(Node &n, Rewriter &r) {
   return true;
 }
 
+/// log(exp(a) + exp(b)) -> max(a, b) + softplus(-|a - b|), which neither overflows nor is infinite where both exponentials are 0:
+/// PyTorch's exporters spell out logaddexp so. Equal infinities have no difference.
+static bool recogniseLogAddExp(Node &n, Rewriter &r) {
+  Node *sum = defBy(n.operand(0), ops::add);
+  Node *left = sum ? defBy(sum->operand(0), ops::exp) : nullptr, *right = sum ? defBy(sum->operand(1), ops::exp) : nullptr;
+  if (!left || !right || sum->result()->type.elem != n.result()->type.elem)
+    return false;
+  Builder b = r.before(n, {sum, left, right});
+  Value *x = left->operand(0), *y = right->operand(0);
+  Value *apart = b.make(ops::select, {b.make(ops::eq, {x, y}), b.scalar(0, x->type.elem), b.make(ops::sub, {x, y})});
+  Value *rest = b.make(ops::softplus, {b.make(ops::neg, {b.make(ops::abs, {apart})})});
+  r.replace(n.result(), b.make(ops::add, {b.make(ops::max, {x, y}), rest}));
+  return true;
+}
+
 /// gather_elements(log_softmax(x[N, C]), labels[N, 1]) -> -cross_entropy(x, labels)
 static bool recogniseCrossEntropy(Node &n, Rewriter &r) {
   Node *logs = defBy(n.operand(0), ops::log_softmax);
@@ -87,10 +103,8 @@ static bool recogniseCrossEntropy(Node &n, Rewriter &r) {
 }
 
 llvm::ArrayRef<Rule> zcc::softmaxRules() {
-  static const Rule rules[] = {{&ops::div, recogniseSoftmax},
-                               {&ops::sub, recogniseLogSoftmax},
-                               {&ops::log, logOfSoftmax},
-                               {&ops::log, logOfSigmoid},
-                               {&ops::gather_elements, recogniseCrossEntropy}};
+  static const Rule rules[] = {{&ops::div, recogniseSoftmax},   {&ops::sub, recogniseLogSoftmax},
+                               {&ops::log, logOfSoftmax},       {&ops::log, logOfSigmoid},
+                               {&ops::log, recogniseLogAddExp}, {&ops::gather_elements, recogniseCrossEntropy}};
   return rules;
 }
