@@ -6,6 +6,7 @@
 #include "frontend/parameters/Parameters.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
+#include <algorithm>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -200,6 +201,23 @@ static llvm::StringSet<> trainedNames(const OnnxFile &file, const Parameters &pa
   return names;
 }
 
+/// Names another input in the copy of a graph, where the original, or a body in it, has the node; returns whether it has.
+static bool setInput(const onnx_pb::GraphProto &original, onnx_pb::GraphProto &copy, const onnx_pb::NodeProto &node, int index,
+                     const std::string &name) {
+  for (int i = 0; i < std::min(original.node_size(), copy.node_size()); ++i) {
+    if (&original.node(i) == &node) {
+      copy.mutable_node(i)->set_input(index, name);
+      return true;
+    }
+    for (int a = 0; a < original.node(i).attribute_size(); ++a)
+      if (original.node(i).attribute(a).has_g() &&
+          setInput(original.node(i).attribute(a).g(), *copy.mutable_node(i)->mutable_attribute(a)->mutable_g(), node, index,
+                   name))
+        return true;
+  }
+  return false;
+}
+
 ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &parameters, const GraphValues &values,
                                        ExportForm form) {
   ExportTemplate result;
@@ -213,10 +231,9 @@ ExportTemplate zcc::makeExportTemplate(const OnnxFile &file, const Parameters &p
   if (form == ExportForm::Inference)
     model.clear_training_info();
   for (auto &s : parameters.splits())
-    if (isSeparate(*s.parameter))
-      for (int i = 0; i < graph->node_size(); ++i)
-        if (&file.graph().node(i) == s.node)
-          graph->mutable_node(i)->set_input(int(s.index), s.parameter->name);
+    if (isSeparate(*s.parameter) && !setInput(file.graph(), *graph, *s.node, int(s.index), s.parameter->name))
+      result.refused =
+          "'" + s.initializer + "' is several parameters, of which '" + s.parameter->name + "' has no node of its own";
   if (form == ExportForm::Inference) {
     toInference(*graph);
     for (auto &f : *model.mutable_functions())

@@ -74,6 +74,7 @@ private:
   bool repeatsRows(const Initializer &t) const;
   bool isOfFrozenNorm(llvm::StringRef name) const;
   void freezeFixed();
+  bool isPassive(const Initializer &t, Parameter::Role role) const;
   llvm::Error readPatterns();
   llvm::Error applyTrainAndFreeze();
   llvm::Expected<std::vector<Parameter *>> matching(const Pattern &p, const ParameterNames &names) const;

@@ -218,6 +218,9 @@ std::optional<std::string> Evidence::parameterOf(const Initializer &t, const Ini
   }
   if (own)
     return own;
+  // What the node reads beside a parameter, such as a mask that was computed while exporting.
+  if (llvm::is_contained(fx->names, t.name) && targetOf(t.name).empty())
+    return std::nullopt;
   // Another operator: if it reads one parameter, that one, unless it is only a number.
   bool reads = op == "GatherND" || op == "Gather" || op == "MatMul" || op == "Mul" || op == "Add" || op == "Sub" || op == "Div" ||
                op == "Reshape" || op == "Transpose" || op == "Einsum" || op == "Expand";

@@ -94,7 +94,12 @@ void Decision::findFact(Fact &f) {
       f.meanings.push_back(bufferMergedInto(f, u));
     return;
   }
-  if (llvm::any_of(uses, [&](auto &u) { return mustBeConstant(u); })) {
+  // A bias of scores may be learned.
+  auto isMask = [](const InitializerUse &u) {
+    return u.node->op_type() == "Attention" && u.node->domain().empty() && u.index == 3;
+  };
+  const bool isParameter = evidence_.kindOf(t.name) == Placeholder::Parameter;
+  if (llvm::any_of(uses, [&](auto &u) { return mustBeConstant(u) && !(isParameter && isMask(u)); })) {
     f.evidence = "input of " + uses[0].node->op_type() + " that is not a weight";
     return;
   }

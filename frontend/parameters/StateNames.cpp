@@ -122,7 +122,8 @@ void Decision::nameByUses(Fact &f) {
     Parameter *p = out_.use(f.source->name, uses[i].node, uses[i].index).parameter;
     addName(m, f, p->role == Parameter::Constant ? nullptr : p, m == f.source->name ? Layout::Same : layoutOf(f, uses[i]));
   }
-  if (f.meanings.empty() && !f.meaning.empty() && !uses.empty()) // what its module lacks
+  bool isNamed = llvm::any_of(f.meanings, [](const std::string &m) { return !m.empty(); });
+  if (!isNamed && !f.meaning.empty() && !uses.empty()) // what its module lacks
     addName(f.meaning, f, out_.use(f.source->name).parameter, layoutOf(f, uses[0]));
 }
 

@@ -36,6 +36,12 @@ void Decision::freezeFixed() {
   }
 }
 
+/// What nobody trains who does not name it alone: running statistics, and tensors of modules that are no parameters.
+bool Decision::isPassive(const Initializer &t, Parameter::Role role) const {
+  auto kind = evidence_.kindOf(t.name);
+  return role == Parameter::Statistic || kind == Placeholder::Buffer || kind == Placeholder::Tensor;
+}
+
 /// Compiles the regular expressions; what --train calls by the initializer's name is taken as it stands in the file.
 llvm::Error Decision::readPatterns() {
   for (auto [option, texts, patterns] :
@@ -47,13 +53,20 @@ llvm::Error Decision::readPatterns() {
         return error(given + ": not a regular expression: " + llvm::toString(regex.takeError()));
       patterns->push_back(Pattern{given, text, std::move(*regex)});
     }
-  for (Fact &f : facts_) {
-    bool isFloatingPoint = f.source->elem && isFloat(*f.source->elem);
-    if (!isFloatingPoint || llvm::none_of(train_, [&](const Pattern &p) { return p.regex.match(f.source->name); }))
-      continue;
-    f.role = Parameter::Trained;
-    f.named = true;
-    f.pieces = 1;
+  for (const Pattern &p : train_) {
+    std::vector<Fact *> named;
+    for (Fact &f : facts_)
+      if (f.source->elem && isFloat(*f.source->elem) && p.regex.match(f.source->name))
+        named.push_back(&f);
+    auto isOther = [&](const Fact *f) { return f->named || !isPassive(*f->source, f->role); };
+    const bool hasOthers = llvm::any_of(named, isOther);
+    for (Fact *f : named) {
+      if (hasOthers && !isOther(f))
+        continue;
+      f->role = Parameter::Trained;
+      f->named = true;
+      f->pieces = 1;
+    }
   }
   return llvm::Error::success();
 }
@@ -141,7 +154,9 @@ llvm::Error Decision::applyTrainAndFreeze() {
     auto matches = matching(p, names);
     if (!matches)
       return matches.takeError();
-    trained.insert(trained.end(), matches->begin(), matches->end());
+    auto isOther = [&](const Parameter *m) { return m->role == Parameter::Trained || !isPassive(*m->source, m->role); };
+    const bool hasOthers = llvm::any_of(*matches, isOther);
+    llvm::copy_if(*matches, std::back_inserter(trained), [&](const Parameter *m) { return !hasOthers || isOther(m); });
   }
   for (auto &p : out_.all_) {
     if (llvm::is_contained(trained, p.get())) {

@@ -134,3 +134,25 @@ for wrong in (("x",), "none is left"), ({"x": 1}, "'labels'"):
     except ValueError as e:
         assert wrong[1] in str(e), e
 print("the module works")
+
+# What PyTorch keeps fixed is in no file, and a loss' own parameters would stay as they are.
+fixed = Net()
+fixed.mix.requires_grad_(False)
+done, said = caught(lambda: zcc.export(fixed, batch, loss=loss_of, path="fixed.onnx", zcc=zcc_tool))
+assert any("--freeze='^(mix\\.weight|mix\\.bias)$'" in s for s in said), said
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.by = nn.Parameter(torch.ones(()))
+
+    def forward(self, logits, labels):
+        return loss_of(logits * self.by, labels)
+
+
+try:
+    zcc.export(net, batch, loss=Scaled(), path="scaled.onnx", zcc=zcc_tool)
+    sys.exit("a loss with parameters is exported without them")
+except ValueError as e:
+    assert "the loss has parameters" in str(e), e

@@ -45,6 +45,8 @@ def export(model, inputs, loss=None, path="model.onnx", *, dynamic_shapes=None, 
     brings them. Buffers that no file of weights has, such as frequencies, keep their values where they are not on the meta device
     (as under accelerate's `init_empty_weights()`). Returns an Exported; parameters that the graph has lost are warned about. Raises ExportError where zcc cannot compile it."""
     path = os.fspath(path)
+    if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()):
+        raise ValueError("the loss has parameters, which would stay as they are: put model and loss into one module that returns the loss")
     if _on_meta(model):
         inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), inputs)
     module = _with_loss(model, inputs, loss) if callable(loss) else model
@@ -205,6 +207,10 @@ def _check(result, model, loss, zcc):
     for name, parameter in model.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
     result.lost = [names[0] for names in groups.values() if not known.intersection(names)]
+    fixed = [name for name, parameter in model.named_parameters() if not parameter.requires_grad and name in result.trained]
+    if fixed:
+        flags = f"--freeze='^({'|'.join(map(re.escape, fixed))})$'"
+        warnings.warn(f"no file says what requires_grad=False keeps fixed; give zcc {flags}", stacklevel=3)
     if result.lost:
         warnings.warn(f"zcc finds no use of {', '.join(result.lost)} in '{result.path}': the exported graph does not read what the "
                       "output does not depend on", stacklevel=3)
