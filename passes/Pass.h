@@ -27,6 +27,7 @@ struct Options {
     double weightDecay = -1, lrScale = 1;
   };
   enum class AccumOrder { WithBudget, Batches, Blocks, Auto };
+  enum class OverflowCheck { InBf16, On, Off };
   /// --tile: what is split and into how many pieces; without a name every large operator, 0 pieces: none, kAuto: as few as fit.
   struct TileRule {
     std::string regex;
@@ -63,6 +64,10 @@ struct Options {
            (seeksCheckpoints() || seeks(offloadOptimizer) || seeks(offloadParam) || seeks(offloadActivations) || seeksOrder());
   }
   bool isLow() const { return dtype != Elem::F32; }
+  /// Whether steps whose gradients are not finite are skipped.
+  bool skipsOverflows() const {
+    return dtype == Elem::F16 || (checkGradOverflow == OverflowCheck::InBf16 ? isLow() : checkGradOverflow == OverflowCheck::On);
+  }
   /// Where what is to live in a space does: host memory is the CPU's own, unless it is told to keep them apart.
   Space away(Space s) const { return s == Space::Host && !separateHost ? Space::Device : s; }
   /// Whether there is host memory besides the device's.

@@ -32,13 +32,18 @@ void Resolver::takeCommunicationType(const Object &top) {
   out_.set("communication_data_type", "\"" + type + "\"", kConfig);
 }
 
-/// The stages train alike here; DeepSpeed's do not.
+/// In 16 bits the stages train alike here, which DeepSpeed's do not. In fp32 its stages 1 to 3 skip what is not finite
+/// (runtime/zero/stage_1_and_2.py and stage3.py, step), and its stage 0 does not.
 void Resolver::takeLossScale() {
   auto valueOf = [&](const char *flag) -> StringRef {
     const FlagValues &from = isGiven(flag) ? given_ : out_.flags;
     auto i = from.find(flag);
     return i == from.end() ? "" : StringRef(i->second);
   };
+  if (valueOf("dtype") == "fp32" && stage_ > 0 && !isGiven("check-grad-overflow")) {
+    setFlag("check-grad-overflow", "on");
+    out_.notes.push_back("fp32: a step whose gradients are not finite is skipped, as by DeepSpeed's stages 1 to 3");
+  }
   double fixed = 0;
   bool isFixed = !valueOf("loss-scale").getAsDouble(fixed) && fixed > 0;
   if (valueOf("dtype") != "fp16" || stage_ > 0 || isFixed)

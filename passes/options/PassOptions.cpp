@@ -46,8 +46,8 @@ static llvm::Error needsFp16(StringRef name, const Options &o) {
   return o.dtype == Elem::F16 ? llvm::Error::success() : error("--" + name + " needs --dtype=fp16");
 }
 
-static llvm::Error needsBf16(StringRef name, const Options &o) {
-  return o.dtype == Elem::BF16 ? llvm::Error::success() : error("--" + name + " needs --dtype=bf16");
+static llvm::Error looksAnyway(StringRef name, const Options &o) {
+  return o.dtype != Elem::F16 ? llvm::Error::success() : error("--" + name + ": --dtype=fp16 always looks, for its loss scale");
 }
 
 static llvm::Error isLeastScale(StringRef name, const Options &o) {

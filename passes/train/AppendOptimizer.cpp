@@ -97,7 +97,9 @@ Value *Appender::sumOverRanks(Builder &b, const GlobalValue &param, Value *v, bo
 
 /// Of a sum over micro-batches, over them and the ranks. Between ranks a gradient has its parameter's element.
 Value *Appender::meanOf(Builder &b, const Gradient &g, Value *sum, bool isAddend) {
-  auto mean = [&](Value *v) { return b.make(ops::mul, {v, b.scalar(1.0 / o_.gradAccum, v->type.elem)}); };
+  auto mean = [&](Value *v) { // a scaled loss has been divided
+    return scale_.scale() ? v : b.make(ops::mul, {v, b.scalar(1.0 / o_.gradAccum, v->type.elem)});
+  };
   bool isWider = m_.ranks > 1 && sum->type.elem != g.param->type.elem;
   return isWider ? sumOverRanks(b, *g.param, b.cast(mean(sum), g.param->type.elem), isAddend)
                  : mean(sumOverRanks(b, *g.param, sum, isAddend));
@@ -163,9 +165,10 @@ void Appender::joinBoxes() {
       g.before = last[&m_.wholeOf(*g.param)];
 }
 
-/// The squared norms of all gradients, where somebody wants them: clipping, and in 16 bits the search for what is not finite.
+/// The squared norms of all gradients, where somebody wants them: clipping, and the search for what is not finite.
 void Appender::measure(Function &f, Optimizer &opt) {
-  if (gradients_.empty() || (o_.clipGradNorm <= 0 && !o_.isLow()))
+  const bool looks = o_.isLow() || scale_.skips();
+  if (gradients_.empty() || (o_.clipGradNorm <= 0 && !looks))
     return;
   bool waits = o_.clipGradNorm > 0 || scale_.skips();
   Builder b(f, nullptr, loc_);
@@ -181,7 +184,7 @@ void Appender::measure(Function &f, Optimizer &opt) {
       before.push_back(g->before);
     }
   Value *squares = squaredNorms(b, values, before);
-  if (o_.isLow())
+  if (looks)
     b.node(ops::assign, {stepState("grad_squares", squares->type), squares});
   Value *total = b.reshape(b.reduceSum(squares, {0}), {});
   Value *norm = b.make(ops::sqrt, {total});
@@ -216,14 +219,18 @@ GlobalValue *Appender::stepState(llvm::StringRef name, Type t) {
 
 /// Settings of zcc's optimizers mean nothing to the model's own.
 llvm::Error Appender::checkAlgorithm() const {
-  const char *flag = o_.zero > 0           ? "--zero"
-                     : o_.isLow()          ? "--dtype"
-                     : o_.lr >= 0          ? "--lr"
-                     : o_.eps >= 0         ? "--eps"
-                     : o_.weightDecay >= 0 ? "--weight-decay"
-                     : o_.momentum != 0    ? "--momentum"
-                     : !o_.groups.empty()  ? "--param-group"
-                                           : nullptr;
+  const Options::Betas usual;
+  const char *flag = o_.zero > 0                                                        ? "--zero"
+                     : o_.isLow()                                                       ? "--dtype"
+                     : o_.lr >= 0                                                       ? "--lr"
+                     : o_.eps >= 0                                                      ? "--eps"
+                     : o_.weightDecay >= 0                                              ? "--weight-decay"
+                     : o_.momentum != 0                                                 ? "--momentum"
+                     : o_.betas.first != usual.first || o_.betas.second != usual.second ? "--betas"
+                     : !o_.biasCorrection                                               ? "--bias-correction"
+                     : o_.cycleMomentum                                                 ? "--cycle-momentum"
+                     : !o_.groups.empty()                                               ? "--param-group"
+                                                                                        : nullptr;
   return flag ? refuse(llvm::Twine(flag) + " is no setting of the model's own training algorithm; "
                                            "--optimizer=NAME trains with zcc's")
               : llvm::Error::success();

@@ -29,6 +29,7 @@ private:
   llvm::Error checkLoss();
   bool dependsWithoutGradient(const Value *loss) const;
   void store(GlobalValue *param);
+  Value *seedOf(Builder &b, const Value &loss);
 
   Module &module;
   Function &fn;
@@ -44,6 +45,10 @@ private:
 void Differentiation::findActive() {
   for (auto &g : module.globals)
     if (g->role == GlobalValue::Param && g->trained && isFloat(g->type.elem)) {
+      if (g->type.count() == 0) { // there is nothing to train
+        g->trained = false;
+        continue;
+      }
       trained.push_back(g.get());
       sweep.active.insert(g.get());
       sweep.viewed[g.get()] = g.get();
@@ -95,6 +100,16 @@ void Differentiation::store(GlobalValue *param) {
   b.node(ops::assign, {state, g});
 }
 
+/// The loss' own gradient. With a loss scale all are multiplied by it, and divided by the number of micro-batches, as DeepSpeed
+/// does (runtime/engine.py, DeepSpeedEngine.backward): their sum overflows no sooner than one batch's gradient.
+Value *Differentiation::seedOf(Builder &b, const Value &loss) {
+  Value *scale = module.global("loss_scale");
+  if (!scale)
+    return b.scalar(1, loss.type.elem);
+  const int64_t batches = ctx.options.gradAccum;
+  return batches > 1 ? b.make(ops::div, {scale, b.scalar(double(batches), Elem::F32)}, {}, "loss_scale.each") : scale;
+}
+
 llvm::Error Differentiation::run() {
   findActive();
   if (auto e = checkLoss())
@@ -102,10 +117,8 @@ llvm::Error Differentiation::run() {
   llvm::SmallVector<Node *, 0> forward = nodesOf(fn);
   Value *loss = fn.results[0];
   Builder b(fn, /*before=*/nullptr, locOf(loss));
-  // With a loss scale all gradients are multiplied by it.
-  GlobalValue *scale = module.global("loss_scale");
   if (sweep.active.count(loss))
-    sweep.seed(loss, scale ? scale : b.scalar(1, loss->type.elem));
+    sweep.seed(loss, seedOf(b, *loss));
   auto storeFirstUsed = [&](Node &n) {
     for (GlobalValue *p : firstUses.lookup(&n))
       store(p);

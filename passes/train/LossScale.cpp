@@ -19,7 +19,7 @@ LossScale::LossScale(Module &m, const Options &o, const Loc &loc) : o_(o), scale
   if (scale_) {
     hysteresis_ = counter(m, "loss_scale.hysteresis", o.lossScaleHysteresis, loc);
     good_ = counter(m, "loss_scale.good_steps", kNone, loc);
-  } else if (!o.isLow() || !o.checkGradOverflow) {
+  } else if (!o.skipsOverflows()) {
     return;
   }
   skipped_ = counter(m, "skipped", 0, loc);

@@ -148,12 +148,17 @@ llvm::Error Lowering::compute(Node &n, Elem e) {
   return setTypes(n);
 }
 
+/// Operators whose large constants are masks; what others compute with one is a number that counts, in f32.
+static bool mayMask(const Node &n) {
+  return !n.op->isElementwise() || n.is(ops::add) || n.is(ops::sub) || n.is(ops::select) || n.is(ops::max) || n.is(ops::min);
+}
+
 /// What stands for minus infinity in f32 masks becomes the least number of 16 bits, not minus infinity: a row that is masked
 /// as a whole stays finite.
 void Lowering::clampMasks(Node &n) {
   constexpr double kMaskLike = 1e30;
   const double most = low_ == Elem::BF16 ? 0x1.fep127 : 65504;
-  bool meetsLow = llvm::any_of(n.operands(), [&](Value *v) { return isLow(v); });
+  bool meetsLow = mayMask(n) && llvm::any_of(n.operands(), [&](Value *v) { return isLow(v); });
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     Value *v = n.operand(i);
     if (!isF32(v) || !isConstant(v))

@@ -363,6 +363,15 @@ TEST(Config, Precision) {
   EXPECT_EQ(c.flags["check-grad-overflow"], "off");
 }
 
+TEST(Config, Fp32LooksForOverflowsAsTheStageDoes) { // DeepSpeed 0.19.8: runtime/zero/stage_1_and_2.py:3043, stage3.py:2890
+  auto c = llvm::cantFail(resolve(R"({"zero_optimization": {"stage": 2}})"));
+  EXPECT_EQ(c.flags["check-grad-overflow"], "on");
+  EXPECT_TRUE(contains(c.notes, "fp32: a step whose gradients are not finite is skipped"));
+  EXPECT_EQ(llvm::cantFail(resolve("{}")).flags.count("check-grad-overflow"), 0u);
+  c = llvm::cantFail(resolve(R"({"zero_optimization": {"stage": 2}})", {{"check-grad-overflow", "off"}}));
+  EXPECT_EQ(c.flags.count("check-grad-overflow"), 0u);
+}
+
 TEST(Config, SettingsOfAnotherPrecisionThanTheFlagsAreOff) {
   auto c = llvm::cantFail(resolve(R"({"fp16": {"enabled": true, "hysteresis": 4}})", {{"dtype", "fp32"}}));
   EXPECT_EQ(c.flags.count("loss-scale-hysteresis"), 0u);
