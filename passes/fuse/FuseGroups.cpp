@@ -103,6 +103,7 @@ FuseGroup *FuseGroups::single(Node *n) {
   g->isKernel = isGenerated(*n) && !n->op->reshapes;
   if (g->isKernel)
     g->shape = kernelShape(g->nodes);
+  g->isKernel = g->shape.has_value();
   g->readsKept = n->attrs.i("kept");
   sequence.append(g);
   return g;

@@ -63,7 +63,7 @@ struct Liveness {
   /// waited for; nullptr: a result of the function). Globals too.
   llvm::DenseMap<const Value *, std::vector<std::pair<const Node *, int>>> reads;
   /// The `assign` nodes of the function, by the global they write.
-  llvm::DenseMap<const Value *, std::vector<const Node *>> writes;
+  llvm::MapVector<const Value *, std::vector<const Node *>> writes;
 };
 /// An error where a value is read through a view that has no strides, or where a view of a global
 /// is read after the global is assigned (the emitted program would see the new value).

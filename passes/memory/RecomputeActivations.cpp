@@ -49,6 +49,7 @@ private:
   Value *sourceOf(Value *v) const;
   void measureLateness();
   Value *latest(Node &reader) const;
+  Value *behindForward(Node &reader) const;
   void addCone(Node &n, int64_t number, llvm::SmallSetVector<Node *, 16> &cone);
   llvm::DenseMap<int64_t, Value *> readOfOthers(llvm::ArrayRef<Node *> nodes) const;
   void compute(int64_t number, Node &before);
@@ -148,7 +149,20 @@ Value *Recomputation::latest(Node &reader) const {
     return nullptr;
   };
   Value *narrow = isLow ? find(true) : nullptr, *found = narrow ? narrow : find(false);
-  return found ? found : fn.results[0];
+  return found ? found : behindForward(reader);
+}
+
+/// The loss, or where that stands behind `reader`, as of tiles, of which the backward begins before the last one's forward is
+/// computed, the last value in front of it.
+Value *Recomputation::behindForward(Node &reader) const {
+  Value *loss = behindViews(fn.results[0]), *last = nullptr;
+  for (Node *n = reader.prev(); n; n = n->prev()) {
+    if (n == loss->def)
+      return fn.results[0];
+    if (!last && !n->results.empty() && holdsActivation(*n))
+      last = n->result();
+  }
+  return last ? last : fn.results[0];
 }
 
 /// For what stands for `v` in front of `before`.

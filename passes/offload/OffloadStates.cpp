@@ -80,6 +80,7 @@ private:
   ZeroLimits limits_;
   int64_t elements_ = 0; ///< of all parameters
   PlacesOfParams places_;
+  llvm::DenseMap<const GlobalValue *, int64_t> statesAway_; ///< bytes of a parameter's states that are not on the device
   /// What is away, by parameter, and by the shards of the type: accumulated gradients may be whole where moments are not.
   llvm::MapVector<std::pair<GlobalValue *, int>, llvm::SmallVector<GlobalValue *, 4>> away_;
   llvm::DenseSet<const Node *> late_;         ///< what only the first of several calls of @micro does, with transfers of its own
@@ -271,11 +272,7 @@ void Offloader::reuse(Function &f, GlobalValue &param) {
 /// neither does, what copies less.
 bool Offloader::isHostSooner(const GlobalValue &param) const {
   const Machine m = machineOf(ctx_.target);
-  const int64_t weights = param.type.localBytes();
-  int64_t states = 0;
-  for (auto &g : m_.globals)
-    if (g->role == GlobalValue::State && g->attrs.s("of") == param.name && spaceOf(*g) != Space::Device)
-      states += g->type.localBytes();
+  const int64_t weights = param.type.localBytes(), states = statesAway_.lookup(&param);
   const double touched = 2 * double(states + weights);
   // A disk reads and writes the device's memory by itself.
   const double copied = places_.lookup(&param).states == Space::Host ? double(states) : 0;
@@ -314,7 +311,7 @@ void Offloader::cut(Function &f, const Update &u, GlobalValue &param) {
   std::vector<Value *> gradients =
       places_[&param].states == Space::Device ? std::vector<Value *>() : waitingGradients(u, at_.at(&f));
   int64_t length = lengthOf(u);
-  const bool isCut = length && u.isElementwise && splitUpdate(u, length, again_);
+  const bool isCut = length && u.isElementwise && splitUpdate(u, length, at_[&f], again_);
   if (!isCut) {
     members_.insert(u.nodes.begin(), u.nodes.end());
     members_.insert(u.norms.begin(), u.norms.end());
@@ -404,6 +401,11 @@ llvm::Error Offloader::readNotes() {
 
 /// By the notes on params, by the flag, or by the rates.
 llvm::Error Offloader::chooseUpdates() {
+  const bool hasHost = ctx_.options.hasHost();
+  if (hasHost)
+    for (auto &g : m_.globals)
+      if (g->role == GlobalValue::State && spaceOf(*g) != Space::Device)
+        statesAway_[m_.global(g->attrs.s("of"))] += g->type.localBytes();
   for (auto &g : m_.globals) {
     if (g->role != GlobalValue::Param)
       continue;
@@ -412,8 +414,8 @@ llvm::Error Offloader::chooseUpdates() {
     if (!note.empty() && note != "device" && note != "host")
       return refuse("param '%" + g->name + "': update_place must be device or host, not '" + note + "'");
     UpdatePlace place = note == "host" ? UpdatePlace::Host : note == "device" ? UpdatePlace::Device : ctx_.options.offloadUpdate;
-    bool onHost = place == UpdatePlace::Auto ? isHostSooner(*g) : place == UpdatePlace::Host;
-    places_[g.get()].update = onHost && ctx_.options.hasHost() ? Space::Host : Space::Device;
+    bool onHost = hasHost && (place == UpdatePlace::Auto ? isHostSooner(*g) : place == UpdatePlace::Host);
+    places_[g.get()].update = onHost ? Space::Host : Space::Device;
   }
   return llvm::Error::success();
 }

@@ -1,10 +1,12 @@
 // Finds what belongs to an update by its types, and repeats it for each run of elements.
 #include "passes/offload/Updates.h"
 #include "ir/Builder.h"
+#include "ir/Steps.h"
 #include "passes/EvenPart.h"
 #include "passes/Refusal.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include <climits>
 #include <cmath>
 #include <map>
 
@@ -220,16 +222,22 @@ Node *zcc::summarizeFirst(Value &v, const Positions &at) {
 }
 
 /// Whether `v` is computed from a result of one of the nodes.
-static bool followsFrom(const Value &v, llvm::ArrayRef<Node *> nodes) {
+static bool followsFrom(const Value &v, llvm::ArrayRef<Node *> nodes, const Positions &at) {
   llvm::SmallVector<const Value *> work = {&v};
   llvm::SmallPtrSet<const Value *, 16> seen;
+  int first = INT_MAX;
+  for (const Node *n : nodes)
+    first = std::min(first, at.lookup(n));
   while (!work.empty()) {
-    const Value *at = work.pop_back_val();
-    if (!at || !at->def || at->def->phase != Phase::Update || !seen.insert(at).second)
+    const Value *from = work.pop_back_val();
+    if (!from || !from->def || from->def->phase != Phase::Update || !seen.insert(from).second)
       continue;
-    if (llvm::is_contained(nodes, at->def))
+    if (llvm::is_contained(nodes, from->def))
       return true;
-    work.append(at->def->operands().begin(), at->def->operands().end());
+    ++steps;
+    // What stands before all of them follows from none: the norm of all gradients would be gone through for each.
+    if (auto known = at.find(from->def); known == at.end() || known->second >= first)
+      work.append(from->def->operands().begin(), from->def->operands().end());
   }
   return false;
 }
@@ -254,7 +262,7 @@ std::vector<Value *> zcc::waitingGradients(const Update &u, const Positions &at)
   int lastNumber = -1;
   for (Node *n : u.nodes)
     for (Value *v : n->operands())
-      if (v->type.isScalar() && v->def && !isConstant(v) && !followsFrom(*v, u.nodes))
+      if (v->type.isScalar() && v->def && !isConstant(v) && !followsFrom(*v, u.nodes, at))
         lastNumber = std::max(lastNumber, at.lookup(v->def));
   std::vector<Value *> out;
   for (Value *v : u.leaves)
@@ -280,7 +288,7 @@ void zcc::repeatNodes(Builder &b, const Update &u, llvm::DenseMap<Value *, Value
 namespace {
 class Splitter {
 public:
-  Splitter(const Update &u) : u_(u), count_(u.type.localCount()) {}
+  Splitter(const Update &u, const Positions &at) : u_(u), at_(at), count_(u.type.localCount()) {}
   /// Whether it can be cut there.
   bool part(int64_t length);
   void split(int64_t length, llvm::SmallPtrSetImpl<const Node *> &again);
@@ -293,6 +301,7 @@ private:
   llvm::SmallVector<Node *, 8> emit(Builder &b, const Update &pass, int64_t begin, int64_t count);
 
   const Update &u_;
+  const Positions &at_;
   int64_t count_;
   Update first_, second_;                    ///< nodes, leaves, assigns, whole and norms of the passes
   llvm::SmallPtrSet<const Node *, 8> late_;  ///< nodes that need a norm
@@ -302,8 +311,9 @@ private:
 } // namespace
 
 bool Splitter::isLate(const Node &n) const {
-  return llvm::any_of(
-      n.operands(), [&](Value *v) { return v->type.isScalar() ? followsFrom(*v, u_.nodes) : v->def && late_.contains(v->def); });
+  return llvm::any_of(n.operands(), [&](Value *v) {
+    return v->type.isScalar() ? followsFrom(*v, u_.nodes, at_) : v->def && late_.contains(v->def);
+  });
 }
 
 static bool isChosen(const Value &v) { return v.def && v.def->op == &ops::select; }
@@ -438,8 +448,8 @@ void Splitter::split(int64_t length, llvm::SmallPtrSetImpl<const Node *> &again)
     n->erase();
 }
 
-bool zcc::splitUpdate(const Update &u, int64_t length, llvm::SmallPtrSetImpl<const Node *> &again) {
-  Splitter s(u);
+bool zcc::splitUpdate(const Update &u, int64_t length, const Positions &at, llvm::SmallPtrSetImpl<const Node *> &again) {
+  Splitter s(u, at);
   if (!s.part(length))
     return false;
   s.split(length, again);

@@ -72,6 +72,6 @@ void repeatNodes(Builder &b, const Update &u, llvm::DenseMap<Value *, Value *> &
 ///
 /// That is a read of the parameter and the moments more than without a norm. To keep directions between the passes would read one
 /// tensor less and write one more. `again` gets the second pass' runs and assignments. False: it has to stay whole.
-bool splitUpdate(const Update &u, int64_t length, llvm::SmallPtrSetImpl<const Node *> &again);
+bool splitUpdate(const Update &u, int64_t length, const Positions &at, llvm::SmallPtrSetImpl<const Node *> &again);
 
 } // namespace zcc

@@ -64,12 +64,13 @@ private:
 };
 } // namespace
 
-/// `v`, which broadcasts to scores of up to four axes, with four axes.
+/// `v`, which broadcasts to scores, with the four axes of the product's; nullptr where scores are no such view of it, as those of
+/// windows, which have an axis more.
 Value *Combiner::aligned(Value *v, const Dims &scores) {
   Dims d = v->type.dims;
   while (d.size() < scores.size())
     d.insert(d.begin(), 1);
-  if (d.size() > scores.size())
+  if (d.size() > scores.size() || scores.size() > 4 || (scores.size() == 4 && scores != scores_))
     return nullptr;
   if (d.size() == 3 && d[0] != 1)
     d = {scores_[0], scores_[1], d[1], d[2]};

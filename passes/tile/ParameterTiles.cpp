@@ -11,6 +11,8 @@ ParameterTiles::ParameterTiles(Module &module, GlobalValue &g) : m(module), para
   bool isCopied = llvm::any_of(m.globals, [&](auto &o) { return o->init.kind == Init::Copy && o->init.from == g.name; });
   if (g.type.ndim() != 2)
     why = "it is no matrix";
+  else if (param.type.count() == 0)
+    why = "it has no elements";
   else if (g.isBox())
     why = "it is a box already";
   else if (isCopied || g.init.kind == Init::Copy)

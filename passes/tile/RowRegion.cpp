@@ -163,7 +163,9 @@ std::optional<RowRegion::Place> RowRegion::placeOfSlice(const Node &n, Place at)
     (a < at.axes ? keepsRows : keepsRest) &= isWhole(a);
   if (keepsRows)
     return at;
-  if (!keepsRest || at.space + 1 != spaces.size())
+  const auto steps = n.attrs.ints("steps");
+  bool isReversed = llvm::any_of(ArrayRef(steps).take_front(at.axes), [](int64_t step) { return step < 0; });
+  if (!keepsRest || isReversed || at.space + 1 != spaces.size())
     return std::nullopt;
   spaces.push_back({elementCount(ArrayRef(y.dims).take_front(at.axes)), &n});
   return Place{at.space + 1, at.axes};

@@ -10,6 +10,7 @@
 // Views of a gathered tensor are made anew for each cluster, in front of their readers.
 #include "ir/Builder.h"
 #include "passes/Refusal.h"
+#include "passes/memory/Activations.h"
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -151,7 +152,15 @@ void Inserter::insert(Gather &g) {
   g.node->erase();
 }
 
+/// A function's result that is a view of a gathered parameter has memory of its own: results are no uses.
+static void copyResults(Function &f) {
+  for (Value *&r : f.results)
+    if (Value *base = behindViews(r); base != r && base->def && isAtHead(*base->def))
+      r = Builder(f, nullptr, r->def->loc).make(ops::copy, {r}, {}, r->name);
+}
+
 llvm::Expected<bool> Inserter::run() {
+  copyResults(f_);
   collect();
   if (gathers_.empty())
     return false;
