@@ -26,6 +26,7 @@ void Comm::agree(const std::string &error) {
   exchange(mine.data(), kBytes, all.data());
   std::vector<std::string> distinct;
   for (int r = 0; r < ranks; ++r) {
+    all[r * kBytes + kBytes - 1] = 0;
     std::string text = &all[r * kBytes];
     if (text.empty() || std::find(distinct.begin(), distinct.end(), text) != distinct.end())
       continue;

@@ -56,6 +56,8 @@ public:
   virtual void abort() = 0;
   /// Returns when every rank has called it.
   virtual void barrier() = 0;
+  /// Throws PeerFailure or RankDied where it is known that another rank is gone, while this one waits for something else of it.
+  virtual void look() {}
 
   /// Elements a rank holds of a partitioned tensor, the last ranks fewer.
   int64_t piece(int64_t count) const { return (count + ranks - 1) / ranks; }

@@ -94,6 +94,11 @@ void ShmComm::expectAlive(uint32_t generation) {
   }
 }
 
+void ShmComm::look() {
+  expectNoFailure();
+  expectAlive(control->generation.load());
+}
+
 void ShmComm::wait(uint32_t generation) {
   for (int i = 0; i < kSpins + kYields; ++i) {
     if (control->generation.load(std::memory_order_acquire) != generation)

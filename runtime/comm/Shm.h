@@ -25,6 +25,7 @@ public:
   void reduceScatter(Parts parts, int elem, bool mean) override;
   void abort() override;
   void barrier() override;
+  void look() override;
 
 private:
   void collect(Parts parts, int elem, bool everyone) override;

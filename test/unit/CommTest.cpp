@@ -262,6 +262,17 @@ TEST(Comm, FailuresReachTheOthers) {
             EXPECT_TRUE(text.starts_with("rank 2 has ended unexpectedly") || text == "rank 2 has failed") << text;
           },
           {0, 0, 128 + SIGKILL});
+  onRanks(2, // waits for something else of it
+          [](Comm &comm) {
+            if (comm.rank == 1)
+              raise(SIGKILL);
+            std::string text;
+            do
+              text = failureOf([&] { comm.look(); });
+            while (text == "no failure");
+            EXPECT_TRUE(text.starts_with("rank 1 has ended unexpectedly")) << text;
+          },
+          {0, 128 + SIGKILL});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 

@@ -5,8 +5,10 @@
 #include "runtime/Trace.h"
 #include "runtime/cuda/real/Launch.h"
 #include "runtime/zccrt.h"
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <thread>
 
 namespace zccrt::cuda {
 
@@ -66,8 +68,11 @@ void CudaDevice::open(int rankOnNode) {
   number = rankOnNode % countDevices();
   use();
   check(cudaGetDeviceProperties(&properties, number), "describe itself");
+  // Messages come first: other ranks wait for them, and would else be behind all blocks of a kernel that runs.
+  int usual = 0, first = 0;
+  check(cudaDeviceGetStreamPriorityRange(&usual, &first), "say what its streams may have");
   for (int s = 0; s < kStreams; ++s) {
-    check(cudaStreamCreateWithFlags(&streams[s], cudaStreamNonBlocking), "make a stream");
+    check(cudaStreamCreateWithPriority(&streams[s], cudaStreamNonBlocking, s == Collectives ? first : usual), "make a stream");
     for (cudaEvent_t &event : events[s])
       check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "make an event");
   }
@@ -97,7 +102,10 @@ char *CudaDevice::map(int64_t bytes) {
   char *m = nullptr;
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "say how much memory is free");
-  if (cudaMalloc(&m, size_t(bytes ? bytes : 1)) != cudaSuccess)
+  const cudaError_t e = cudaMalloc(&m, size_t(bytes ? bytes : 1));
+  if (e != cudaErrorMemoryAllocation)
+    check(e, "take memory");
+  else
     fail("the GPU has no room for the %.3f GiB of this program: %.3f GiB of %.3f are free", double(bytes) / 0x1p30,
          double(free) / 0x1p30, double(total) / 0x1p30);
   memory.push_back(m);
@@ -216,7 +224,29 @@ void CudaDevice::synchronize(Mark m) {
   for (const auto begin = std::chrono::steady_clock::now();
        e == cudaErrorNotReady && std::chrono::steady_clock::now() - begin < kAtOnce; e = cudaEventQuery(eventOf(m)))
     ;
-  check(e == cudaErrorNotReady ? cudaEventSynchronize(eventOf(m)) : e, "run its kernels");
+  if (e == cudaErrorNotReady)
+    e = whileWaiting ? awaitWatching(m) : cudaEventSynchronize(eventOf(m));
+  check(e, "run its kernels");
+}
+
+/// Messages whose other side is gone never end: looks now and then whether it is, and sleeps at most a 64th of what it has
+/// waited.
+cudaError_t CudaDevice::awaitWatching(Mark m) {
+  using namespace std::chrono;
+  constexpr nanoseconds kLeast = microseconds(20), kMost = milliseconds(1), kLook = milliseconds(100);
+  const auto begin = steady_clock::now();
+  auto looked = begin;
+  for (;;) {
+    const cudaError_t e = cudaEventQuery(eventOf(m));
+    const auto now = steady_clock::now();
+    if (e != cudaErrorNotReady)
+      return e;
+    if (now - looked >= kLook) {
+      whileWaiting();
+      looked = now;
+    }
+    std::this_thread::sleep_for(std::clamp<nanoseconds>((now - begin) / 64, kLeast, kMost));
+  }
 }
 
 // ---- time

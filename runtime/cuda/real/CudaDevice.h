@@ -42,6 +42,8 @@ public:
   cudaStream_t stream(Stream s) const { return streams[s]; }
   const cudaDeviceProp &about() const { return properties; }
   Fault *fault = nullptr;
+  /// Called ten times a second while the host waits, by whichever thread does; may end the job.
+  std::function<void()> whileWaiting;
 
 private:
   /// Events are used again: who waits for one waits for a later mark of its stream, too.
@@ -67,6 +69,7 @@ private:
   double originTime = 0; ///< of `origin`
 
   char *map(int64_t bytes) override;
+  cudaError_t awaitWatching(Mark m);
   /// Makes it the calling thread's: CUDA has a device for each.
   void use() const;
   cudaEvent_t eventOf(Mark m) const { return events[m.stream][m.number % kEvents]; }

@@ -19,6 +19,8 @@ struct Nccl {
   F(ncclGetUniqueId)                                                                                                             \
   F(ncclCommInitRank)                                                                                                            \
   F(ncclGetErrorString)                                                                                                          \
+  F(ncclGetLastError)                                                                                                            \
+  F(ncclCommGetAsyncError)                                                                                                       \
   F(ncclGroupStart)                                                                                                              \
   F(ncclGroupEnd)                                                                                                                \
   F(ncclSend)                                                                                                                    \
@@ -33,15 +35,18 @@ struct Nccl {
 #undef ZCC_LOAD
   }
   void expect(ncclResult_t r, const char *what) const {
-    if (r == ncclUnhandledCudaError) { // no room, as a rule: its buffers are in no plan
-      size_t free = 0, total = 0;
-      cudaMemGetInfo(&free, &total);
-      fail("NCCL fails to %s: %s; %.3f GiB of the GPU's memory are free for its buffers, beside what the program takes, and "
-           "NCCL_DEBUG=WARN in the environment says more",
-           what, ncclGetErrorString(r), double(free) / 0x1p30);
-    }
-    if (r != ncclSuccess)
-      fail("NCCL fails to %s: %s", what, ncclGetErrorString(r));
+    if (r == ncclSuccess)
+      return;
+    std::string text = textOf(r);
+    size_t free = 0, total = 0;
+    if (r == ncclUnhandledCudaError && cudaMemGetInfo(&free, &total) == cudaSuccess) // its buffers are in no plan
+      text +=
+          format("; %.3f GiB of the GPU's memory are free for its buffers, beside what the program takes", double(free) / 0x1p30);
+    fail("NCCL fails to %s: %s; NCCL_DEBUG=WARN in the environment says more", what, text.c_str());
+  }
+  std::string textOf(ncclResult_t r) const {
+    const char *last = ncclGetLastError(nullptr);
+    return last && *last ? format("%s, %s", ncclGetErrorString(r), last) : ncclGetErrorString(r);
   }
 };
 
@@ -56,7 +61,9 @@ public:
     std::vector<ncclUniqueId> all(comm.ranks);
     comm.exchange(&id, sizeof id, all.data());
     nccl->expect(nccl->ncclCommInitRank(&ranks, comm.ranks, all[0], comm.rank), "connect the ranks");
+    on.whileWaiting = [this, &comm] { look(comm); };
   }
+  ~NcclTransport() override { on.whileWaiting = nullptr; }
 
   char *allocate(int64_t bytes) override { return on.take(bytes); }
   void send(const char *data, int64_t bytes, int to) override {
@@ -87,6 +94,21 @@ private:
   ncclComm_t ranks = nullptr;
   bool isOpen = false; ///< a group
 
+  /// While the host waits: ends the job where messages cannot come any more. What is under way on the GPU would not end, so
+  /// nothing is unwound.
+  void look(Comm &comm) const {
+    ncclResult_t state = ncclSuccess;
+    if (nccl->ncclCommGetAsyncError(ranks, &state) != ncclSuccess || (state != ncclSuccess && state != ncclInProgress))
+      zccrt_fail(nullptr, "messages between ranks fail: NCCL: %s", nccl->textOf(state).c_str());
+    try {
+      comm.look();
+    } catch (const PeerFailure &) {
+      endSilently();
+    } catch (const RankDied &e) {
+      endJob(e.what(), About::AnotherRank);
+    }
+  }
+
   void open() {
     if (!isOpen)
       nccl->expect(nccl->ncclGroupStart(), "exchange messages");
@@ -113,7 +135,8 @@ std::unique_ptr<Transport> CudaDevice::transport(Comm &comm, std::string &whyNot
   comm.exchange(&mine, sizeof mine, all.data());
   for (int r = 0; r < comm.ranks; ++r) {
     if (!all[r].hasLibrary)
-      whyNot = "libnccl is not found: install NCCL (pip has nvidia-nccl-cu13), or name its folder in LD_LIBRARY_PATH";
+      whyNot = format("libnccl is not found: install NCCL (pip has nvidia-nccl-cu%d), or name its folder in LD_LIBRARY_PATH",
+                      CUDART_VERSION / 1000);
     for (int other = 0; other < r; ++other)
       if (!std::memcmp(all[r].gpu, all[other].gpu, sizeof mine.gpu))
         whyNot = "ranks share a GPU, between which NCCL has no messages";
