@@ -175,15 +175,17 @@ void DataSet::bindArray(const zccrt_io &input, Array array) {
 
 /// Settles how many batches there are, and whether rows can be shuffled.
 void DataSet::settle(const zccrt_program &p) {
+  // Whichever order they come in, rows are the samples of which @eval's loss is a mean, if any input has them.
   const Binding *first = nullptr;
+  for (const Binding &b : bindings)
+    if (b.samples && (!first || (first->rows != p.batch && b.rows == p.batch)))
+      first = &b;
   bool equalRows = true;
   for (const Binding &b : bindings) {
     for (uint64_t x : {uint64_t(b.array.elem), uint64_t(b.rows), uint64_t(b.batches), uint64_t(b.rowElements)})
       sizes = hashMix(sizes ^ x) + 1;
     if (!b.samples)
       continue;
-    if (!first)
-      first = &b;
     equalRows &= b.rows == first->rows;
     if (b.batches != first->batches)
       fail("input '%s' has data for %lld batches, input '%s' for %lld", first->input->name,
@@ -199,7 +201,7 @@ void DataSet::settle(const zccrt_program &p) {
     shuffleRows = equalRows;
     settleRest(p, *first);
   } else if (!bindings.empty()) {
-    rowsPerBatch = bindings[0].rows;
+    rowsPerBatch = p.batch ? p.batch : bindings[0].rows;
   }
   if (shuffle && first && !equalRows)
     note("--shuffle permutes whole batches: the inputs differ in their first dimension");

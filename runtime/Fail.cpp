@@ -93,6 +93,7 @@ void endJob(const std::string &text, About about) {
   // One write, so that the ranks' lines do not mix.
   [[maybe_unused]] ssize_t n = write(STDERR_FILENO, line.data(), line.size());
   sayLastWords(text);
+  removeUnfinishedFiles(); // MPI's end does not come back
   if (abortRanks)
     abortRanks();
   endSilently();

@@ -10,7 +10,7 @@
 
 namespace zccrt {
 
-static volatile sig_atomic_t finishes = 0, seen = 0, saves = 0;
+static volatile sig_atomic_t finishes = 0, isAwaited = 0, seen = 0, saves = 0;
 static timespec seenAt;
 
 /// timeout(1) sends a signal to the process and again to its group: within this time they are one.
@@ -29,7 +29,7 @@ static void sayStepIsFinished() {
 }
 
 static void onSignal(int number) {
-  if (finishes && !seen) {
+  if ((finishes || isAwaited) && !seen) {
     clock_gettime(CLOCK_MONOTONIC, &seenAt);
     seen = number;
     endDrawing();
@@ -68,6 +68,8 @@ void onSignals(OnSignal what) {
       handle(number, onSignal);
   }
 }
+
+void awaitSignal() { isAwaited = 1; }
 
 void takeSaveSignals() {
   handle(SIGUSR1, [](int) { saves = saves + 1; });

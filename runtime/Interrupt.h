@@ -12,6 +12,9 @@ enum class OnSignal {
 /// What the signals do from here on.
 void onSignals(OnSignal what);
 
+/// Another rank got a signal, and the run is ending: this one's own, which may still come, is the same and ends nothing.
+void awaitSignal();
+
 /// From here on SIGUSR1 asks for a checkpoint.
 void takeSaveSignals();
 /// How many have come.

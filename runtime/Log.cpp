@@ -19,7 +19,8 @@ namespace zccrt {
 /// /dev leads to, where others' lines may be.
 static bool isOwnFile(const std::string &path) {
   struct stat s;
-  return path.rfind("/dev/std", 0) != 0 && path.rfind("/dev/fd/", 0) != 0 && stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
+  auto begins = [&](const char *with) { return path.rfind(with, 0) == 0; };
+  return !begins("/dev/std") && !begins("/dev/fd/") && !begins("/proc/") && stat(path.c_str(), &s) == 0 && S_ISREG(s.st_mode);
 }
 
 Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, const Epochs &epochs, bool trains)
@@ -29,8 +30,10 @@ Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps,
     tensorBoard.emplace(o.tensorboard, first, trains);
   if (path.empty())
     return;
-  const bool isOwn = isOwnFile(path);
-  const bool isCut = isOwn && (trains || !first);
+  struct stat before;
+  const bool isThere = isOwnFile(path);
+  isOwn = isThere || stat(path.c_str(), &before) != 0;
+  const bool isCut = isThere && (trains || !first);
   if (first && isCut)
     keepBefore(first);
   fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -132,8 +135,7 @@ void Log::toTensorBoard(const StepReport &r) {
 /// Removes what was written of a line, so that the log goes on where there is room again.
 void Log::dropLine(int64_t step) {
   int code = errno;
-  // Devices and pipes have no length.
-  [[maybe_unused]] int cut = ftruncate(fd, wholeLines);
+  [[maybe_unused]] int cut = isOwn ? ftruncate(fd, wholeLines) : 0;
   if (!lostLines++)
     warn(format("step %lld: cannot write the log '%s': %s; the training goes on", static_cast<long long>(step), path.c_str(),
                 strerror(code)));

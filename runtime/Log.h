@@ -53,6 +53,7 @@ private:
   int fd = -1;
   int64_t wholeLines = 0, lostLines = 0; ///< bytes; how many
   bool quiet, exports, saves;
+  bool isOwn = false; ///< no device, pipe or file that others have open
   Progress progress;
   std::optional<TensorBoard> tensorBoard;
   bool tensorBoardFails = false;

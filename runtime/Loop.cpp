@@ -40,7 +40,7 @@ int Session::runAll() {
     train();
   finishSaving();
   if (trace)
-    together([&] { writeTrace(); });
+    writeTrace();
   // Before anything else can fail.
   if (!o.exportFile.empty())
     exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, o.weights, partToExport());
@@ -74,6 +74,8 @@ void Session::noteSignal() {
   for (const StepEnd &end : ends)
     if (!stoppedBy)
       stoppedBy = static_cast<int>(end.signal);
+  if (stoppedBy)
+    awaitSignal();
 }
 
 std::vector<std::string> Session::written() const {
@@ -220,23 +222,35 @@ void Session::writeReport() {
 
 /// Rank 0 writes what all ranks have recorded.
 void Session::writeTrace() {
+  constexpr int64_t kPiece = 1 << 20; // of each rank at once
   useTrace(nullptr);
   comm.barrier();
-  std::string mine = trace->json(comm.rank);
+  std::string mine;
+  together([&] { mine = trace->json(comm.rank); });
   std::vector<int64_t> lengths(comm.ranks);
   int64_t length = mine.size();
   comm.exchange(&length, sizeof length, lengths.data());
-  int64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  mine.resize(longest);
-  std::vector<char> all(comm.rank == 0 ? longest * comm.ranks : 0);
-  comm.gather(mine.data(), all.data(), longest * comm.ranks, ZCCRT_U8);
-  if (comm.rank != 0)
-    return;
-  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  for (int r = 0; r < comm.ranks; ++r)
-    text.append(r ? ",\n" : "").append(all.data() + r * longest, lengths[r]);
-  text += "\n]}\n";
-  traceFile.write(text.data(), text.size());
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), piece = std::clamp<int64_t>(longest, 1, kPiece);
+  mine.resize((longest + piece - 1) / piece * piece);
+  std::vector<std::string> all(comm.rank == 0 ? comm.ranks : 0);
+  std::vector<char> pieces(comm.rank == 0 ? piece * comm.ranks : 0);
+  for (int64_t at = 0; at < longest; at += piece) {
+    comm.gather(mine.data() + at, pieces.data(), piece * comm.ranks, ZCCRT_U8);
+    for (size_t r = 0; r < all.size(); ++r)
+      all[r].append(pieces.data() + int64_t(r) * piece, std::clamp<int64_t>(lengths[r] - at, 0, piece));
+  }
+  together([&] {
+    if (comm.rank == 0)
+      writeTrace(all);
+  });
+}
+
+void Session::writeTrace(const std::vector<std::string> &ofRanks) {
+  auto write = [&](const std::string &text) { traceFile.write(text.data(), text.size()); };
+  write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
+  for (const std::string &events : ofRanks)
+    write((&events == &ofRanks[0] ? "" : ",\n") + events);
+  write("\n]}\n");
   traceFile.commit();
   if (trace->lost())
     log->warn(format("the trace lacks %lld spans, for which there was no room; give fewer steps with --trace-steps",

@@ -87,15 +87,17 @@ int64_t groupLimit(const std::string &root) {
 
 // ---- this machine and this process
 
-int64_t memoryLeft() {
+static int64_t machineLeft() {
   int64_t left = INT64_MAX;
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)
     if (line.rfind("MemAvailable:", 0) == 0)
       left = atoll(line.c_str() + 13) * 1024;
-  // What a group uses includes page cache, which gives way; only the limit itself is firm.
-  return std::min(left, groupLimit());
+  return left;
 }
+
+// What a group uses includes page cache, which gives way; only the limit itself is firm.
+int64_t memoryLeft() { return std::min(machineLeft(), groupLimit()); }
 
 int64_t addressSpaceLeft() {
   rlimit limit;
@@ -105,22 +107,25 @@ int64_t addressSpaceLeft() {
   return std::max<int64_t>(0, int64_t(std::min<rlim_t>(limit.rlim_cur, INT64_MAX)) - used);
 }
 
-void checkMemory(int64_t bytesPerRank, int ranksOnNode) {
-  double gib = 1024.0 * 1024 * 1024;
+void checkMemory(int64_t bytesPerRank, int64_t held, int ranksOnNode) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
   // Stacks of threads, generated code, buffers of libraries, which end in a fault where they get none.
   constexpr int64_t kLibraries = int64_t(32) << 20;
   if (int64_t may = addressSpaceLeft(); bytesPerRank + kLibraries > may)
     fail("out of memory: the program needs %.2f GiB more, and the limit on its address space "
          "(ulimit -v) leaves %.2f GiB",
-         (bytesPerRank + kLibraries) / gib, may / gib);
-  int64_t left = memoryLeft(), needed = bytesPerRank * ranksOnNode;
-  if (needed <= left)
+         double(bytesPerRank + kLibraries) / kGiB, double(may) / kGiB);
+  const int64_t machine = machineLeft(), group = groupLimit(), more = bytesPerRank * ranksOnNode, all = more + held * ranksOnNode;
+  if (more <= machine && all <= group)
     return;
-  std::string each = ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, bytesPerRank / gib) : "";
+  const bool isGroup = all > group;
+  const double needed = double(isGroup ? all : more) / kGiB;
+  std::string each = ranksOnNode > 1 ? format(" (%d ranks of %.2f GiB)", ranksOnNode, needed / ranksOnNode) : "";
   fail("the program needs %.2f GiB of memory%s, %s; compile for more ranks or a smaller "
        "batch",
-       needed / gib, each.c_str(),
-       format(groupLimit() <= left ? "its control group may have %.2f GiB" : "this machine has %.2f GiB left", left / gib)
+       needed, each.c_str(),
+       format(isGroup ? "its control group may have %.2f GiB" : "this machine has %.2f GiB left",
+              double(isGroup ? group : machine) / kGiB)
            .c_str());
 }
 

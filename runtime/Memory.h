@@ -6,9 +6,9 @@
 
 namespace zccrt {
 
-/// Throws a Failure if the node has less memory left than its ranks need together, or this process
-/// may map less than it needs.
-void checkMemory(int64_t bytesPerRank, int ranksOnNode);
+/// Throws a Failure if the node has less memory left than its ranks need together, or this process may map less than it needs.
+/// `held`: bytes that each of them has taken already, which count towards a control group's limit.
+void checkMemory(int64_t bytesPerRank, int64_t held, int ranksOnNode);
 /// Bytes of memory that can still be had, at most what control groups allow.
 int64_t memoryLeft();
 

@@ -35,8 +35,8 @@ void hasEvalData(const zccrt_program &p, const Options &o) {
 }
 
 void hasGenerate(const zccrt_program &, const Options &o) {
-  if (!o.generate && !o.prompt.empty())
-    fail("--prompt needs --generate=N");
+  if (!o.generate)
+    fail("%s needs --generate=N", o.prompt.empty() ? "--temperature" : "--prompt");
 }
 
 void isArchive(const zccrt_program &, const Options &o) {
@@ -47,6 +47,16 @@ void isArchive(const zccrt_program &, const Options &o) {
 void isExport(const zccrt_program &p, const Options &o) {
   if (o.exportFormat == ExportFormat::Onnx && !(o.exportTrainForm ? p.npieces_train : p.npieces))
     fail("--export=%s: this program carries no ONNX graph in that form", o.exportFile.c_str());
+}
+
+void isFormOfOnnx(const zccrt_program &, const Options &o) {
+  if (o.exportTrainForm && o.exportFormat != ExportFormat::Onnx)
+    fail("--export-form=train is for --export=FILE.onnx");
+}
+
+void needsTokens(const zccrt_program &, const Options &o) {
+  if (o.data.tokens.empty() && o.evalData.tokens.empty())
+    fail("--%s is of --tokens=FILE, which is not given", o.tokenType != TokenType::Auto ? "tokens-dtype" : "tokens-labels");
 }
 
 void isOfSafetensors(const zccrt_program &, const Options &o) {
@@ -73,7 +83,9 @@ void trainsToSave(const zccrt_program &p, const Options &o) {
   if (!p.micro_fn)
     fail("--save: this program was compiled with --loss=none and does not train");
   if (o.eval)
-    fail("--save: --eval does not train, there is nothing to save");
+    fail("--save: %s does not train, there is nothing to save", o.outputs.empty() ? "--eval" : "--outputs without --steps");
+  if (o.steps == 0 && o.resume.empty())
+    fail("--save: --steps=0 does not train, there is nothing to save");
 }
 
 void needsSave(const zccrt_program &, const Options &o) {

@@ -161,13 +161,13 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
   if (o.help)
     return o;
   o.exportFormat = exportFormat(o.exportFile);
-  for (size_t i = 0; i < given.size(); ++i)
-    if (given[i])
-      kRows[i].check(p, o);
   bool saysHowLong = o.steps >= 0 || o.epochs >= 0;
   bool onlyGenerates = o.generate && o.data.empty() && o.evalData.empty();
   if (!saysHowLong && (!p.micro_fn || !o.outputs.empty()) && !onlyGenerates)
     o.eval = true;
+  for (size_t i = 0; i < given.size(); ++i)
+    if (given[i])
+      kRows[i].check(p, o);
   return o;
 }
 

@@ -27,6 +27,10 @@ void Session::together(const std::function<void()> &phase) {
     phase();
   } catch (const std::bad_alloc &) {
     error = "out of memory";
+  } catch (const PeerFailure &) { // nobody is there to agree with
+    throw;
+  } catch (const RankDied &) {
+    throw;
   } catch (const std::exception &e) {
     error = e.what();
   }
@@ -53,20 +57,23 @@ void Session::findResume() {
   if (!resume)
     return;
   const Manifest &m = resume->manifest;
+  // One that was converted has taken no data yet, and what only draws tokens takes none.
+  const bool trains = !o.eval && (!o.data.empty() || o.steps > 0 || o.epochs > 0), isOrdered = trains && m.dataSamples > 0;
   together([&] {
     resumedGlobals(p, *resume); // whether it is of this model
     for (const std::string &doubt : doubtsAbout(p, *resume))
       warn(doubt);
-    if (o.seed && o.seed != m.seed)
+    if (isOrdered && o.seed && o.seed != m.seed)
       fail("--seed=%lld: the run of checkpoint '%s' has the seed %lld; leave --seed out", static_cast<long long>(o.seed),
            resume->folder.c_str(), static_cast<long long>(m.seed));
-    if (o.shuffle && !m.shuffle)
+    if (isOrdered && o.shuffle && !m.shuffle)
       fail("--shuffle: the run of checkpoint '%s' takes its data in order; leave --shuffle out", resume->folder.c_str());
   });
-  o.seed = m.seed;
-  o.shuffle = m.shuffle;
+  if (isOrdered || !o.seed)
+    o.seed = m.seed;
+  if (isOrdered)
+    o.shuffle = m.shuffle;
   first = m.step;
-  skippedBefore = p.skipped >= 0 ? 0 : m.skipped;
 }
 
 void Session::start(uint64_t command, const GivenWeights &given) {
@@ -84,9 +91,9 @@ void Session::start(uint64_t command, const GivenWeights &given) {
     openData();
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory((p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes + inflated +
+    checkMemory((p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes +
                     (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o),
-                launch.ranksOnNode);
+                inflated, launch.ranksOnNode);
     openOutputs();
     for (const auto &[option, file] : {std::pair("trace", &o.trace), std::pair("report", &o.report)})
       if (!file->empty() && !data)
@@ -114,6 +121,7 @@ void Session::start(uint64_t command, const GivenWeights &given) {
     hashes = loadWeights(p, spaces->arenas(), comm, o.weights, o.seed, resumed);
     if (resume)
       loadCheckpoint(p, *resume, spaces->arenas(), comm.rank);
+    skippedBefore = (resume ? resume->manifest.skipped : 0) - integerAt(p.skipped);
   });
   together([&] {
     checkHashes(p, hashes, comm, o.weights, resume ? resumedGlobals(p, *resume) : std::vector<bool>());
@@ -133,7 +141,6 @@ void Session::openCheckpoints() {
     writeAll(STDERR_FILENO, line.data(), line.size());
   };
   checkpoints = std::make_unique<Checkpoints>(p, o, comm, spaces->arenas(), resume ? first : -1, warn);
-  takeSaveSignals();
 }
 
 void Session::openData() {
@@ -173,9 +180,9 @@ void Session::countSteps() {
       fail("--epochs=%lld: the steps of so many are beyond what can be counted", static_cast<long long>(o.epochs));
     steps = first + std::max<int64_t>(first ? 0 : 1, (all - done) / perStep);
   }
-  if (resume && !o.save.empty() && steps <= first)
-    data->note(format("checkpoint '%s' has %lld steps: there is nothing to train, and nothing is saved", resume->folder.c_str(),
-                      static_cast<long long>(first)));
+  if (resume && steps <= first)
+    data->note(format("checkpoint '%s' has %lld steps: there is nothing to train%s", resume->folder.c_str(),
+                      static_cast<long long>(first), o.save.empty() ? "" : ", and nothing is saved"));
   schedule = makeSchedule(p, o, steps);
 }
 
@@ -351,6 +358,8 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     }
     comm = joinJob(launch, o.comm);
     comm->agree(wrong);
+    if (!o.save.empty())
+      takeSaveSignals();
     if (o.help) {
       printHelp(p, *comm);
     } else if (!o.describe.empty()) {

@@ -63,6 +63,7 @@ private:
   void agreeOnSignal();
   void noteSignal();
   void writeTrace();
+  void writeTrace(const std::vector<std::string> &ofRanks);
   void writeReport();
   void runStep(int64_t step);
   void loadBatches(int64_t step, int64_t k);
@@ -103,7 +104,7 @@ private:
   Schedule schedule;
   int64_t first = 0, steps = 0;     // the run has the steps [first, steps)
   int64_t firstBatch = 0;           // of all ranks' batches, that of step `first`
-  int64_t skippedBefore = 0;        // steps, of which the program has no count
+  int64_t skippedBefore = 0;        // steps, of those that the program has no count of
   std::optional<Checkpoint> resume; // what the run goes on from
   std::unique_ptr<Checkpoints> checkpoints;
   int64_t saveSignals = 0;              // that were heeded

@@ -4,6 +4,7 @@
 #include "runtime/Hash.h"
 #include "runtime/checkpoint/Recipe.h"
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <random>
 
@@ -86,8 +87,26 @@ void Checkpoints::settle(const std::vector<SaveStatus> &all) {
   });
 }
 
+/// All ranks have written their files; whether they are in this folder, too. A folder of a network may show them late.
+static void expectFiles(const std::string &folder, const Manifest &m) {
+  constexpr int kLooks = 50;
+  constexpr timespec kPause = {0, 100'000'000};
+  auto isThere = [&](const SavedFile &f) {
+    std::error_code error;
+    return std::filesystem::file_size(folder + "/" + f.data, error) == uintmax_t(f.bytes) &&
+           std::filesystem::exists(folder + "/" + f.index, error);
+  };
+  for (size_t r = 0; r < m.files.size(); ++r)
+    for (int i = 0; !isThere(m.files[r]); ++i) {
+      if (i == kLooks)
+        fail("what rank %zu has written is not in '%s' here: --save needs a folder that all nodes share", r, folder.c_str());
+      nanosleep(&kPause, nullptr);
+    }
+}
+
 void Checkpoints::commit() {
   const std::string temporary = temporaryFolder(dir, manifest.step, run);
+  expectFiles(temporary, manifest);
   const std::string recipe = recipeOf(program, options.weights);
   manifest.exports = "export";
   manifest.exportsHash = hashBytes(recipe.data(), recipe.size());

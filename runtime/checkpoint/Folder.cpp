@@ -198,8 +198,9 @@ void nameCheckpoint(const std::string &temporary, const std::string &name) {
   bool isNamed = rename(temporary.c_str(), name.c_str()) == 0;
   if (!isNamed && (errno == ENOTEMPTY || errno == EEXIST)) {
     isNamed = syscall(SYS_renameat2, AT_FDCWD, temporary.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0;
+    std::error_code stays; // removed with what a run has not finished
     if (isNamed)
-      fs::remove_all(temporary);
+      fs::remove_all(temporary, stays);
   }
   if (!isNamed)
     failErrno("cannot write '%s'", name.c_str());

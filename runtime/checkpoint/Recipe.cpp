@@ -148,7 +148,7 @@ private:
     if (key != "dims")
       return false;
     std::vector<int64_t> dims = json.numbers();
-    if (dims.size() > ZCCRT_MAX_DIMS)
+    if (dims.size() > ZCCRT_MAX_DIMS || std::any_of(dims.begin(), dims.end(), [](int64_t d) { return d < 0; }))
       json.invalid();
     t.ndim = static_cast<int32_t>(dims.size());
     std::copy(dims.begin(), dims.end(), t.dims);
@@ -177,7 +177,7 @@ private:
       else if (key == "file_bytes")
         g.file_bytes = json.number();
       else if (key == "file_type")
-        g.file_elem = static_cast<int32_t>(json.number());
+        g.file_elem = readElem();
       else if (key == "transposed")
         g.transposed = static_cast<int32_t>(json.number());
       else if (key == "export_type")

@@ -60,8 +60,11 @@ static int openNameless(const std::string &folder, int flags) {
     return fd;
   std::string name = folder + "/zcc-swap-XXXXXX";
   fd = mkostemp(name.data(), O_CLOEXEC | flags);
-  if (fd >= 0)
+  if (fd >= 0 || errno == EINVAL) { // some make the file all the same
+    const int why = errno;
     unlink(name.c_str());
+    errno = why;
+  }
   return fd;
 }
 

@@ -1,4 +1,5 @@
 // The engine where io_uring is refused: threads that each move one block at a time.
+#include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include "runtime/nvme/Transfers.h"
 #include <cerrno>
@@ -29,6 +30,7 @@ public:
 
 private:
   void run() {
+    useAllCores();
     while (std::optional<Block> b = transfers.takeOrWait())
       while (transfers.settle(*b, move(*b)) == Transfers::Next::Again)
         ;

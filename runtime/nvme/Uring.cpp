@@ -1,4 +1,5 @@
 // The engine on io_uring: threads that each keep a ring full and settle what completes.
+#include "runtime/Environment.h"
 #include "runtime/Fail.h"
 #include "runtime/nvme/Transfers.h"
 #include <algorithm>
@@ -179,6 +180,7 @@ void Ring::collect() {
 }
 
 void Ring::loop() {
+  useAllCores();
   listen();
   for (;;) {
     fill();

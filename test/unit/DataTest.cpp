@@ -249,6 +249,11 @@ TEST(Data, ScalarsAndMatricesWithoutBatchAxis) {
   load(d, arena, 1);
   EXPECT_EQ(reinterpret_cast<float *>(arena)[0], 9);
   EXPECT_EQ(reinterpret_cast<float *>(arena)[16], 1);
+  p.batch = 3; // losses are means over so many rows, whichever input comes first in the file
+  writeNpz(f / "two.npz", {{"t", iotaNpy({2})}, {"adj", iotaNpy({6, 3})}}, 0);
+  EXPECT_EQ(DataSet(p, npz(f / "two.npz"), Options()).batchRows(), 3);
+  writeNpz(f / "one.npz", {{"t", iotaNpy({})}, {"adj", iotaNpy({3, 3})}}, 0);
+  EXPECT_EQ(DataSet(p, npz(f / "one.npz"), Options()).batchRows(), 3);
 }
 
 TEST(Data, ShufflesWholeEpochs) {
