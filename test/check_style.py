@@ -45,6 +45,11 @@ def check_head(path, lines):
         report(path, 1, "begins without a sentence on what it is for")
 
 
+def check_mode(root, path, lines):
+    if path.startswith("tools") and lines[0].startswith("#!") and not os.access(os.path.join(root, path), os.X_OK):
+        report(path, 1, "names its interpreter and is not executable")
+
+
 def check_lengths(path, lines):
     if len(lines) > FILE_LINES + 1:
         report(path, len(lines), f"more than {FILE_LINES} lines")
@@ -138,6 +143,7 @@ def main(root, clang_format="clang-format-19"):
     for path, lines in files.items():
         if path.endswith((".cpp", ".h", ".def", ".py", ".sh")) or (path.startswith("tools/") and "." not in path):
             check_head(path, lines)
+            check_mode(root, path, lines)
         if path.endswith((".cpp", ".h")):
             check_lengths(path, lines)
         if path.endswith(TEST_SUFFIXES) and "/Inputs/" not in path:

@@ -6,14 +6,14 @@ from compile_records import records
 
 MOST = 8
 build = os.path.abspath(sys.argv[1])
-root = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True).stdout.strip()
-if not root:
+root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if not os.path.exists(os.path.join(root, ".git")):
     sys.exit(print("no clone: nobody commits from here"))
 os.chdir(root)
 
 
 def git(*args):
-    return subprocess.run(["git", *args], check=True, capture_output=True, text=True).stdout.split()
+    return subprocess.run(["git", *args], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
 commit = git("rev-parse", "HEAD")[0]

@@ -34,9 +34,11 @@ class PlainPaths(lit.formats.ShTest):
         # lit itself resolves links.
         test.suite.source_root = os.path.join(self.source, "test")
         test.suite.exec_root = os.path.join(self.build, "test")
-        # Launchers that run at the same time would make and remove one folder of sessions under each other.
+        # Launchers that run at the same time would make and remove one folder of sessions under each other. And what ranks share
+        # would stay where they are killed.
         with tempfile.TemporaryDirectory(prefix="zcc-mpi-", ignore_cleanup_errors=True) as sessions:
-            for name in ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base"):
+            for name in ("OMPI_MCA_orte_tmpdir_base", "PRTE_MCA_prte_tmpdir_base",
+                         "OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"):
                 test.config.environment[name] = sessions
             result = super().execute(test, lit_config)
         files = exports_of(test) if self.reader and result.code == lit.Test.PASS else []

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from job_ranks import ranks_of
+from job_ranks import end, ranks_of
 
 names, whom, program, *options = sys.argv[1:]
 log = program + ".interrupt.jsonl"
@@ -17,22 +17,21 @@ if whom != "process":
     command = ["mpirun", "-n", "2", *command]
 job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-until = time.time() + 60
-while time.time() < until and not (os.path.exists(log) and os.path.getsize(log) > 1000):
-    time.sleep(0.05)
-pids = {"process": [job.pid], "mpirun": [job.pid]}.get(whom) or sorted(ranks_of(program).values())
-if whom == "one":
-    pids = [ranks_of(program)["1"]]
-for name in names.split(","):
-    for pid in pids:
-        os.kill(pid, getattr(signal, name))
-    time.sleep(0.3)
 try:
+    until = time.time() + 60
+    while time.time() < until and not (os.path.exists(log) and os.path.getsize(log) > 1000):
+        time.sleep(0.05)
+    pids = {"process": [job.pid], "mpirun": [job.pid]}.get(whom) or sorted(ranks_of(program).values())
+    if whom == "one":
+        pids = [ranks_of(program)["1"]]
+    for name in names.split(","):
+        for pid in pids:
+            os.kill(pid, getattr(signal, name))
+        time.sleep(0.3)
     said, _ = job.communicate(timeout=30)
 except subprocess.TimeoutExpired:
-    for pid in ranks_of(program).values():
-        os.kill(pid, signal.SIGKILL)
-    job.kill()
     sys.exit("the job is still there 30 seconds later")
+finally:
+    end(job, program)
 print(said)
 print("status", job.returncode)

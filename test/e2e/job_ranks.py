@@ -1,5 +1,6 @@
 """The processes of a program that mpirun started."""
 import os
+import signal
 
 
 def ranks_of(program):
@@ -14,3 +15,12 @@ def ranks_of(program):
         if os.path.realpath(program) == name:
             found.update({e.split("=")[1]: int(pid) for e in env if e.startswith("OMPI_COMM_WORLD_RANK=")})
     return found
+
+
+def end(job, program):
+    """Ends what is left of a job and its ranks; of one that has ended, nothing."""
+    for pid in ranks_of(program).values():
+        os.kill(pid, signal.SIGKILL)
+    if job.poll() is None:
+        job.kill()
+        job.wait()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from job_ranks import ranks_of
+from job_ranks import end, ranks_of
 
 program, data, *options = sys.argv[1:]
 log = program + ".kill.jsonl"
@@ -15,14 +15,15 @@ job = subprocess.Popen(["mpirun", "--mca", "orte_abort_on_non_zero_status", "0",
                         "--steps=1000000000", "--log=" + log, "--quiet", *options],
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-until = time.time() + 60
-while time.time() < until and not (os.path.exists(log) and os.path.getsize(log)):
-    time.sleep(0.05)
-os.kill(ranks_of(program)["1"], signal.SIGKILL)
 try:
+    until = time.time() + 60
+    while time.time() < until and not (os.path.exists(log) and os.path.getsize(log)):
+        time.sleep(0.05)
+    os.kill(ranks_of(program)["1"], signal.SIGKILL)
     said, _ = job.communicate(timeout=10)
 except subprocess.TimeoutExpired:
-    job.kill()
     sys.exit("the job is still there 10 seconds later")
+finally:
+    end(job, program)
 print(said)
 sys.exit(0 if job.returncode == 0 else 1)

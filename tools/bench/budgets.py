@@ -3,7 +3,7 @@
 the run then takes. Prints a table, and at the end whether every promise was kept: no peak above the budget, no prediction that rises with
 the budget, the plain run's losses bit for bit, or to 1e-5 where nothing fits without tiles.
 
-budgets.py --zcc ZCC --nvme-path FOLDER MODEL.onnx DATA.npz [--parts 20] [--steps 3] [--] FLAGS..."""
+budgets.py --nvme-path FOLDER MODEL.onnx DATA.npz [--zcc build/bin/zcc] [--parts 20] [--steps 3] [--] FLAGS..."""
 import argparse
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-from planned import planned
+from planned import error, planned
 from resident import peak_until_end
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ def compiled(a, flags, out):
     plan, why = planned(command)
     seconds = time.monotonic() - began
     if not plan:
-        return None, next(line for line in why.splitlines() if "error:" in line), seconds
+        return None, error(why), seconds
     if not a.no_run:
         subprocess.run([*command, "-o", out], capture_output=True, check=True)
     return plan, "", seconds
@@ -64,7 +64,7 @@ def row(*cells):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--zcc", required=True)
+    p.add_argument("--zcc", default="build/bin/zcc")
     p.add_argument("--nvme-path", required=True)
     p.add_argument("--nvme", default="64GiB")
     p.add_argument("--parts", type=int, default=20)

@@ -47,7 +47,8 @@ def main():
                 far = 0.0
                 for n in names:
                     x, y = np.asarray(mine[n], np.float64), np.asarray(got[n], np.float64)
-                    far = max(far, np.linalg.norm(x.reshape(-1) - y.reshape(-1)) / max(1e-30, np.linalg.norm(y)))
+                    off = np.linalg.norm(x.reshape(-1) - y.reshape(-1)) / max(1e-30, np.linalg.norm(y))
+                    far = max(far, off if np.isfinite(off) else np.inf)
                 worst = max(worst, far)
                 print(f"| {name} | {variant} | {', '.join(names)} | {far:.1e} |", flush=True)
     print(f"largest: {worst:.1e}")

@@ -10,3 +10,8 @@ def planned(command):
     if "a rank needs" not in done.stderr:
         sys.exit(f"{shlex.join(command)}\n{done.stderr}")
     return None, done.stderr
+
+
+def error(said):
+    """The line of what zcc said that is no warning."""
+    return next(line for line in said.splitlines() if "error:" in line)

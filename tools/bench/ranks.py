@@ -37,7 +37,7 @@ def zcc(a, model, data, flags, tmp):
     rows = [json.loads(l) for l in open(prog + ".jsonl")]
     peaks = [float(open(f"{prog}.peak{r}").read()) for r in range(a.ranks)]
     os.remove(prog + ".jsonl")
-    return statistics.median(r["time_s"] for r in rows[bench.WARM:]), max(peaks), bench.planned(plan), rows[-1]["loss"]
+    return statistics.median(r["time_s"] for r in rows[bench.WARM:]), max(peaks), bench.promised(plan), rows[-1]["loss"]
 
 
 def main():
