@@ -252,7 +252,18 @@ static llvm::Error addProgram(NewFiles &files, const EmittedProgram &program, co
   return addCopy(files, out, work.file("program"), 0777);
 }
 
+/// The model's files, from which the program will read its weights, stay.
+static llvm::Error checkSources(const EmittedProgram &program, StringRef out) {
+  for (const WeightsFile &f : program.files)
+    for (const std::string &made : {out.str(), (out + ".weights").str()})
+      if (llvm::sys::fs::equivalent(made, f.path))
+        return error("'" + made + "' would overwrite the weights of the model; -o OUT names another");
+  return llvm::Error::success();
+}
+
 llvm::Error zcc::link(const EmittedProgram &program, StringRef march, StringRef out) {
+  if (auto e = checkSources(program, out))
+    return e;
   WorkFolder work;
   NewFiles files;
   if (auto e = build(work, program, march))

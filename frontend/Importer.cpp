@@ -165,7 +165,7 @@ Val GraphImporter::random(const OpDef &op, ArrayRef<int64_t> dims) {
   double apart = 1000003; // each iteration of a loop draws from a seed of its own, and of each loop that it is in
   for (const Val &k : iterations) {
     seed = e.add(seed, e.mul(e.add(k, 1), apart));
-    apart += 2 * 1000003;
+    apart *= 1000003;
   }
   Vals states{seed, Emitter::of(runtimeState("step", Elem::I64)), Emitter::of(runtimeState("micro", Elem::I64))};
   const int64_t id = randoms_++;
@@ -201,7 +201,8 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
       return;
     v = from;
   }
-  if (!v || v->kind != Value::Argument || !isInteger(v->type.elem))
+  const bool isInput = v && v->kind == Value::Argument && v->index < e.fn.args.size() && e.fn.args[v->index].get() == v;
+  if (!isInput || !isInteger(v->type.elem)) // an argument of a body may be called as an input is
     return;
   if (ignore)
     if (auto [known, isNew] = ignored.try_emplace(v->name, ignore); !isNew && known->second != ignore)

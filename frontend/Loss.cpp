@@ -164,7 +164,7 @@ static Val elementLoss(GraphImporter &g, const LossSpec &spec, const Val &y) {
   if (spec.kind == LossSpec::MeanSquare) {
     Val d = e.sub(y, t);
     each = e.mul(d, d);
-  } else { // as PyTorch has it: (1 - t) * y + log(1 + exp(-y)), which is near 0 without a difference of large numbers
+  } else { // as PyTorch has it: (1 - t) * y + log(1 + exp(-y))
     each = e.add(e.mul(e.sub(e.like(1, t), t), y), e(ops::softplus, e(ops::neg, y)));
   }
   Dims all = allAxes(0, each.rank());

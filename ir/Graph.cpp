@@ -455,7 +455,7 @@ llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit)
   auto converted = [&](std::string bytes) {
     return g.init.elem ? convertedBytes(bytes, g.type.withElem(*g.init.elem), g.type.elem) : bytes;
   };
-  if (g.init.encoding != "transposed")
+  if (g.init.encoding != "transposed" || g.type.count() == 0)
     return converted(std::move(raw));
   int64_t e = elemBytes(g.init.elem.value_or(g.type.elem)), rows = g.type.dims[g.type.ndim() - 2], cols = g.type.dims.back(),
           mats = g.type.count() / (rows * cols);

@@ -180,7 +180,8 @@ static std::string checkSpace(const Node &n, const OpDef &op, unsigned i) {
 
 /// What is packed is read by what may be given it so, handed on whole, or kept.
 static bool takesPacked(const Node &n, const OpDef &op, unsigned i) {
-  const bool handsOn = op.isScan() ? ScanForm(n).isInvariant(i) : callsBodies(op);
+  // A scan's operands are not known to be there yet.
+  const bool handsOn = op.isScan() ? int64_t(i) >= n.attrs.i("carried") + n.attrs.i("scanned") : callsBodies(op);
   return (i < 32 && op.packs >> i & 1) || handsOn || assigns(n) || op.structural == Structural::After;
 }
 
@@ -246,7 +247,7 @@ static llvm::Expected<Types> kernelTypes(const Node &n, const Module &m) {
   const llvm::SmallVector<Value *, 4> operands = kernelOperands(n);
   if (int64_t at = n.attrs.i("product"); performed(n)->feedsKernel && (at < 0 || at >= int64_t(count)))
     return error("kernel '@" + name + "' has no argument " + Twine(at) + " for the product");
-  if (parts < 1 || count * parts != operands.size())
+  if (parts < 1 || uint64_t(parts) > std::max<size_t>(operands.size(), 1) || count * parts != operands.size())
     return error("kernel '@" + name + "' takes " + Twine(count) + " operands" + (parts == 1 ? "" : " for each part") + ", not " +
                  Twine(operands.size()) + (parts == 1 ? Twine() : " for " + Twine(parts) + " parts"));
   for (unsigned i = 0; i < operands.size(); ++i) {

@@ -54,8 +54,10 @@ static void checkGlobal(const GlobalValue &g, Report &r) {
     const GlobalValue *from = r.m.global(i.from);
     if (!from || from == &g)
       r.at(g, "[V1] there is no global '%" + Twine(i.from) + "' to copy");
-    else if (from->type.count() != g.type.count())
+    else if (from->type.count() != g.type.count() || isFloat(from->type.elem) != isFloat(g.type.elem))
       r.at(g, "[V1] " + g.type.str() + " cannot start as a copy of " + from->type.str());
+    else if (from->init.kind == Init::Copy && from->init.from == g.name)
+      r.at(g, "[V1] '%" + Twine(g.name) + "' and '%" + Twine(i.from) + "' start as copies of each other");
   }
   if (i.kind != Init::File)
     return;
@@ -405,7 +407,7 @@ static void checkV6(const Function &f, Report &r) {
   if (!f.isKernel)
     return;
   for (auto &n : f.nodes)
-    if (!n->op->isPure() || n->op->kernel)
+    if (!n->op->isPure() || n->op->kernel || n->op->structural || callsBodies(*n->op))
       r.at(*n, "[V6] '" + StringRef(n->op->name) + "' is not allowed in a kernel");
 }
 

@@ -83,7 +83,8 @@ void trainsToSave(const zccrt_program &p, const Options &o) {
   if (!p.micro_fn)
     fail("--save: this program was compiled with --loss=none and does not train");
   if (o.eval)
-    fail("--save: %s does not train, there is nothing to save", o.outputs.empty() ? "--eval" : "--outputs without --steps");
+    fail("--save: %s does not train, there is nothing to save",
+         o.outputs.empty() ? "--eval" : "--eval, or --outputs without --steps,");
   if (o.steps == 0 && o.resume.empty())
     fail("--save: --steps=0 does not train, there is nothing to save");
 }

@@ -89,6 +89,8 @@ void Session::start(uint64_t command, const GivenWeights &given) {
   findResume();
   together([&] {
     openData();
+    if (!o.save.empty() && !data && o.resume.empty())
+      fail("--save: this run does not train, there is nothing to save");
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
     checkMemory((p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes +
@@ -167,6 +169,10 @@ void Session::countSteps() {
   if (int64_t before = resume ? resume->manifest.dataSamples : 0; before && data->samples() && before != data->samples())
     data->note(format("the data have %lld samples, those of checkpoint '%s' had %lld%s", static_cast<long long>(data->samples()),
                       resume->folder.c_str(), static_cast<long long>(before), o.shuffle ? "; their order is another one" : ""));
+  if (resume && resume->manifest.samples % data->batchRows())
+    data->note(format("checkpoint '%s' has taken %lld samples, which are no whole batches of %lld: some come again",
+                      resume->folder.c_str(), static_cast<long long>(resume->manifest.samples),
+                      static_cast<long long>(data->batchRows())));
   steps = o.steps;
   if (steps < 0) {
     int64_t batches = data->batches();

@@ -256,6 +256,10 @@ llvm::Error Compilation::readModel() {
   if (config)
     if (auto e = checkBatch(*config, batchOf(*module), imported.isBatchGiven))
       return e;
+  const bool isParted = module->has(Property::Planned) || module->has(Property::Partitioned);
+  if (isZir() && isParted && !textsOf("ranks").empty() && module->ranks != options.ranks)
+    return error("--ranks=" + llvm::Twine(options.ranks) + ": the module is partitioned for " + llvm::Twine(module->ranks) +
+                 (module->ranks == 1 ? " rank" : " ranks"));
   if (!isZir() || !textsOf("ranks").empty())
     module->ranks = options.ranks;
   options.ranks = module->ranks;

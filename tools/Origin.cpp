@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <unistd.h>
 
 using namespace zccrt;
@@ -120,6 +121,7 @@ public:
            path.c_str());
     const TorchFile model(models[0].string());
     readShapes(model);
+    readShared(model);
     for (const fs::path &parameter : filesIn(fs::path(path) / "zero"))
       if (fs::exists(parameter / "fp32.pt"))
         readParameter(parameter);
@@ -152,6 +154,18 @@ private:
         shapes[p[p[group].items[i]].text] = p.numbers(p[p[group].items[i + 1]]);
   }
 
+  /// Names of parameters that have another, under which the optimizer knows them; and what the module has itself.
+  void readShared(const TorchFile &model) {
+    const Pickle &p = model.pickle();
+    if (const PickleValue *names = p.find(p.root(), "shared_params"); names && names->kind == PickleValue::Dict)
+      for (size_t i = 0; i + 1 < names->items.size(); i += 2)
+        shared[p[names->items[i]].text] = p[names->items[i + 1]].text;
+    if (const PickleValue *module = p.find(p.root(), "module"); module && module->kind == PickleValue::Dict)
+      for (const GivenTensor &t : model.stateDict())
+        if (t.bytes)
+          own.insert(t.name);
+  }
+
   GivenTensor readTensor(const std::string &name, const fs::path &file) {
     GivenTensor t = TorchFile(file.string()).onlyTensor();
     t.name = name;
@@ -175,10 +189,20 @@ private:
 
   void readParameter(const fs::path &folder) {
     const std::string name = folder.filename().string();
-    origin.weights.tensors.push_back(readTensor(name, folder / "fp32.pt"));
+    bool hasStates = false;
     for (const fs::path &file : filesIn(folder, ".pt"))
-      if (const std::string state = file.stem().string(); state != "fp32" && state != "step")
+      if (const std::string state = file.stem().string(); state != "fp32" && state != "step") {
         origin.states[{name, state}] = readTensor(name, file);
+        hasStates = true;
+      }
+    // Without states it is what ds_to_universal made of the module's tensor: a float of a buffer, or of a 16-bit copy of a
+    // parameter that the optimizer knows by another name.
+    fs::path source = folder;
+    if (auto other = shared.find(name); !hasStates && other != shared.end())
+      source = folder.parent_path() / other->second;
+    else if (!hasStates && own.count(name))
+      return;
+    origin.weights.tensors.push_back(readTensor(name, (fs::exists(source / "fp32.pt") ? source : folder) / "fp32.pt"));
   }
 
   /// Buffers, and what is not trained.
@@ -204,6 +228,8 @@ private:
   const std::string path;
   Origin origin;
   std::map<std::string, std::vector<int64_t>> shapes;
+  std::map<std::string, std::string> shared;
+  std::set<std::string> own;
 };
 
 } // namespace

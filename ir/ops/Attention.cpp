@@ -124,6 +124,9 @@ static llvm::Error evalAttention(Node &node, ArrayRef<const Tensor *> in, ArrayR
   return llvm::Error::success();
 }
 
+/// Below, a log-sum is no more exact enough to take probabilities from.
+static constexpr double kFarLogSum = -4096;
+
 static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   Scores sc(node, in.slice(1, 4));
   const Heads &n = sc.n;
@@ -135,12 +138,15 @@ static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in, Ar
     int64_t row = sc.qRow(b, h, s);
     if (lse.f[row] == -INFINITY)
       return;
+    double norm = lse.f[row] < kFarLogSum ? 0 : 1; // of a row that is masked as a whole by finite values
+    for (int64_t t = 0; t < n.t && lse.f[row] < kFarLogSum; ++t)
+      norm += std::exp(sc.at(b, h, s, t) - lse.f[row]);
     double delta = 0; // sum(p * dp)
     for (int64_t j = 0; j < n.dv; ++j)
       delta += dy.f[row * n.dv + j] * y.f[row * n.dv + j];
     for (int64_t t = 0; t < n.t; ++t) {
       int64_t key = sc.kRow(b, h, t);
-      double p = std::exp(sc.at(b, h, s, t) - lse.f[row]), dp = 0;
+      double p = std::exp(sc.at(b, h, s, t) - lse.f[row]) / norm, dp = 0;
       for (int64_t j = 0; j < n.dv; ++j) {
         dp += dy.f[row * n.dv + j] * sc.v.f[key * n.dv + j];
         dv.f[key * n.dv + j] += p * dy.f[row * n.dv + j];
@@ -183,6 +189,9 @@ static Value *gradMask(Builder &b, Node &n, Value *dy) {
     Value *seen = b.make(ops::le, {counter(b, {1, h.t}, /*axis=*/1), last});
     p = b.make(ops::select, {seen, p, zero});
   }
+  // Of rows that are masked as a whole by finite values the log-sum has lost the logarithm of the sum.
+  Value *isFar = b.make(ops::lt, {lse, b.scalar(kFarLogSum, e)});
+  p = b.make(ops::div, {p, b.make(ops::select, {isFar, b.reduceSum(p, {3}), b.scalar(1, e)})});
   Value *delta = b.reduceSum(b.cast(b.make(ops::mul, {dy, n.result()}), e), /*axes=*/3);
   Value *ds = b.make(ops::mul, {p, b.make(ops::sub, {product(dy, v), delta})});
   return b.cast(ds, n.operand(3)->type.elem);

@@ -64,6 +64,8 @@ template <typename T> static T combined(Combine c, T old, T x) {
 static void combineElement(Combine c, Tensor &dst, int64_t to, const Tensor &src, int64_t from) {
   if (dst.isFloat())
     dst.f[to] = combined(c, dst.f[to], src.f[from]);
+  else if (dst.type.elem == Elem::U64 || c == Combine::Add || c == Combine::Mul) // sums and products wrap
+    dst.i[to] = int64_t(combined(c, uint64_t(dst.i[to]), uint64_t(src.i[from])));
   else
     dst.i[to] = combined(c, dst.i[to], src.i[from]);
 }

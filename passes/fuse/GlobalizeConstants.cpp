@@ -13,6 +13,7 @@
 #include "passes/fuse/Operands.h"
 #include "passes/memory/Liveness.h"
 #include "llvm/ADT/DenseSet.h"
+#include <cmath>
 
 using namespace zcc;
 
@@ -29,13 +30,17 @@ static bool fillConstantBases(Function &f) {
 
 static bool isForKernels(const Value::Use &u) { return !isGenerated(*u.node) && !u.node->op->view; }
 
+/// Whether a double holds the value: the initial value of a global is one.
+static bool isExactly(const Node &n) { return isFloat(n.result()->type.elem) || std::fabs(n.attrs.floats("value")[0]) <= 0x1p53; }
+
 /// A global with the value of a constant.
 static llvm::Expected<GlobalValue *> globalFor(Module &m, Node &n, bool splat) {
   const Value &v = *n.result();
   GlobalValue *g;
   if (v.type.count() == 0) {
     g = m.addGlobal(GlobalValue::Const, v.name, v.type, Init());
-  } else if (splat && v.type.count() > kMostInline) { // may be larger than the memory of the machine that compiles
+  } else if (splat && v.type.count() > kMostInline &&
+             isExactly(n)) { // may be larger than the memory of the machine that compiles
     Init i;
     i.kind = Init::Splat;
     i.a = n.attrs.floats("value")[0];

@@ -42,7 +42,8 @@ void Resolver::takeLossScale() {
   };
   if (valueOf("dtype") == "fp32" && stage_ > 0 && !isGiven("check-grad-overflow")) {
     setFlag("check-grad-overflow", "on");
-    out_.notes.push_back("fp32: a step whose gradients are not finite is skipped, as by DeepSpeed's stages 1 to 3");
+    out_.notes.push_back("fp32: a step whose gradients are not finite is skipped, as by DeepSpeed's stages 1 to 3, and "
+                         "updates wait for all gradients; --check-grad-overflow=off takes it");
   }
   double fixed = 0;
   bool isFixed = !valueOf("loss-scale").getAsDouble(fixed) && fixed > 0;
@@ -93,7 +94,9 @@ void Resolver::takeOptimizer(const Object *o) {
   walk("optimizer", *o, "");
   Object none;
   const Object *params = o->getObject("params") ? o->getObject("params") : &none;
-  if (isGiven("optimizer") && optimizer_ != name) {
+  auto *mode = params->get("adam_w_mode");
+  const bool isAdamW = name == "adam" && optimizer_ == "adamw" && (!mode || mode->getAsBoolean().value_or(true));
+  if (isGiven("optimizer") && optimizer_ != name && !isAdamW) {
     out_.set("optimizer.type", optimizer_, "--optimizer");
     if (!params->empty())
       out_.warnings.push_back("optimizer.params are those of '" + name + "' and not used: --optimizer=" + optimizer_);
@@ -101,7 +104,7 @@ void Resolver::takeOptimizer(const Object *o) {
   }
   walk("optimizer.params", *params, name);
   bool isWeightDecay = name == "adamw" || flagOf("optimizer.params.adam_w_mode", true);
-  optimizer_ = name == "adam" && isWeightDecay && !isGiven("optimizer") ? "adamw" : name;
+  optimizer_ = name == "adam" && isWeightDecay && (!isGiven("optimizer") || isAdamW) ? "adamw" : name;
   if (optimizer_ != name)
     out_.notes.push_back("optimizer.type: '" + type->str() + "' is AdamW in DeepSpeed, unless params.adam_w_mode is false");
   bool isTorch = flagOf("optimizer.params.torch_adam", false);

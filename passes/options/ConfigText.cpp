@@ -141,12 +141,12 @@ llvm::Expected<std::string> ConfigReader::key() {
 
 /// true, 1e-5, or a string to the end of its line.
 llvm::Expected<JsonValue> ConfigReader::bare() {
-  size_t start = at_, line = std::min(s_.find_first_of("\r\n", at_), s_.size());
-  if (start == line || kPunctuation.contains(next()))
+  size_t start = at_, end = std::min(s_.find_first_of(",}]#/\r\n", at_), s_.size());
+  if (start == s_.size() || next() == '\r' || next() == '\n' || kPunctuation.contains(next()))
     return fail(start, "expected a value");
-  StringRef rest = s_.slice(start, line), word = rest;
-  for (StringRef stop : {",", "}", "]", "#", "//", "/*"})
-    word = word.split(stop).first;
+  while (end < s_.size() && s_[end] == '/' && !s_.substr(end).starts_with("//") && !s_.substr(end).starts_with("/*"))
+    end = std::min(s_.find_first_of(",}]#/\r\n", end + 1), s_.size());
+  StringRef word = s_.slice(start, end);
   at_ = start + word.size();
   word = word.trim();
   llvm::Regex number("^-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?$");
@@ -156,6 +156,8 @@ llvm::Expected<JsonValue> ConfigReader::bare() {
       return fail(start, "the number is too large");
     return v;
   }
+  const size_t line = std::min(s_.find_first_of("\r\n", start), s_.size());
+  const StringRef rest = s_.slice(start, line);
   at_ = line;
   hasBare_ = true;
   return rest.trim().str();

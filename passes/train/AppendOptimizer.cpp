@@ -229,6 +229,7 @@ llvm::Error Appender::checkAlgorithm() const {
                      : o_.betas.first != usual.first || o_.betas.second != usual.second ? "--betas"
                      : !o_.biasCorrection                                               ? "--bias-correction"
                      : o_.cycleMomentum                                                 ? "--cycle-momentum"
+                     : scale_.skips()                                                   ? "--check-grad-overflow"
                      : !o_.groups.empty()                                               ? "--param-group"
                                                                                         : nullptr;
   return flag ? refuse(llvm::Twine(flag) + " is no setting of the model's own training algorithm; "

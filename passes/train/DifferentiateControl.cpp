@@ -101,6 +101,7 @@ struct SumOverTrips {
   enum Kind { Carried, Product, Reduced, Linear } kind = Carried;
   /// Product: rows[left]^T rows[right]; Reduced: of rows[left]; Carried: left is its number
   unsigned left = 0, right = 0;
+  Elem elem = Elem::F32;     ///< Carried: of the value
   const OpDef *op = nullptr; ///< Linear: of the sums of its operands
   Attrs attrs;               ///< Linear, Reduced
   std::vector<SumOverTrips> parts;
@@ -230,11 +231,14 @@ SumOverTrips ScanGradient::sumOf(Value *v) {
       s.parts.push_back(sumOf(o));
   } else {
     s.left = carryArgs.size();
-    Value *sum = joint.fn->addArg("sum", v->type);
+    s.elem = v->type.elem;
+    // In f32 at least: of many iterations 16 bits would lose what is small.
+    const Type wide = isFloat16(v->type.elem) ? v->type.withElem(Elem::F32) : v->type;
+    Value *sum = joint.fn->addArg("sum", wide);
     Builder b(*joint.fn, nullptr, joint.loc);
     carryArgs.push_back(sum);
-    carryNext.push_back(b.make(ops::add, {sum, v}));
-    carryInit.push_back(outside.splat(0, v->type));
+    carryNext.push_back(b.make(ops::add, {sum, b.cast(v, wide.elem)}));
+    carryInit.push_back(outside.splat(0, wide));
   }
   return s;
 }
@@ -413,7 +417,7 @@ Value *ScanGradient::reducedOf(const SumOverTrips &s, Value *stack) {
 
 Value *ScanGradient::build(const SumOverTrips &s, Node *backward) {
   if (s.kind == SumOverTrips::Carried)
-    return backward->result(s.left);
+    return outside.cast(backward->result(s.left), s.elem);
   if (s.kind == SumOverTrips::Linear) {
     std::vector<Value *> parts;
     for (const SumOverTrips &p : s.parts)

@@ -170,7 +170,7 @@ template <typename T> struct HalfAttentionGrad {
       delta[r] = dot(dy.at<T>(b, h, r0 + r), y.at<T>(b, h, r0 + r), n.dv);
     if (pass != Pass::Keys)
       std::fill_n(o.dq, rows * n.d, 0.0f);
-    FarRows far(logSums(b, h, r0), rows);
+    FarRows far(logSums(b, h, r0), rows); // of a pass over keys: again for each block of them, where there are such rows
     for (int64_t t0 = 0; far.any() && t0 < end; t0 += plan.blocks.keys) {
       const int64_t keys = std::min(plan.blocks.keys, end - t0);
       const float by = scoresOf(o, b, h, kv, r0, rows, t0, keys);

@@ -43,8 +43,7 @@ ZCC_CLONES void scaleRows(float *s, int64_t ld, int64_t rows, int64_t n, float b
       s[r * ld + i] *= by;
 }
 
-/// Masks near the least float become -2^100, whose multiple is finite and whose difference from itself is 0, as those of no other
-/// score that they may meet. -infinity stays.
+/// Masks near the least float become -2^100: a multiple of it is finite, and its difference from itself is 0. -infinity stays.
 ZCC_CLONES static void boundRows(float *s, int64_t ld, int64_t rows, int64_t n) {
   constexpr float kLeast = -0x1p100f;
   for (int64_t r = 0; r < rows; ++r)

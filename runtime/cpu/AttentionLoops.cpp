@@ -61,10 +61,14 @@ void attentionGradLoops(char *arena, const zccrt_call *c) {
     if (log == -INFINITY)
       return;
     scoreRow(n, arena, q, k, b, h, r, p);
+    constexpr double kFar = -4096; // as FarRows has it
+    double norm = log < kFar ? 0 : 1;
+    for (int64_t t = 0; t < n.t && log < kFar; ++t)
+      norm += std::exp(p[t] - log);
     for (int64_t j = 0; j < n.dv; ++j)
       delta += dyRow[j] * yRow[j];
     for (int64_t t = 0; t < n.t; ++t) {
-      double prob = std::exp(p[t] - log), dp = 0;
+      double prob = std::exp(p[t] - log) / norm, dp = 0;
       for (int64_t j = 0; j < n.dv; ++j) {
         dp += dyRow[j] * v.at<double>(b, kv, t)[j];
         dv.at<double>(b, kv, t)[j] += prob * dyRow[j];

@@ -356,7 +356,7 @@ template <typename T> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T 
           share[w - w0] = from[w] / Sum<T>(counted * p.columnsCounted(w));
         p.forTaps(row, [&](int64_t first, int64_t n, int64_t to, int64_t) ZCC_INLINE {
           int64_t begin = std::max(first, w0), end = std::min(first + n, w1);
-          spreadTap(in + to + (begin - first) * step, share + begin - w0, step, end - begin);
+          spreadTap(in + to + (begin - first) * step, share + (begin - w0), step, end - begin);
         });
       }
     }

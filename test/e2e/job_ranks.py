@@ -1,4 +1,5 @@
 """The processes of a program that mpirun started."""
+import contextlib
 import os
 import signal
 
@@ -20,7 +21,8 @@ def ranks_of(program):
 def end(job, program):
     """Ends what is left of a job and its ranks; of one that has ended, nothing."""
     for pid in ranks_of(program).values():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     if job.poll() is None:
         job.kill()
         job.wait()

@@ -229,8 +229,8 @@ void CudaDevice::synchronize(Mark m) {
   check(e, "run its kernels");
 }
 
-/// Messages whose other side is gone never end: looks now and then whether it is, and sleeps at most a 64th of what it has
-/// waited.
+/// Messages whose other side is gone never end: looks now and then whether it is, and sleeps for a 64th of what it has
+/// waited, 20 us at least.
 cudaError_t CudaDevice::awaitWatching(Mark m) {
   using namespace std::chrono;
   constexpr nanoseconds kLeast = microseconds(20), kMost = milliseconds(1), kLook = milliseconds(100);

@@ -45,7 +45,7 @@ def export(model, inputs, loss=None, path="model.onnx", *, dynamic_shapes=None, 
     brings them. Buffers that no file of weights has, such as frequencies, keep their values where they are not on the meta device
     (as under accelerate's `init_empty_weights()`). Returns an Exported; parameters that the graph has lost are warned about. Raises ExportError where zcc cannot compile it."""
     path = os.fspath(path)
-    if isinstance(loss, torch.nn.Module) and any(True for _ in loss.parameters()):
+    if isinstance(loss, torch.nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise ValueError("the loss has parameters, which would stay as they are: put model and loss into one module that returns the loss")
     if _on_meta(model):
         inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), inputs)
