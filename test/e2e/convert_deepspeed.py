@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """DeepSpeed trains a small GPT-2 for 10 steps and saves after 5; what zcc-ckpt convert makes of that goes on with DeepSpeed's losses.
 
-convert_deepspeed.py ZCC MODULE FOLDER [--stages=3,1] [--mini]
+convert_deepspeed.py ZCC MODULE FOLDER [--stages=3,1] [--mini] [--bf16]
 MODULE is tools/python; --mini: 13.9 M parameters. Needs deepspeed, torch, transformers, onnx, onnxscript"""
 import argparse, json, os, subprocess, sys, warnings
 import numpy as np
@@ -14,6 +14,7 @@ p.add_argument("module")
 p.add_argument("folder")
 p.add_argument("--stages", default="3,1")
 p.add_argument("--mini", action="store_true")
+p.add_argument("--bf16", action="store_true")
 p.add_argument("--train", type=int, help="(its own child: trains at this stage)")
 a = p.parse_args()
 sys.path.insert(0, os.path.abspath(a.module))
@@ -44,7 +45,8 @@ def train(stage):
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     model = build()
     config = dict(train_micro_batch_size_per_gpu=BATCH, gradient_clipping=0.0, zero_optimization=dict(stage=stage),
-                  optimizer=dict(type="AdamW", params=dict(lr=LR, weight_decay=DECAY)), zero_allow_untested_optimizer=True)
+                  optimizer=dict(type="AdamW", params=dict(lr=LR, weight_decay=DECAY)), zero_allow_untested_optimizer=True,
+                  bf16=dict(enabled=a.bf16))
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
     data, losses = np.load("data.npz"), []
     for step in range(STEPS):
@@ -73,10 +75,11 @@ def main():
     np.savez("data.npz", input_ids=tokens[0], labels=tokens[1])
     zcc.export(model, dict(input_ids=torch.from_numpy(tokens[0][:BATCH]), labels=torch.from_numpy(tokens[1][:BATCH])), loss=loss_of,
                path="gpt.onnx", zcc=a.zcc)
-    optimizer = ["--optimizer=adamw", f"--lr={LR}", f"--weight-decay={DECAY}"]
+    optimizer = ["--optimizer=adamw", f"--lr={LR}", f"--weight-decay={DECAY}", *(["--dtype=bf16"] if a.bf16 else [])]
     run(a.zcc, "gpt.onnx", *optimizer, "-o", "gpt")
     for stage in a.stages.split(","):
-        run(sys.executable, os.path.abspath(__file__), a.zcc, ".", ".", f"--train={stage}", *(["--mini"] if a.mini else []))
+        run(sys.executable, os.path.abspath(__file__), a.zcc, ".", ".", f"--train={stage}",
+            *(["--mini"] if a.mini else []), *(["--bf16"] if a.bf16 else []))
         want = json.load(open(f"ds{stage}.json"))
         tool = os.path.join(os.path.dirname(os.path.abspath(a.zcc)), "zcc-ckpt")
         said = run(tool, "convert", f"ds{stage}", "gpt", f"run{stage}", status=1)
@@ -88,7 +91,7 @@ def main():
         got = [json.loads(l)["loss"] for l in open("log.jsonl")]
         assert len(got) == STEPS - SAVED, got
         worst = max(abs(x - y) / abs(y) for x, y in zip(got, want[SAVED:]))
-        assert worst <= 1e-4, (got, want)
+        assert worst <= (1e-2 if a.bf16 else 1e-4), (got, want)  # PyTorch's loss in bf16 has three digits
         if a.mini:
             print(f"stage {stage}: steps {SAVED + 1} to {STEPS} differ by {worst:.2g} at most")
         print(f"stage {stage} goes on as DeepSpeed does")
