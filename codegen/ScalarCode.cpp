@@ -64,6 +64,8 @@ static std::string number(double v, const std::string &type) {
     return type + "(__builtin_nan(\"\"))";
   if (std::isinf(v))
     return type + (v < 0 ? "(-__builtin_inf())" : "(__builtin_inf())");
+  if (v == 0 && std::signbit(v))
+    return type + "(-0.0)";
   std::string s;
   llvm::raw_string_ostream os(s);
   os << llvm::format("%.17g", v);

@@ -190,7 +190,7 @@ static Value *gradMask(Builder &b, Node &n, Value *dy) {
     p = b.make(ops::select, {seen, p, zero});
   }
   // Of rows that are masked as a whole by finite values the log-sum has lost the logarithm of the sum.
-  Value *isFar = b.make(ops::lt, {lse, b.scalar(kFarLogSum, e)});
+  Value *isFar = b.make(ops::and_, {b.make(ops::lt, {lse, b.scalar(kFarLogSum, e)}), b.make(ops::not_, {none})});
   p = b.make(ops::div, {p, b.make(ops::select, {isFar, b.reduceSum(p, {3}), b.scalar(1, e)})});
   Value *delta = b.reduceSum(b.cast(b.make(ops::mul, {dy, n.result()}), e), /*axes=*/3);
   Value *ds = b.make(ops::mul, {p, b.make(ops::sub, {product(dy, v), delta})});

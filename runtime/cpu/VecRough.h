@@ -18,13 +18,13 @@ ZCCVM float vexp2Rough(float x) {
 ZCCVM float vsigmoidRough(float x) {
   float y = vabs(x) * -1.44269504f;
   float e = vexp2Rough(y < -127.0f ? -127.0f : y);
-  // 1 / (1 + e) on [0, 1].
-  float r = -0.104484640f;
-  r = __builtin_fmaf(r, e, 0.417938560f);
-  r = __builtin_fmaf(r, e, -0.770573854f);
-  r = __builtin_fmaf(r, e, 0.953421235f);
-  r = __builtin_fmaf(r, e, -0.996275842f);
-  r = __builtin_fmaf(r, e, 0.999948978f);
+  // 1 / (1 + e) on [0, 1]; exactly 1 where e is 0, for derivatives multiply the difference from 1 by large numbers.
+  float r = -0.109112084f;
+  r = __builtin_fmaf(r, e, 0.430775762f);
+  r = __builtin_fmaf(r, e, -0.783539593f);
+  r = __builtin_fmaf(r, e, 0.959154546f);
+  r = __builtin_fmaf(r, e, -0.997308135f);
+  r = __builtin_fmaf(r, e, 1.0f);
   return x < 0.0f ? e * r : r;
 }
 
