@@ -290,21 +290,21 @@ void DataSet::copyBatch(const Binding &b, int64_t index, char *to) {
       copyRows(b, sampleOf(b, index * b.rows + r), 1, to + r * rowBytes);
   };
   const bool anyOrder = b.samples && b.array.elem == b.input->t.elem && b.array.source->onlyInOrder().empty();
-  const int64_t team = anyOrder ? std::min<int64_t>(omp_get_max_threads(), b.rows * rowBytes / kLeastBytes) : 1;
-  if (team < 2)
+  const int64_t team = omp_get_max_threads(); // all or none: a team of another size is made anew
+  if (!anyOrder || team < 2 || b.rows * rowBytes < 2 * kLeastBytes)
     return copy(0, b.rows);
-  std::vector<std::exception_ptr> failures(team);
+  std::exception_ptr failure; // the first one's
 #pragma omp parallel for num_threads(int(team)) schedule(static)
   for (int64_t t = 0; t < team; ++t) {
     try {
       copy(b.rows * t / team, b.rows * (t + 1) / team);
     } catch (...) {
-      failures[t] = std::current_exception();
+#pragma omp critical(batch)
+      failure = failure ? failure : std::current_exception();
     }
   }
-  for (const std::exception_ptr &e : failures)
-    if (e)
-      std::rethrow_exception(e);
+  if (failure)
+    std::rethrow_exception(failure);
 }
 
 void DataSet::load(Arena &arena, int64_t index, int64_t slot) {

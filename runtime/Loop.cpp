@@ -263,13 +263,13 @@ void Session::writeTrace(const std::vector<std::string> &ofRanks) {
 bool Session::isSaveDue(int64_t done) {
   if (!checkpoints)
     return false;
-  std::vector<SaveStatus> all;
+  saves.clear();
   int64_t signals = 0;
   for (const StepEnd &end : ends) {
-    all.push_back(end.save);
+    saves.push_back(end.save);
     signals = std::max(signals, end.saveSignals);
   }
-  checkpoints->settle(all);
+  checkpoints->settle(saves);
   bool isAsked = signals > saveSignals;
   saveSignals = std::max(signals, saveSignals);
   return isAsked || done == steps || stoppedBy || (o.saveEvery && done % o.saveEvery == 0);
@@ -400,7 +400,7 @@ Weighted Session::lossOf(int64_t rows) const {
   }
   // @eval divides by the whole batch's rows.
   double weight = static_cast<double>(rows);
-  return {loss * (p.batch ? p.batch : weight), weight};
+  return {loss * (countedRows ? countedRows : weight), weight};
 }
 
 /// Every rank takes rank 0's values of what each has of its own (running statistics): all evaluate the model that --export
@@ -431,13 +431,14 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
   if (o.eval && o.steps >= 0)
     rounds = std::min(rounds, o.steps);
   const int64_t batch = set.batchRows();
+  countedRows = batch == p.batch ? p.batch : 0; // else no input that changes has the rows that @eval counts
   Weighted total;
   samples = 0;
   takeStatistics();
   for (int64_t i = 0; i < rounds; ++i) {
     int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
     if (p.batch)
-      setScalar(p.rows, rows ? rows : batch);
+      setScalar(p.rows, !countedRows ? p.batch : rows ? rows : batch);
     set.load(*arena, (first + comm.rank) % set.rounds());
     call(p.eval, "evaluation of a batch", i);
     if (p.has_loss) {
@@ -449,7 +450,7 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
         convert(&mean, ZCCRT_F64, narrow, t.elem, 1);
         arena->copyTo(t.offset, narrow, elemBytes(t.elem));
       }
-      evalMetrics.addEval(*arena, rows);
+      evalMetrics.addEval(*arena, rows, countedRows);
       comm.exchange(&mine, sizeof mine, gatheredLosses.data());
       for (const Weighted &w : gatheredLosses)
         total += w;

@@ -19,7 +19,7 @@ void Metrics::addMicro(const Arena &arena, int64_t slot) {
   }
 }
 
-void Metrics::addEval(const Arena &arena, int64_t rows) {
+void Metrics::addEval(const Arena &arena, int64_t rows, int64_t counted) {
   for (int i = 0; rows && i < p.nmetrics; ++i) {
     const zccrt_metric &m = p.metrics[i];
     if (m.eval < 0)
@@ -28,7 +28,7 @@ void Metrics::addEval(const Arena &arena, int64_t rows) {
     if (m.eval_weight >= 0)
       parts[i] += {sum, arena.floatAt(m.eval_weight, ZCCRT_F32)};
     else // @eval divides by the whole batch's rows
-      parts[i] += {sum * (p.batch ? p.batch : static_cast<double>(rows)), static_cast<double>(rows)};
+      parts[i] += {sum * static_cast<double>(counted ? counted : rows), static_cast<double>(rows)};
   }
 }
 

@@ -30,8 +30,9 @@ public:
 
   /// Takes those of a micro-batch that @micro has just computed, the one in `slot` of those that a call takes.
   void addMicro(const Arena &arena, int64_t slot);
-  /// Takes those of a batch that @eval has just computed, of which so many rows count.
-  void addEval(const Arena &arena, int64_t rows);
+  /// Takes those of a batch that @eval has just computed, of which so many rows count; `counted`: the rows by which @eval
+  /// divides; 0: those that there are.
+  void addEval(const Arena &arena, int64_t rows, int64_t counted);
   /// The values over all that was taken since the last call, on all ranks. Every rank calls it. `loss`: over the same. They stay
   /// until the next call.
   std::span<const MetricValue> finish(double loss);

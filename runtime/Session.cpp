@@ -18,7 +18,9 @@ namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
     : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks), ends(comm.ranks),
-      stepMetrics(p, comm), evalMetrics(p, comm) {}
+      stepMetrics(p, comm), evalMetrics(p, comm) {
+  saves.reserve(size_t(comm.ranks));
+}
 
 /// Runs what may fail on some ranks only, then lets all know.
 void Session::together(const std::function<void()> &phase) {
@@ -76,7 +78,7 @@ void Session::findResume() {
   first = m.step;
 }
 
-void Session::start(uint64_t command, const GivenWeights &given) {
+void Session::start(const GivenWeights &given) {
   together([&] {
     if (p.abi != ZCCRT_ABI)
       fail("the program and its runtime are of different versions; compile again");
@@ -105,7 +107,7 @@ void Session::start(uint64_t command, const GivenWeights &given) {
     if (o.generate)
       generator = std::make_unique<Generator>(p, o);
   });
-  expectSame(command, given.hash);
+  expectSame(given.hash);
   together([&] {
     if (comm.rank == 0)
       given.expectEqual();
@@ -235,18 +237,16 @@ void Session::openOutputs() {
     log->say("note: " + o.exportFile + " will compute " + describe(*exportedPart));
 }
 
-/// Every rank must run the same program with the same options on the same data, or they would wait for each other or
-/// train on something else.
-void Session::expectSame(uint64_t command, uint64_t weights) {
-  constexpr const char *what[] = {"another program", "another command line", "other data", "other evaluation data",
-                                  "other weights"};
+/// Every rank must run the same program on the same data, or they would wait for each other or train on something else.
+void Session::expectSame(uint64_t weights) {
+  constexpr const char *what[] = {"another program", "other data", "other evaluation data", "other weights"};
   constexpr int kCount = std::size(what);
   if (comm.ranks == 1)
     return;
-  uint64_t mine[kCount] = {p.hash, command, 0, 0, weights};
+  uint64_t mine[kCount] = {p.hash, 0, 0, weights};
   together([&] {
-    mine[2] = data ? data->hash() : 0;
-    mine[3] = evalData ? evalData->hash() : 0;
+    mine[1] = data ? data->hash() : 0;
+    mine[2] = evalData ? evalData->hash() : 0;
   });
   std::vector<uint64_t> all(kCount * comm.ranks);
   comm.exchange(mine, sizeof mine, all.data());
@@ -362,7 +362,7 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     } catch (const Failure &e) {
       wrong = e.what();
     }
-    comm = joinJob(launch, o.comm);
+    comm = joinJob(launch, o.comm, commandHash(argc, argv));
     comm->agree(wrong);
     if (!o.save.empty())
       takeSaveSignals();
@@ -374,7 +374,7 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
       GivenWeights given = givenWeights(p, o, *comm);
       o.weights = given.ownFolder;
       Session session(given.program, o, launch, *comm);
-      session.start(commandHash(argc, argv), given);
+      session.start(given);
       std::string staged = startCollectives(*comm, {p.slots, p.most_parts, hasSpareCore(p, launch), o.comm, p.staging_bytes});
       if (!staged.empty() && comm->rank == 0)
         fputs(warningText("collectives go by way of the host's memory: " + staged).c_str(), stderr);

@@ -33,9 +33,8 @@ public:
   Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm);
 
   /// Opens data and outputs, maps the arena, loads the weights, prepares the kernels. An error on
-  /// any rank is printed once and ends all of them with AgreedFailure. `command` is the hash of the
-  /// command line.
-  void start(uint64_t command, const GivenWeights &given);
+  /// any rank is printed once and ends all of them with AgreedFailure.
+  void start(const GivenWeights &given);
   /// Trains, exports, evaluates, as the options say; returns the exit status. Throws a Failure on the
   /// rank where something is wrong.
   int run();
@@ -49,7 +48,7 @@ private:
   void countSteps();
   void openOutputs();
   void openCheckpoints();
-  void expectSame(uint64_t command, uint64_t weights);
+  void expectSame(uint64_t weights);
   void announce(const GivenWeights &given);
 
   int runAll();
@@ -111,6 +110,8 @@ private:
   std::vector<double> gathered;         // one number from every rank
   std::vector<Weighted> gatheredLosses; // one from every rank
   std::vector<StepEnd> ends;            // one of every rank
+  std::vector<SaveStatus> saves;        // of them, with room for all
+  int64_t countedRows = 0;              // by which @eval divides, where they are samples; else 0
   Metrics stepMetrics, evalMetrics;
   int stoppedBy = 0;          // the signal that ends the run; every rank knows the same
   bool leavesUpdates = false; // the last step has left some that nothing has done yet

@@ -250,8 +250,12 @@ llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
       if (a->name == "d." + g.param->name)
         now[a.get()] = g.value;
     if (!now.count(a.get()))
-      if (Value *v = batchesPerCall(m_) == 1 ? f.arg(a->name) : nullptr)
+      if (Value *v = batchesPerCall(m_) == 1 ? f.arg(a->name) : nullptr) {
+        if (m_.ranks > 1)
+          return refuse("the model's training algorithm reads the input '" + a->name +
+                        "', which ranks do not share: --ranks must be 1");
         now[a.get()] = v;
+      }
     if (llvm::StringRef name = a->name; !now.count(a.get()) && name.consume_front("d.")) {
       Builder b(f, nullptr, loc_); // the loss does not depend on it
       now[a.get()] = b.splat(0, a->type);

@@ -46,6 +46,8 @@ llvm::Error zcc::checkOptimizer(const Options &o) {
     return refuse("nesterov needs sgd with a momentum");
   if (o.cycleMomentum && !(d->uses & OptimizerDef::Betas))
     return refuse("a cycled momentum needs an optimizer with betas, which " + o.optimizer + " has not");
+  if (o.optimizer == "lamb" && o.eps == 0)
+    return refuse("lamb's eps must be above 0: what fills up the shards of a norm would be no number");
   if (o.minCoeff > o.maxCoeff)
     return refuse("lamb's min-coeff is above its max-coeff");
   return llvm::Error::success();

@@ -79,7 +79,9 @@ protected:
 /// Joins the job: MPI if the program was started by mpirun, one rank otherwise. Ranks that share a
 /// node use a shared-memory window of fixed size. Which ranks share this one's node is MPI's word: not every launcher says it in
 /// the environment. Throws a Failure.
-std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind);
+/// `command`: a hash of the command line. Where a rank has another than the first one, whose collectives would be others,
+/// throws an AgreedFailure on all of them, which has been said.
+std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind, uint64_t command);
 
 /// Ends MPI if joinJob began it; every rank calls it.
 void leaveJob();

@@ -206,7 +206,21 @@ void *mapWindow(int rank, int64_t bytes) {
 std::unique_ptr<Transport> mpiTransport() { return std::make_unique<MpiTransport>(); }
 std::unique_ptr<Comm> mpiComm(int rank, int ranks) { return std::make_unique<MpiComm>(rank, ranks); }
 
-std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind) {
+/// Every rank calls it before anything that options decide.
+static void expectSameCommand(int rank, int ranks, uint64_t command) {
+  uint64_t first = command;
+  mpi().MPI_Bcast(&first, sizeof first, mpi().bytes, 0, mpi().world);
+  int mine = first == command ? ranks : rank, other = ranks;
+  mpi().MPI_Allreduce(&mine, &other, 1, mpi().integers, mpi().least, mpi().world);
+  if (other == ranks)
+    return;
+  const std::string text = format("rank %d runs with another command line than rank 0", other);
+  if (rank == 0)
+    fprintf(stderr, "%s: error: %s\n", where.program.c_str(), text.c_str());
+  throw AgreedFailure(text);
+}
+
+std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind, uint64_t command) {
   if (launch.ranks == 1)
     return singleRank();
   // What draws or reads topologies for people takes 2 MiB of each rank (libX11, libxml2 with ICU) where ranks are not bound
@@ -227,15 +241,16 @@ std::unique_ptr<Comm> joinJob(Launch &launch, CommKind kind) {
     fail("this MPI has no thread support (MPI_THREAD_SERIALIZED)");
   if (ranks == 1)
     return singleRank();
+  expectSameCommand(rank, ranks, command);
   MPI_Comm node;
   mpi().MPI_Comm_split_type(mpi().world, MPI_COMM_TYPE_SHARED, 0, mpi().noInfo, &node);
   mpi().MPI_Comm_size(node, &launch.ranksOnNode);
   mpi().MPI_Comm_rank(node, &launch.rankOnNode);
   mpi().MPI_Comm_free(&node);
   std::unique_ptr<Comm> comm;
-  int everyoneHere = launch.ranksOnNode == ranks, all = 0;
+  int everyoneHere = launch.ranksOnNode == ranks && kind == CommKind::Auto, all = 0;
   mpi().MPI_Allreduce(&everyoneHere, &all, 1, mpi().integers, mpi().least, mpi().world);
-  if (all && kind == CommKind::Auto) {
+  if (all) {
     void *window = mapWindow(rank, ShmComm::windowBytes(ranks, kShmChunkBytes));
     comm = std::make_unique<ShmComm>(rank, ranks, window, kShmChunkBytes);
   } else {

@@ -297,7 +297,7 @@ TEST(Comm, RankZeroEndsFirst) {
 TEST(Comm, DISABLED_UnderMpirun) {
   Launch launch = readLaunch();
   ASSERT_TRUE(launch.underMpi);
-  auto comm = joinJob(launch, getenv("ZCC_TEST_MPI_PATH") ? CommKind::Mpi : CommKind::Auto);
+  auto comm = joinJob(launch, getenv("ZCC_TEST_MPI_PATH") ? CommKind::Mpi : CommKind::Auto, /*command=*/0);
   checkAllReduce(*comm);
   checkReduceScatter(*comm);
   checkGathers(*comm);
