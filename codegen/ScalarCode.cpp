@@ -96,6 +96,12 @@ std::string zcc::literal(const Value &c) {
   return number(literalValue(c), type);
 }
 
+/// Of integers, which wrap: what overflows is undefined for C++'s signed ones, and narrow ones are promoted to those.
+static std::string wrapping(llvm::StringRef type, const std::string &a, const std::string &op, const std::string &b) {
+  const std::string wide = type == "int64_t" || type == "uint64_t" ? "uint64_t" : "uint32_t";
+  return "(" + type.str() + ")((" + wide + ")(" + a + ") " + op + " (" + wide + ")(" + b + "))";
+}
+
 using Names = llvm::ArrayRef<std::pair<llvm::StringRef, std::string>>;
 
 namespace {
@@ -132,6 +138,8 @@ std::string Printer::binary(const Scalar &s) const {
     return "(" + a + (s.text == "&&" ? " & " : " | ") + b + ")";
   if (isKey && (s.text == "+" || s.text == "*") && b < a)
     std::swap(a, b);
+  if (isInt && (s.text == "+" || s.text == "-" || s.text == "*"))
+    return wrapping(type, a, s.text, b);
   return "(" + a + " " + s.text + " " + b + ")";
 }
 
@@ -145,7 +153,7 @@ std::string Printer::print(const Scalar &s) const {
   case Scalar::Number:
     return number(s.number, type);
   case Scalar::Unary:
-    return s.text + "(" + print(*s.args[0]) + ")";
+    return isInt && s.text == "-" ? wrapping(type, "0", "-", print(*s.args[0])) : s.text + "(" + print(*s.args[0]) + ")";
   case Scalar::Binary:
     return binary(s);
   case Scalar::Ternary:

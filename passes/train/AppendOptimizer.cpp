@@ -14,6 +14,7 @@
 // (whose division by sqrt(1 - beta2^t) is a product here).
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
+#include "passes/memory/Activations.h"
 #include "passes/train/LossScale.h"
 #include "passes/train/Optimizer.h"
 #include "passes/train/Sweep.h"

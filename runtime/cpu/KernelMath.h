@@ -102,7 +102,7 @@ template <int First, int End> ZCCKM void z_give(uint8_t *to, const int32_t *bloc
 // ---- functions; max and min propagate NaN, as PyTorch's do
 template <typename T> ZCCKM T z_max(T a, T b) { return (a > b) | (a != a) ? a : b; }
 template <typename T> ZCCKM T z_min(T a, T b) { return (a < b) | (a != a) ? a : b; }
-template <typename T> ZCCKM T z_abs(T a) { return a < 0 ? T(-a) : a; }
+template <typename T> ZCCKM T z_abs(T a) { return a < 0 ? T(0 - uint64_t(a)) : a; }
 ZCCKM float z_abs(float a) { return vabs(a); }
 ZCCKM double z_abs(double a) { return vabs(a); }
 template <typename T> ZCCKM T z_sign(T a) { return a != a ? a : T((a > T(0)) - (a < T(0))); }
@@ -160,13 +160,13 @@ Z_LIBM(atanh)
 ZCCKM float z_pow(float a, float b) { return vpow(a, b); }
 ZCCKM double z_pow(double a, double b) { return vpow(a, b); }
 template <typename T> ZCCKM T z_pow(T a, T b) { // integers, by squaring
-  T r = 1;
   if (b < 0)
     return a == 1 ? T(1) : a == T(-1) ? (b & 1 ? T(-1) : T(1)) : T(0);
-  for (; b; b >>= 1, a *= a)
+  uint64_t r = 1, x = uint64_t(a); // which wrap
+  for (; b; b >>= 1, x *= x)
     if (b & 1)
-      r *= a;
-  return r;
+      r *= x;
+  return T(r);
 }
 /// s[0] = the sum of N lanes, a power of two, by halves. As vectors, because loops over the halves
 /// take the compiler a third of its time.
@@ -198,7 +198,7 @@ ZCCKM double z_mod(double a, double b) {
 }
 template <typename T> ZCCKM T z_div(T a, T b) {
   if (T(-1) < T(0) && b == T(-1))
-    return T(T(0) - a);
+    return T(0 - uint64_t(a));
   return b == 0 ? T(0) : T(a / b);
 }
 ZCCKM float z_div(float a, float b) { return a / b; }

@@ -3,7 +3,9 @@
 // each lane has columns of the row of the result.
 //   p = exp(scale q k^T + mask - lse)   dv = p^T dy   dp = dy v^T
 //   ds = p (dp - sum(dy y))             dq = scale ds k   dk = scale ds^T q
-// Rows of keys go through all queries of their group in order, so nothing is added by two.
+// Rows of keys go through all queries of their group in order, so nothing is added by two. Of a row that is masked as a whole by
+// finite values the logarithm of the sum is lost in lse, and its gradients are too large by the number of keys, here and in
+// tiles; on CPUs FarRows has it.
 #include "runtime/cuda/Heads.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Warp.h"
