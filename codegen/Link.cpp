@@ -73,25 +73,10 @@ static std::vector<std::string> sanitizers() {
 
 llvm::Expected<std::string> zcc::isaOf(StringRef march, StringRef option) {
   // Features that GCC's code may use, as the runtime and /proc/cpuinfo call them.
-  constexpr StringRef kFeatures[] = {"sse3",       "ssse3",
-                                     "sse4_1",     "sse4_2",
-                                     "popcnt",     "avx",
-                                     "avx2",       "fma",
-                                     "f16c",       "bmi",
-                                     "bmi2",       "lzcnt",
-                                     "movbe",      "avx512f",
-                                     "avx512cd",   "avx512dq",
-                                     "avx512bw",   "avx512vl",
-                                     "avx512vbmi", "avx512vbmi2",
-                                     "avx512vnni", "avx512bf16",
-                                     "avx512fp16", "avx512bitalg",
-                                     "avx512ifma", "avx512vpopcntdq",
-                                     "avxvnni",    "amx_tile",
-                                     "amx_int8",   "amx_bf16",
-                                     "fma4",       "xop",
-                                     "tbm",        "sse4a",
-                                     "gfni",       "vaes",
-                                     "vpclmulqdq"};
+  constexpr StringRef kFeatures =
+      "sse3 ssse3 sse4_1 sse4_2 popcnt avx avx2 fma f16c bmi bmi2 lzcnt movbe avx512f avx512cd avx512dq avx512bw avx512vl "
+      "avx512vbmi avx512vbmi2 avx512vnni avx512bf16 avx512fp16 avx512bitalg avx512ifma avx512vpopcntdq avxvnni amx_tile amx_int8 "
+      "amx_bf16 fma4 xop tbm sse4a gfni vaes vpclmulqdq";
   WorkFolder work;
   if (auto e = work.make())
     return e;
@@ -107,7 +92,7 @@ llvm::Expected<std::string> zcc::isaOf(StringRef march, StringRef option) {
   if (!isWhole)
     return error("the compiler does not know " + option + "=" + march);
   std::vector<std::string> found;
-  for (StringRef f : kFeatures) {
+  for (StringRef f : llvm::split(kFeatures, ' ')) {
     std::string macro = "#define __" + f.upper() + "__ 1\n";
     if ((*text)->getBuffer().contains(macro))
       found.push_back(f == "lzcnt" ? "abm" : f.str()); // as Linux calls it

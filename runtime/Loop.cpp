@@ -387,8 +387,9 @@ void Session::checkGradients(const StepReport &r) {
 /// What a sum of that weight is divided by.
 double Session::divisorOf(double weight) const { return p.weight_floor > 0 ? std::max(weight, p.weight_floor) : weight; }
 
-/// This rank's part of the loss over all samples, of a batch of which so many rows count.
-Weighted Session::lossOf(int64_t rows) const {
+/// This rank's part of the loss over all samples, of a batch of which so many rows count; `counted`: the rows by which @eval
+/// divides, 0: those that there are.
+Weighted Session::lossOf(int64_t rows, int64_t counted) const {
   const zccrt_tensor &t = p.outputs[0].t;
   double loss = arena->floatAt(t.offset, t.elem);
   if (!rows)
@@ -398,9 +399,7 @@ Weighted Session::lossOf(int64_t rows) const {
     double divisor = divisorOf(weight);
     return divisor == 0 ? Weighted() : Weighted{loss * divisor, weight}; // nothing counts: 0 / 0
   }
-  // @eval divides by the whole batch's rows.
-  double weight = static_cast<double>(rows);
-  return {loss * (countedRows ? countedRows : weight), weight};
+  return {loss * static_cast<double>(counted ? counted : rows), static_cast<double>(rows)};
 }
 
 /// Every rank takes rank 0's values of what each has of its own (running statistics): all evaluate the model that --export
@@ -431,18 +430,18 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
   if (o.eval && o.steps >= 0)
     rounds = std::min(rounds, o.steps);
   const int64_t batch = set.batchRows();
-  countedRows = batch == p.batch ? p.batch : 0; // else no input that changes has the rows that @eval counts
+  const int64_t counted = batch == p.batch ? p.batch : 0; // else no input that changes has the rows that @eval counts
   Weighted total;
   samples = 0;
   takeStatistics();
   for (int64_t i = 0; i < rounds; ++i) {
     int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
     if (p.batch)
-      setScalar(p.rows, !countedRows ? p.batch : rows ? rows : batch);
+      setScalar(p.rows, counted && rows ? rows : p.batch);
     set.load(*arena, (first + comm.rank) % set.rounds());
     call(p.eval, "evaluation of a batch", i);
     if (p.has_loss) {
-      Weighted mine = lossOf(rows);
+      Weighted mine = lossOf(rows, counted);
       if (double divisor = divisorOf(mine.weight); to && divisor != 0) {
         double mean = mine.sum / divisor; // of the rows that count
         const zccrt_tensor &t = p.outputs[0].t;
@@ -450,7 +449,7 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
         convert(&mean, ZCCRT_F64, narrow, t.elem, 1);
         arena->copyTo(t.offset, narrow, elemBytes(t.elem));
       }
-      evalMetrics.addEval(*arena, rows, countedRows);
+      evalMetrics.addEval(*arena, rows, counted);
       comm.exchange(&mine, sizeof mine, gatheredLosses.data());
       for (const Weighted &w : gatheredLosses)
         total += w;

@@ -80,7 +80,7 @@ private:
   void takeStatistics();
   void evaluate(DataSet &set, Outputs *to, StepReport &r, int64_t &samples);
   double divisorOf(double weight) const;
-  Weighted lossOf(int64_t rows) const;
+  Weighted lossOf(int64_t rows, int64_t counted) const;
   template <typename T> void setScalar(int64_t offset, T value);
   ExportForm exportForm() const;
   const GraphPart *partToExport() const; ///< nullptr: all of it
@@ -111,7 +111,6 @@ private:
   std::vector<Weighted> gatheredLosses; // one from every rank
   std::vector<StepEnd> ends;            // one of every rank
   std::vector<SaveStatus> saves;        // of them, with room for all
-  int64_t countedRows = 0;              // by which @eval divides, where they are samples; else 0
   Metrics stepMetrics, evalMetrics;
   int stoppedBy = 0;          // the signal that ends the run; every rank knows the same
   bool leavesUpdates = false; // the last step has left some that nothing has done yet

@@ -52,8 +52,11 @@ Vals inOneType(NodeImport &n, unsigned count, unsigned required) {
 
 void outInTypeOfInput(NodeImport &n, const Val &y) { n.out(0, n.e.cast(y, n.in(0).elem())); }
 
-/// What a norm's statistics have; ours are computed in f32 at least.
-Elem stashType(NodeImport &n) { return n.i("stash_type", 0) ? n.elemOf("stash_type") : Elem::F32; }
+/// What a norm's statistics have; ours are computed in f32 at least, and of f64 in that.
+Elem stashType(NodeImport &n) {
+  const Elem stash = n.i("stash_type", 0) ? n.elemOf("stash_type") : Elem::F32;
+  return n.in(0).elem() == Elem::F64 ? Elem::F64 : stash;
+}
 
 void layerNorm(NodeImport &n) {
   const Elem stash = stashType(n);
@@ -66,7 +69,7 @@ void layerNorm(NodeImport &n) {
   Vals r = n.e.emitAll(ops::layer_norm, operands, {{"axis", axis}, {"eps", n.f("epsilon", 1e-5)}});
   outInTypeOfInput(n, r[0]);
   for (unsigned i = 1; i < 3; ++i)
-    n.out(i, n.in(0).elem() == Elem::F64 ? r[i] : n.e.cast(r[i], stash));
+    n.out(i, n.e.cast(r[i], stash));
 }
 
 void rmsNorm(NodeImport &n) {
@@ -84,7 +87,7 @@ void simplifiedNorm(NodeImport &n) {
     return;
   Emitter &e = n.e;
   Val x = n.in(0);
-  const Elem stash = x.elem() == Elem::F64 ? Elem::F64 : stashType(n);
+  const Elem stash = stashType(n);
   if (isFloat16(x.elem()))
     x = e.cast(x, Elem::F32);
   Dims axes = allAxes(normalAxis(n.i("axis", -1), x.rank()), x.rank());

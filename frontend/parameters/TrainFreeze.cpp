@@ -42,6 +42,12 @@ bool Decision::isPassive(const Initializer &t, Parameter::Role role) const {
   return role == Parameter::Statistic || kind == Placeholder::Buffer || kind == Placeholder::Tensor;
 }
 
+/// Of what a pattern matches, the others than what is passive, if there are any.
+template <typename T, typename F> static void keepOthers(std::vector<T *> &matches, F isOther) {
+  if (llvm::any_of(matches, isOther))
+    llvm::erase_if(matches, [&](const T *m) { return !isOther(m); });
+}
+
 /// Compiles the regular expressions; what --train calls by the initializer's name is taken as it stands in the file.
 llvm::Error Decision::readPatterns() {
   for (auto [option, texts, patterns] :
@@ -58,11 +64,8 @@ llvm::Error Decision::readPatterns() {
     for (Fact &f : facts_)
       if (f.source->elem && isFloat(*f.source->elem) && p.regex.match(f.source->name))
         named.push_back(&f);
-    auto isOther = [&](const Fact *f) { return f->named || !isPassive(*f->source, f->role); };
-    const bool hasOthers = llvm::any_of(named, isOther);
+    keepOthers(named, [&](const Fact *f) { return f->named || !isPassive(*f->source, f->role); });
     for (Fact *f : named) {
-      if (hasOthers && !isOther(f))
-        continue;
       f->role = Parameter::Trained;
       f->named = true;
       f->pieces = 1;
@@ -154,9 +157,8 @@ llvm::Error Decision::applyTrainAndFreeze() {
     auto matches = matching(p, names);
     if (!matches)
       return matches.takeError();
-    auto isOther = [&](const Parameter *m) { return m->role == Parameter::Trained || !isPassive(*m->source, m->role); };
-    const bool hasOthers = llvm::any_of(*matches, isOther);
-    llvm::copy_if(*matches, std::back_inserter(trained), [&](const Parameter *m) { return !hasOthers || isOther(m); });
+    keepOthers(*matches, [&](const Parameter *m) { return m->role == Parameter::Trained || !isPassive(*m->source, m->role); });
+    trained.insert(trained.end(), matches->begin(), matches->end());
   }
   for (auto &p : out_.all_) {
     if (llvm::is_contained(trained, p.get())) {

@@ -100,8 +100,7 @@ FuseGroup *FuseGroups::single(Node *n) {
   groups.push_back(std::make_unique<FuseGroup>());
   FuseGroup *g = groups.back().get();
   g->nodes = {n};
-  g->isKernel = isGenerated(*n) && !n->op->reshapes;
-  if (g->isKernel)
+  if (isGenerated(*n) && !n->op->reshapes)
     g->shape = kernelShape(g->nodes);
   g->isKernel = g->shape.has_value();
   g->readsKept = n->attrs.i("kept");

@@ -1,9 +1,9 @@
-// Steps in 16 bits whose gradients are not finite are skipped and counted; --check-grad-overflow does so in fp32, too, or not in
-// bf16. In fp16 the gradients are those of the loss times `%loss_scale`, which is fixed (--loss-scale) or dynamic as DeepSpeed's
-// of stages 1 to
-// 3. With the defaults of its options it is halved at the second such step and each further one until it has grown, and doubled
-// at the 1001st good step in a row and each 1000 further ones. Where it may not get smaller (--min-loss-scale), the runtime ends
-// the run. DeepSpeed's optimizer of stage 0 halves at each overflow and has no end; here every stage trains alike.
+// Steps in 16 bits whose gradients are not finite are skipped and counted; --check-grad-overflow does so in fp32, too, or not
+// in bf16. In fp16 the gradients are those of the loss times `%loss_scale`, which is fixed (--loss-scale) or dynamic as
+// DeepSpeed's of stages 1 to 3. With the defaults of its options it is halved at the second such step and each further one
+// until it has grown, and doubled at the 1001st good step in a row and each 1000 further ones. Where it may not get smaller
+// (--min-loss-scale), the runtime ends the run. DeepSpeed's optimizer of stage 0 halves at each overflow and has no end; here
+// every stage trains alike.
 #pragma once
 
 #include "ir/Builder.h"

@@ -152,9 +152,8 @@ ZCC_CLONES void shiftRow(float *s, float by, float lse, int64_t n) {
 } // namespace
 
 FarRows::FarRows(const float *lse, int64_t rows) : lse_(lse), rows_(rows) {
-  constexpr float kFar = -0x1p12f; // log-sums are exact to 2^-12 here
   for (int64_t r = 0; r < rows; ++r) {
-    any_ |= has_[r] = lse[r] < kFar && lse[r] != kMinusInf;
+    any_ |= has_[r] = lse[r] < kFarLogSum && lse[r] != kMinusInf;
     sum_[r] = 0;
   }
 }

@@ -91,6 +91,9 @@ struct Running {
   void logSums(float *lse, int64_t rows) const;
 };
 
+/// Log-sums below are exact to 2^-12 at best.
+inline constexpr float kFarLogSum = -0x1p12f;
+
 /// Rows whose log-sums lie so far below 0 that the logarithm of the sum is lost in them: masked as a whole by finite values.
 /// Their probabilities are computed from their scores alone, which are computed once more.
 class FarRows {

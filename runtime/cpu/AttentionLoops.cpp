@@ -61,9 +61,9 @@ void attentionGradLoops(char *arena, const zccrt_call *c) {
     if (log == -INFINITY)
       return;
     scoreRow(n, arena, q, k, b, h, r, p);
-    constexpr double kFar = -4096; // as FarRows has it
-    double norm = log < kFar ? 0 : 1;
-    for (int64_t t = 0; t < n.t && log < kFar; ++t)
+    const bool isFar = log < kFarLogSum; // as FarRows has it
+    double norm = isFar ? 0 : 1;
+    for (int64_t t = 0; isFar && t < n.t; ++t)
       norm += std::exp(p[t] - log);
     for (int64_t j = 0; j < n.dv; ++j)
       delta += dyRow[j] * yRow[j];

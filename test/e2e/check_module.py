@@ -133,7 +133,6 @@ for wrong in (("x",), "none is left"), ({"x": 1}, "'labels'"):
         sys.exit("accepted")
     except ValueError as e:
         assert wrong[1] in str(e), e
-print("the module works")
 
 # What PyTorch keeps fixed is in no file, and a loss' own parameters would stay as they are.
 fixed = Net()
@@ -156,3 +155,4 @@ try:
     sys.exit("a loss with parameters is exported without them")
 except ValueError as e:
     assert "the loss has parameters" in str(e), e
+print("the module works")

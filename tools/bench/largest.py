@@ -27,6 +27,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(HERE), "python"))
 import numpy as np
 
 from gpt import Gpt, count
+from planned import error
 
 PR_SET_PDEATHSIG = 1
 MIB = 1 << 20
@@ -125,7 +126,7 @@ def zcc(a, depth, limit, folder):
     done = subprocess.run([a.zcc, path, *FLAGS, f"--memory={limit.size - CODE}", f"--nvme={a.disk}GiB", "-o", program], capture_output=True,
                           text=True)
     if done.returncode:
-        return "refused: " + next(line for line in done.stderr.splitlines() if "error:" in line).split("error: ")[1][:110]
+        return "refused: " + error(done.stderr).split("error: ")[1][:110]
     status, _, said = ended([program, f"--data={folder}/data.npz", f"--steps={a.steps}", "--quiet", f"--log={program}.jsonl",
                              f"--nvme-path={folder}"], limit, a.seconds)
     if status:

@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import nn
 import zcc
 
+from planned import error
 from resident import peak_until_end
 
 MIB = 1 << 20
@@ -137,7 +138,7 @@ def compiled(tool, path, flags, program):
     done = subprocess.run([tool, path, "--init=pytorch", "--optimizer=adamw", *flags, "-o", program], capture_output=True, text=True)
     seconds = time.perf_counter() - begin
     if done.returncode:
-        return seconds, next(line for line in done.stderr.splitlines() if "error:" in line)
+        return seconds, error(done.stderr)
     with open(kept, "w") as f:
         f.write(str(seconds))
     return seconds, None

@@ -64,22 +64,22 @@ def print_row(cells):
 
 
 def compiled(a, onnx, prog, flags):
-    """Seconds that zcc takes, and the plan."""
+    """The plan and seconds that zcc takes; None and why, where memory is what is missing."""
+    plan, refusal = planned.planned([a.zcc, onnx, *flags])
+    if not plan:
+        return None, planned.error(refusal)
     start = time.time()
     subprocess.run([a.zcc, onnx, "-o", prog, *flags], check=True, capture_output=True)
-    took = time.time() - start
-    return took, json.loads(subprocess.run([a.zcc, onnx, "--plan=json", *flags], check=True, capture_output=True, text=True).stdout)
+    return plan, time.time() - start
 
 
 def budget_row(a, name, dtype, onnx, data, prog, flags, theirs, their_rss):
     """The program in `part` of PyTorch's memory, whose seconds `theirs` are the best mode's."""
     budget = int(a.part * their_rss * 2**20)
     label = f"{name} in {a.part:g} of it"
-    flags = [*flags, f"--memory={budget}"]
-    _, refusal = planned.planned([a.zcc, onnx, *flags])
-    if refusal:
-        return print_row([label, dtype, planned.error(refusal)])
-    took, plan = compiled(a, onnx, prog, flags)
+    plan, took = compiled(a, onnx, prog, [*flags, f"--memory={budget}"])
+    if not plan:
+        return print_row([label, dtype, took])
     runs = [zcc_run(prog, data, counted(name, a.steps)) for _ in range(a.rounds)]
     mine, rss = min(statistics.median(times) for times, _, _ in runs), max(mib for _, _, mib in runs)
     cells = [label, dtype, f"{mine:.4f}", *[""] * len(a.modes), f"{theirs / mine:.2f}", "", f"{rss:.0f}", f"{promised(plan):.0f}", f"{their_rss:.0f}",
@@ -90,7 +90,7 @@ def budget_row(a, name, dtype, onnx, data, prog, flags, theirs, their_rss):
 def row(a, name, dtype, tmp):
     (onnx, data), prog = exported(a.python, name, tmp), os.path.join(tmp, name)
     flags = [*ADAMW, f"--dtype={dtype}", f"--threads={a.threads}", *shlex.split(a.flags)]
-    took, plan = compiled(a, onnx, prog, flags)
+    plan, took = compiled(a, onnx, prog, flags)
     steps, mine, theirs, rss, diff = counted(name, a.steps), [], {m: [] for m in a.modes}, 0, 0.0
     for _ in range(a.rounds):
         times, losses, mib = zcc_run(prog, data, steps)
