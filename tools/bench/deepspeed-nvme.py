@@ -2,12 +2,12 @@
 """zcc beside DeepSpeed on the same work, states and parameters on one disk, in turn in one run.
 
     deepspeed-nvme.py MODEL.onnx DATA.npz --peer "python peer.py --model M --mode ds3 --offload nvme" --nvme-path DIR
-                 [--zcc build/bin/zcc] [--dtype bf16] [--accum 1,4] [--rounds 3] [--steps 4] [--flags "..."]
+                 [--zcc build/bin/zcc] [--dtype bf16] [--accum 1,4] [--rounds 3] [--steps 4] [--flags "..."] [--memory SIZE]
 
 `--peer` is a command that trains the model with DeepSpeed and prints, last, one line of JSON with `min_s`, `med_s` (seconds a step),
 `rss_peak` (MiB) and `losses`; it is given --dtype, --steps and --accum. With --accum K the data must have K batches a step. Prints a line
-for each number of micro-batches: medians over the rounds of both, the ratio of times and of resident peaks. Exits with 1 where the losses
-of step 0 differ by more than 2e-3.
+for each number of micro-batches: medians over the rounds of both, the ratio of times and of resident peaks. With --memory zcc keeps what
+fits within SIZE and chooses what goes to the disk. Exits with 1 where the losses of step 0 differ by more than 2e-3.
 """
 import argparse, json, os, shlex, statistics, subprocess, sys, tempfile
 
@@ -15,10 +15,12 @@ import steps
 
 
 def compiled(a, accum, program):
-    offload = ["--offload-optimizer=nvme", "--offload-param=nvme"]
-    order = ["--accum-order=blocks", f"--grad-accum={accum}"] if accum > 1 else []
-    subprocess.run([a.zcc, a.model, f"--dtype={a.dtype}", *offload, *order, *shlex.split(a.flags), "-o", program], check=True,
-                   capture_output=True)
+    if a.memory:
+        places = [f"--memory={a.memory}", "--nvme=64GiB"]
+    else:
+        places = ["--offload-optimizer=nvme", "--offload-param=nvme", *(["--accum-order=blocks"] if accum > 1 else [])]
+    subprocess.run([a.zcc, a.model, f"--dtype={a.dtype}", f"--grad-accum={accum}", *places, *shlex.split(a.flags), "-o", program],
+                   check=True, capture_output=True)
 
 
 def ours(a, program):
@@ -41,6 +43,7 @@ def main():
     p.add_argument("--zcc", default="build/bin/zcc"); p.add_argument("--dtype", default="bf16", choices=["fp32", "bf16"])
     p.add_argument("--accum", default="1,4"); p.add_argument("--rounds", type=int, default=3); p.add_argument("--steps", type=int, default=4)
     p.add_argument("--flags", default="--optimizer=adamw --lr=3e-4 --weight-decay=0.01")
+    p.add_argument("--memory", help="what zcc may use, e.g. 900MiB")
     a = p.parse_args()
     differ = False
     print("| micro-batches | zcc s | DeepSpeed s | ratio of times | zcc MiB | DeepSpeed MiB | ratio | loss of step 0 |\n|---|---|---|---|---|---|---|---|")
