@@ -261,6 +261,12 @@ Val Emitter::full(double x, const Type &type) {
 
 Val Emitter::number(double x, Elem e) { return full(x, Type(e, {})); }
 
+Val Emitter::byNumber(const OpDef &op, const Val &a, double b) {
+  if (!isFloat16(a.elem()) || roundTo(a.elem(), b) == b)
+    return emit(op, {a, like(b, a)});
+  return cast(emit(op, {cast(a, Elem::F32), number(b, Elem::F32)}), a.elem());
+}
+
 Val Emitter::integers(ArrayRef<int64_t> v, ArrayRef<int64_t> dims, Elem e) {
   Dims d(dims.begin(), dims.end());
   if (d.size() == 1 && d[0] == -1)
@@ -422,6 +428,9 @@ Val Emitter::mean(const Val &v, ArrayRef<int64_t> axes, Keep keep) {
   double n = 1;
   for (int64_t a : axes)
     n *= double(v.dim(a));
-  Val s = sum(v, axes, keep);
-  return n == 1 ? s : div(s, like(n, s));
+  if (n == 1 || !isFloat16(v.elem())) {
+    Val s = sum(v, axes, keep);
+    return n == 1 ? s : div(s, like(n, s));
+  }
+  return cast(mean(cast(v, Elem::F32), axes, keep), v.elem()); // neither the sum nor the number need fit 16 bits
 }

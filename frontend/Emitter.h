@@ -114,8 +114,9 @@ public:
   Val sub(const Val &a, const Val &b) { return emit(ops::sub, {a, b}); }
   Val mul(const Val &a, const Val &b) { return emit(ops::mul, {a, b}); }
   Val div(const Val &a, const Val &b) { return emit(ops::div, {a, b}); }
-  Val add(const Val &a, double b) { return b == 0 ? a : add(a, like(b, a)); }
-  Val mul(const Val &a, double b) { return b == 1 ? a : mul(a, like(b, a)); }
+  // With numbers that a 16-bit type would round they go by f32, as PyTorch does.
+  Val add(const Val &a, double b) { return b == 0 ? a : byNumber(ops::add, a, b); }
+  Val mul(const Val &a, double b) { return b == 1 ? a : byNumber(ops::mul, a, b); }
   Val select(const Val &c, const Val &a, const Val &b) { return emit(ops::select, {c, a, b}); }
   Val matmul(const Val &a, const Val &b) { return emit(ops::matmul, {a, b}); }
   Val softmax(const Val &v, int64_t axis) { return emit(ops::softmax, {v}, {{"axis", axis}}); }
@@ -142,6 +143,7 @@ private:
     std::vector<Value *> captured; ///< values of outside; their arguments are the last ones
     llvm::DenseMap<Value *, Value *> args;
   };
+  Val byNumber(const OpDef &op, const Val &a, double b);
   std::optional<Vals> fold(const OpDef &op, llvm::ArrayRef<Val> operands, const Attrs &attrs);
   Value *inside(Body &body, Value *v);
   std::vector<Body> bodies_;

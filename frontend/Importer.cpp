@@ -184,7 +184,7 @@ GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
   return module.addGlobal(GlobalValue::State, name, Type(elem, {}), Init());
 }
 
-void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {
+bool GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {
   Value *v = index.value;
   while (v && (v->def || e.origin(v))) { // whatever only moves or widens elements
     if (!v->def) {
@@ -198,12 +198,12 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
     bool isPart = v->def->is(ops::slice) && 2 * v->type.count() <= from->type.count();
     bool moves = op->view || op->converts() || op->isIdentity() || v->def->is(ops::pad);
     if (!moves || isPart)
-      return;
+      return false;
     v = from;
   }
   const bool isInput = v && v->kind == Value::Argument && v->index < e.fn.args.size() && e.fn.args[v->index].get() == v;
   if (!isInput || !isInteger(v->type.elem)) // an argument of a body may be called as an input is
-    return;
+    return false;
   if (ignore)
     if (auto [known, isNew] = ignored.try_emplace(v->name, ignore); !isNew && known->second != ignore)
       known->second.reset();
@@ -216,10 +216,11 @@ void GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
       range[2] = range[0];
     module.attrs.set(key, range);
     if (!narrower)
-      return;
+      return true;
   }
   module.attrs.set(key, range);
   module.attrs.set("range_node." + v->name, e.loc && !e.loc->nodes.empty() ? e.loc->nodes[0] : "");
+  return true;
 }
 
 void GraphImporter::remarkOnce(const std::string &text) {
@@ -336,6 +337,10 @@ void GraphImporter::addInputs() {
 void GraphImporter::run() {
   addInputs();
   importNodes(reachable(file.graph()), main);
+  if (llvm::any_of(quantized, [](auto &q) { return !q.second.isPassedOn; }))
+    warnOnce(
+        "QuantizeLinear passes a gradient only where DequantizeLinear reads what it makes: what is in front of others is not "
+        "trained through them");
 }
 
 void GraphImporter::importNodes(ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope) {

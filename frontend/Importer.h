@@ -4,6 +4,7 @@
 #include "frontend/Emitter.h"
 #include "frontend/parameters/Parameters.h"
 #include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
 #include <map>
 
@@ -150,8 +151,15 @@ public:
   /// The state that the runtime sets ("seed", "step", "micro").
   GlobalValue *runtimeState(llvm::StringRef name, Elem elem);
   /// Notes that integers of an input (seen through shape operators) must lie in lo..hi or equal
-  /// `ignore`.
-  void noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore = std::nullopt);
+  /// `ignore`. Returns whether they are an input's.
+  bool noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore = std::nullopt);
+  /// Of integers that QuantizeLinear makes in training: what they are made of, and where they were within range. PyTorch's
+  /// fake_quantize passes gradients there, as if nothing were rounded.
+  struct Quantized {
+    Val from, isInRange;
+    bool isPassedOn = false;
+  };
+  llvm::MapVector<Value *, Quantized> quantized;
   /// What losses ignore of labels, by the input's name; nullopt: not all the same.
   llvm::StringMap<std::optional<int64_t>> ignored;
   void remarkOnce(const std::string &text);
@@ -228,6 +236,7 @@ struct CrossEntropy {
   Val logits, labels, weight; ///< weight: f32[C] or absent
   bool hasIgnore = false;
   int64_t ignore = -100;
+  bool isChecked = true; ///< whether the data are looked at for labels of no class; else the loss of these is NaN
   double smoothing = 0;
 };
 Val meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, const CrossEntropy &c);

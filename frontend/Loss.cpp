@@ -184,7 +184,7 @@ static Val classLoss(GraphImporter &g, const LossSpec &spec, Val logits) {
   if (labels.dims() != llvm::ArrayRef<int64_t>(d) || !isInteger(labels.elem()))
     invalid("--loss: '" + spec.target + "' is " + labels.type.str() + ", labels of " + logits.type.str() + " are " +
             Type(Elem::I64, d).str());
-  g.noteRange(labels, 0, logits.dim(axis) - 1, spec.ignore);
+  const bool isChecked = g.noteRange(labels, 0, logits.dim(axis) - 1, spec.ignore);
   labels = e.cast(labels, Elem::I64);
   Dims perm = allAxes(0, logits.rank());
   perm.erase(perm.begin() + axis);
@@ -203,6 +203,7 @@ static Val classLoss(GraphImporter &g, const LossSpec &spec, Val logits) {
   c.hasIgnore = true;
   c.ignore = spec.ignore;
   c.smoothing = spec.smoothing;
+  c.isChecked = isChecked;
   Val rows = crossEntropyRows(e, c);
   return spec.reduction == "sum" ? e.sum(rows, {0}, Emitter::Keep::Nothing) : meanOverValid(e, rows, c.labels, c);
 }

@@ -89,7 +89,7 @@ namespace conv_ops {
 /// bias, unoptimised, zeros of the shape [C, 2], which nothing could be added to.
 Val biasOf(const NodeImport &n) {
   Val bias = n.optional(2);
-  const Tensor *t = bias ? Emitter::tensorOf(bias) : nullptr;
+  const Tensor *t = bias && bias.known ? Emitter::tensorOf(bias) : nullptr; // other weights may be given to what is frozen
   return t && llvm::all_of(t->f, [](double v) { return v == 0; }) ? Val() : bias;
 }
 

@@ -72,8 +72,11 @@ void gather(NodeImport &n) {
 }
 
 void gatherElements(NodeImport &n) {
-  Val x = n.in(0);
-  n.out(n.e.emit(ops::gather_elements, {x, indices(n.e, n.in(1))}, {{"axis", normalAxis(n.i("axis", 0), x.rank())}}));
+  Val x = n.in(0), index = indices(n.e, n.in(1));
+  const int64_t axis = normalAxis(n.i("axis", 0), x.rank());
+  if (x.rank())
+    n.graph.noteRange(index, -x.dim(axis), x.dim(axis) - 1);
+  n.out(n.e.emit(ops::gather_elements, {x, index}, {{"axis", axis}}));
 }
 
 void gatherND(NodeImport &n) {

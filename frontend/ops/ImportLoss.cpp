@@ -2,6 +2,7 @@
 #include "frontend/Importer.h"
 #include "frontend/onnx/SourceLoc.h"
 #include "onnx.pb.h"
+#include <cmath>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -9,6 +10,16 @@ using llvm::StringRef;
 /// Which labels count; absent if all do.
 static Val validLabels(Emitter &e, const Val &labels, const CrossEntropy &c) {
   return c.hasIgnore ? e(ops::ne, labels, e.like(double(c.ignore), labels)) : Val();
+}
+
+/// NaN where a label is no class and is not ignored.
+static Val orNan(Emitter &e, const Val &losses, const CrossEntropy &c, int64_t classes) {
+  if (c.isChecked)
+    return losses;
+  Val isClass = e(ops::and_, e(ops::ge, c.labels, e.like(0, c.labels)), e(ops::lt, c.labels, e.like(double(classes), c.labels)));
+  if (c.hasIgnore)
+    isClass = e(ops::or_, isClass, e(ops::eq, c.labels, e.like(double(c.ignore), c.labels)));
+  return e.select(isClass, losses, e.like(NAN, losses));
 }
 
 Val zcc::crossEntropyRows(Emitter &e, const CrossEntropy &c) {
@@ -19,6 +30,7 @@ Val zcc::crossEntropyRows(Emitter &e, const CrossEntropy &c) {
   if (c.weight)
     operands.push_back(c.weight);
   Vals r = e.emitAll(ops::cross_entropy, operands, std::move(a));
+  r[0] = orNan(e, r[0], c, c.logits.dim(1));
   if (c.smoothing == 0)
     return r[0];
   // (1-s) * nll + s * mean over classes of -w log p, which is lse - mean of the logits without
@@ -32,6 +44,8 @@ Val zcc::crossEntropyRows(Emitter &e, const CrossEntropy &c) {
 }
 
 Val zcc::meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, const CrossEntropy &c) {
+  if (isFloat16(rowLosses.elem())) // neither sums nor numbers of rows need fit it
+    return e.cast(meanOverValid(e, e.cast(rowLosses, Elem::F32), labels, c), rowLosses.elem());
   Val total = e.sum(rowLosses, allAxes(0, rowLosses.rank()), Emitter::Keep::Nothing);
   Val valid = validLabels(e, labels, c);
   if (!valid && !c.weight)
@@ -133,14 +147,12 @@ void softmaxCrossEntropy(NodeImport &n) {
   CrossEntropy c = settings(n);
   c.smoothing = lostSmoothing(n);
   Val labels = c.labels;
-  n.graph.noteRange(labels, 0, scores.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
+  c.isChecked = n.graph.noteRange(labels, 0, scores.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
   c.logits = classesLast(e, scores);
   c.labels = e.reshape(labels, {labels.count()});
   Val rows = crossEntropyRows(e, c);
-  if (n.s("reduction", "mean") == "none")
-    n.out(0, e.reshape(rows, labels.dims()));
-  else
-    n.out(0, reduced(n, rows, c.labels, c));
+  const Val loss = n.s("reduction", "mean") == "none" ? e.reshape(rows, labels.dims()) : reduced(n, rows, c.labels, c);
+  n.out(0, e.cast(loss, scores.elem()));
   if (n.wants(1))
     n.out(1, e.emit(ops::log_softmax, {scores}, {{"axis", int64_t(1)}}));
 }
@@ -151,7 +163,7 @@ void negativeLogLikelihood(NodeImport &n) {
   if (logp.rank() < 2)
     invalid("log-probabilities need two axes at least, got " + logp.type.str());
   CrossEntropy c = settings(n);
-  n.graph.noteRange(c.labels, 0, logp.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
+  c.isChecked = n.graph.noteRange(c.labels, 0, logp.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
   Val valid = c.hasIgnore ? e(ops::ne, c.labels, e.like(double(c.ignore), c.labels)) : Val();
   Val safe = valid ? e.select(valid, c.labels, e.like(0, c.labels)) : c.labels;
   Val picked = e.emit(ops::gather_elements, {logp, e.unsqueeze(safe, {1})}, {{"axis", int64_t(1)}});
@@ -160,6 +172,7 @@ void negativeLogLikelihood(NodeImport &n) {
     loss = e.mul(loss, e.gather(c.weight, safe, 0));
   if (valid)
     loss = e.select(valid, loss, e.like(0, loss));
+  loss = orNan(e, loss, c, logp.dim(1));
   n.out(reduced(n, loss, c.labels, c));
 }
 

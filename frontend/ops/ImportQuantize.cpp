@@ -40,7 +40,15 @@ void dequantize(NodeImport &n) {
   Val v = e.cast(x, precise);
   if (n.has(2))
     v = e.sub(v, e.cast(against(n, n.in(2), x, axis, block), precise));
-  n.out(e.cast(e.mul(v, e.cast(against(n, scale, x, axis, block), precise)), to));
+  Val y = e.cast(e.mul(v, e.cast(against(n, scale, x, axis, block), precise)), to);
+  auto q = n.graph.quantized.find(x.value);
+  if (x.value && q != n.graph.quantized.end()) { // y, and the gradient of what it was made of
+    q->second.isPassedOn = true;
+    Val from = e.cast(q->second.from, to);
+    from = e.select(q->second.isInRange, from, e.like(0, from));
+    y = e.add(e(ops::stop_gradient, y), e.sub(from, e(ops::stop_gradient, from)));
+  }
+  n.out(y);
 }
 
 /// What x is divided in: as the node says, else as its scale has it.
@@ -80,8 +88,10 @@ void quantize(NodeImport &n) {
   v = e.cast(v, wide);
   if (n.has(2))
     v = e.add(v, e.cast(against(n, n.in(2), x, axis, block), wide));
-  v = e(ops::max, e(ops::min, v, e.like(hi, v)), e.like(lo, v));
-  n.out(e.cast(v, to));
+  Val q = e.cast(e(ops::max, e(ops::min, v, e.like(hi, v)), e.like(lo, v)), to);
+  if (n.graph.training() && x.isFloat() && q.value)
+    n.graph.quantized[q.value] = {x, e(ops::and_, e(ops::ge, v, e.like(lo, v)), e(ops::le, v, e.like(hi, v)))};
+  n.out(q);
 }
 
 const OnnxOp kOps[] = {{"DequantizeLinear", dequantize}, {"QuantizeLinear", quantize}};

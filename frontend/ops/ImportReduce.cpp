@@ -125,7 +125,7 @@ void logSumExp(NodeImport &n) {
   if (r.nothing)
     return n.out(x);
   Val top = e.reduce(ops::reduce_max, x, r.axes, Emitter::Keep::Axes);
-  top = e.select(e(ops::isinf, top), e.like(0, top), top);
+  top = e(ops::stop_gradient, e.select(e(ops::isinf, top), e.like(0, top), top)); // both its gradients are 0 together
   Val y = e.add(e(ops::log, e.sum(e(ops::exp, e.sub(x, top)), r.axes)), top);
   n.out(r.keep == Emitter::Keep::Axes ? y : e.squeeze(y, r.axes));
 }

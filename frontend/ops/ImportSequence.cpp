@@ -108,7 +108,10 @@ void concatFromSequence(NodeImport &n) {
   if (v.empty())
     invalid("an empty sequence");
   bool stack = n.i("new_axis") != 0;
-  int64_t axis = normalAxis(n.i("axis"), v[0].rank() + stack);
+  int64_t rank = 0;
+  for (const Val &x : v)
+    rank = std::max(rank, x.rank());
+  int64_t axis = normalAxis(n.i("axis"), rank + stack);
   if (stack)
     for (Val &x : v)
       x = n.e.unsqueeze(x, {axis});

@@ -215,9 +215,12 @@ void slice(NodeImport &n) {
 
 void concat(NodeImport &n) {
   Vals parts;
-  for (unsigned i = 0; i < n.inputs(); ++i)
+  int64_t rank = 0; // PyTorch's exporters leave empty parts of one axis where they are
+  for (unsigned i = 0; i < n.inputs(); ++i) {
     parts.push_back(n.in(i));
-  n.out(n.e.concat(parts, normalAxis(n.i("axis"), n.in(0).rank())));
+    rank = std::max(rank, n.in(i).rank());
+  }
+  n.out(n.e.concat(parts, normalAxis(n.i("axis"), rank)));
 }
 
 void split(NodeImport &n) {

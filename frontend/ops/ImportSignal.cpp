@@ -94,6 +94,8 @@ void stft(NodeImport &n) {
     invalid("steps of " + llvm::Twine(hop));
   Val window = n.optional(2);
   int64_t length = n.has(3) ? Emitter::asInt(n.in(3), "lengths") : window ? window.dim(0) : x.dim(1);
+  if (length < 1 || length > x.dim(1))
+    invalid("frames of " + llvm::Twine(length) + " elements of a signal of " + llvm::Twine(x.dim(1)));
   bool oneSided = n.i("onesided", 1) != 0;
   int64_t frames = 1 + (x.dim(1) - length) / hop;
   checkTableSize(double(frames) * double(length));
