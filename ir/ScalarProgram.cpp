@@ -162,7 +162,9 @@ static constexpr FunctionDef kFunctions[] = {
     define<2, Numbers, [](auto a, auto b) { return power(a, b); }>("pow"),
     define<2, Numbers, [](auto a, auto b) { return modulo(a, b); }>("mod"),
     define<2, Numbers, [](auto a, auto b) { return cRemainder(a, b); }>("fmod"),
-    define<1, Numbers, [](auto a) { return a < 0 ? decltype(a)(-bits(a)) : a; }>("abs"),
+    define<1, Numbers, [](auto a) { return a == 0  ? decltype(a)(0)
+                                           : a < 0 ? decltype(a)(-bits(a))
+                                                   : a; }>("abs"),
     define<1, Numbers, [](auto a) { return a != a ? a : decltype(a)((a > 0) - (a < 0)); }>("sign"),
     define<1, Floats, [](double a) { return std::sqrt(a); }>("sqrt"),
     define<1, Floats, [](double a) { return 1 / std::sqrt(a); }>("rsqrt"),

@@ -61,7 +61,7 @@ static bool logOfSoftmax(Node &n, Rewriter &r) {
 /// probabilities, bounds that infinity by a maximum: there the value stays PyTorch's.
 static bool logOfSigmoid(Node &n, Rewriter &r) {
   Node *sub = defBy(n.operand(0), ops::sub);
-  bool isRest = sub && r.isNear(sub->operand(0), 1);
+  bool isRest = sub && r.isSplat(sub->operand(0), 1);
   Node *s = defBy(isRest ? sub->operand(1) : n.operand(0), ops::sigmoid);
   if (!s || s->result()->type != n.result()->type ||
       llvm::any_of(n.result()->uses, [](const Value::Use &u) { return u.node->is(ops::max); }))
@@ -96,7 +96,9 @@ static bool recogniseCrossEntropy(Node &n, Rewriter &r) {
       !r.hasOneUse(logs->result()) || isFloat16(logs->result()->type.elem))
     return false;
   Builder b = r.before(n, {logs});
-  Value *flat = b.reshape(labels, {labels->type.dims[0]});
+  Value *flat = b.reshape(labels, {labels->type.dims[0]}); // of which negative ones count from the end
+  Value *behind = b.make(ops::add, {flat, b.scalar(double(logs->result()->type.dims[1]), Elem::I64)});
+  flat = b.make(ops::select, {b.make(ops::lt, {flat, b.scalar(0, Elem::I64)}), behind, flat});
   Value *loss = b.make(ops::cross_entropy, {logs->operand(0), flat}, {{"has_ignore", int64_t(0)}});
   r.replace(n.result(), b.make(ops::neg, {b.reshape(loss, labels->type.dims)}));
   return true;

@@ -107,7 +107,9 @@ Value *Differentiation::seedOf(Builder &b, const Value &loss) {
   if (!scale)
     return b.scalar(1, loss.type.elem);
   const int64_t batches = ctx.options.gradAccum;
-  return batches > 1 ? b.make(ops::div, {scale, b.scalar(double(batches), Elem::F32)}, {}, "loss_scale.each") : scale;
+  if (batches > 1)
+    scale = b.make(ops::div, {scale, b.scalar(double(batches), Elem::F32)}, {}, "loss_scale.each");
+  return b.cast(scale, loss.type.elem);
 }
 
 llvm::Error Differentiation::run() {

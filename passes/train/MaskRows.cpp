@@ -10,16 +10,17 @@
 //     %s = reduce_sum %m {axes = [0, 1]}        : f32[1x1]
 //
 // The sums and weights of metrics, likewise. A loss that is a sum divided by another, the mean over what is not ignored, gets its
-// divisor as a further result, the weight of the batch; where it is divided by max(weight, c), c is noted too. Where rows are
-// mixed, nothing is changed, and the module says why. Module attributes: `batch`, the rows; `batch_why`, why there is no `batch`;
-// `rows_results`, the results of @eval whose rows come of one row each; `weight_result`, `weight_floor`; `unnamed_results`, those
-// that are no outputs of the model.
+// divisor as a further result, the weight of the batch, also where a batch is one sample; where it is divided by max(weight, c),
+// c is noted too. Where rows are mixed, nothing is changed, and the module says why. Module attributes: `batch`, the rows;
+// `batch_why`, why there is no `batch`; `rows_results`, the results of @eval whose rows come of one row each; `weight_result`,
+// `weight_floor`; `unnamed_results`, those that are no outputs of the model.
 #include "ir/Builder.h"
 #include "ir/Op.h"
 #include "passes/Pass.h"
 #include "passes/train/BatchRows.h"
 #include "passes/train/MetricResults.h"
 #include "llvm/ADT/DenseSet.h"
+#include <cmath>
 
 using namespace zcc;
 
@@ -98,14 +99,55 @@ static std::string findResults(const Module &m, const Function &f, const BatchRo
   return "";
 }
 
+/// A batch's weight becomes a result.
+static void expose(RowKind ratio, Module &m, Function &f) {
+  m.attrs.set("weight_result", int64_t(f.results.size()));
+  m.attrs.set("unnamed_results", std::vector<int64_t>{int64_t(f.results.size())});
+  if (ratio.floor)
+    m.attrs.set("weight_floor", ratio.floor);
+  Builder b(f, nullptr, ratio.weight->def->loc);
+  Value *weight = b.reshape(ratio.weight, {});
+  f.results.push_back(isFloat(weight->type.elem) ? weight : b.cast(weight, Elem::F32));
+}
+
+/// Of a scalar, what it is but for its axes and its element type.
+static Value *numberOf(Value *v) {
+  while (v->type.count() == 1 && v->def && (v->def->is(ops::reshape) || v->def->is(ops::cast)))
+    v = v->def->operand(0);
+  return v;
+}
+
+/// The loss of a batch of one sample, where it is a sum of all by such a sum; nothing can be left out of it.
+static RowKind ratioOfOne(const Module &m, Value *loss) {
+  const Node *div = numberOf(loss)->def;
+  if (!div || !div->is(ops::div))
+    return kMixed;
+  RowKind ratio{RowKind::Ratio, 1, numberOf(div->operand(1))};
+  ConstantValues constants(m);
+  if (const Node *most = ratio.weight->def; most && most->is(ops::max))
+    for (unsigned i : {0, 1})
+      if (const Tensor *floor = constants.value(most->operand(1 - i)); floor && floor->count() == 1 && floor->isFloat()) {
+        ratio.floor = floor->f[0];
+        ratio.weight = numberOf(most->operand(i));
+        break;
+      }
+  auto isTotal = [](const Value *v) { return v->type.count() == 1 && v->def && v->def->is(ops::reduce_sum); };
+  const bool isKnown = isTotal(numberOf(div->operand(0))) && isTotal(ratio.weight) && ratio.floor >= 0;
+  return isKnown && std::isfinite(ratio.floor) ? ratio : kMixed;
+}
+
 llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
   Function *f = m.function("eval");
-  if (!f || m.attrs.has("batch") || m.attrs.has("batch_why"))
+  if (!f || m.attrs.has("batch") || m.attrs.has("batch_why") || m.attrs.has("weight_result"))
     return false;
   BatchRows rows(*f);
-  if (rows.batch() < 2) // nothing is ever left behind the last batch
-    return false;
   bool hasLoss = !f->results.empty() && !m.attrs.s("loss").empty();
+  if (rows.batch() < 2) { // nothing is ever left behind the last batch
+    RowKind ratio = hasLoss && rows.batch() == 1 ? ratioOfOne(m, f->results[0]) : kMixed;
+    if (ratio.kind == RowKind::Ratio)
+      expose(ratio, m, *f);
+    return ratio.kind == RowKind::Ratio;
+  }
   auto byRow = resultsByRow(*f, rows);
   if (hasLoss) {
     Value *loss = f->results[0];
@@ -113,20 +155,15 @@ llvm::Expected<bool> zcc::maskRows(Module &m, PassContext &) {
     llvm::SmallVector<Value *, 4> results;
     if (std::string why = findResults(m, *f, rows, results); !why.empty()) {
       m.attrs.set("batch_why", why);
+      if (kind.kind == RowKind::Ratio) // only a metric mixes them
+        expose(kind, m, *f);
       return true;
     }
     GlobalValue *count = m.addGlobal(GlobalValue::State, "eval_rows", Type(Elem::I64, {}), Init());
     for (Node *sum : sumsBehind(results, rows))
       mask(*sum, count, rows);
-    if (kind.kind == RowKind::Ratio) {
-      m.attrs.set("weight_result", int64_t(f->results.size()));
-      m.attrs.set("unnamed_results", std::vector<int64_t>{int64_t(f->results.size())});
-      if (kind.floor)
-        m.attrs.set("weight_floor", kind.floor);
-      Builder b(*f, nullptr, kind.weight->def->loc);
-      Value *weight = b.reshape(kind.weight, {});
-      f->results.push_back(isFloat(weight->type.elem) ? weight : b.cast(weight, Elem::F32));
-    }
+    if (kind.kind == RowKind::Ratio)
+      expose(kind, m, *f);
   }
   m.attrs.set("batch", rows.batch());
   if (!byRow.empty())
