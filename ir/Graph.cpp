@@ -352,10 +352,11 @@ GlobalValue *Module::addConst(StringRef n, Type t, StringRef bytes) {
   }
   Init i;
   i.kind = Init::File;
-  constData.resize(llvm::alignTo(constData.size(), kDataAlign));
-  i.offset = constData.size();
+  std::string &data = constData.own();
+  data.resize(llvm::alignTo(data.size(), kDataAlign));
+  i.offset = data.size();
   i.bytes = bytes.size();
-  constData += bytes;
+  data += bytes;
   return addGlobal(GlobalValue::Const, n, std::move(t), i);
 }
 
@@ -438,7 +439,7 @@ llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit)
   if (g.init.file.empty()) {
     if (g.init.offset + g.init.bytes > int64_t(constData.size()))
       return errorAt(g.loc, "'" + g.name + "' lies outside the constant data");
-    raw = constData.substr(g.init.offset, g.init.bytes);
+    raw = StringRef(constData).substr(g.init.offset, g.init.bytes).str();
   } else {
     llvm::SmallString<128> path(g.init.file);
     if (llvm::sys::path::is_relative(path) && !folder.empty()) {

@@ -11,6 +11,7 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/Allocator.h"
 #include "llvm/Support/Error.h"
+#include <atomic>
 #include <list>
 #include <memory>
 #include <variant>
@@ -230,6 +231,40 @@ private:
 /// Bytes that constant data in a file is aligned to, so that it can be mapped.
 constexpr int64_t kDataAlign = 64;
 
+/// Bytes that copies have in common: what has been copied once is not written any more, but left to them.
+class SharedBytes {
+public:
+  SharedBytes(std::string bytes = {}) : block_(std::make_shared<Block>(std::move(bytes))) {}
+  SharedBytes(const SharedBytes &o) : block_(o.block_) { block_->isCopied = true; }
+  SharedBytes &operator=(SharedBytes o) {
+    std::swap(block_, o.block_);
+    return *this;
+  }
+  operator llvm::StringRef() const { return block_->bytes; }
+  bool operator==(const SharedBytes &o) const { return block_ == o.block_ || block_->bytes == o.block_->bytes; }
+  size_t size() const { return block_->bytes.size(); }
+  bool empty() const { return block_->bytes.empty(); }
+  /// To be written; what was read before may be gone.
+  std::string &own() {
+    if (block_->isCopied)
+      block_ = std::make_shared<Block>(block_->bytes);
+    return block_->bytes;
+  }
+  void resize(size_t size) { own().resize(size); }
+  SharedBytes &operator+=(llvm::StringRef bytes) {
+    own() += bytes;
+    return *this;
+  }
+
+private:
+  struct Block {
+    explicit Block(std::string b) : bytes(std::move(b)) {}
+    std::string bytes;
+    std::atomic<bool> isCopied{false};
+  };
+  std::shared_ptr<Block> block_;
+};
+
 /// Facts that passes establish; printed in the module's head, so a dump obeys the same contracts.
 enum class Property : uint32_t {
   Differentiated = 1 << 0,
@@ -250,7 +285,7 @@ public:
   std::vector<std::unique_ptr<GlobalValue>> globals;
   std::vector<std::unique_ptr<Function>> functions; ///< kernels too, in order of definition
   /// Bytes of constants that are in no file of the model (folded ones); Init::File with an empty path points here.
-  std::string constData;
+  SharedBytes constData;
   /// The file that constData is written to when the module is printed or compiled.
   std::string constPath;
   /// Module attributes: the plan, and what the emitter must know (arena bytes per space, ...).

@@ -108,7 +108,7 @@ void Parser::encoding(Init &i) {
 /// Puts bytes into the constant data, aligned as Module::addConst does.
 void Parser::embed(StringRef bytes, Init &i) {
   i.kind = Init::File;
-  std::string &data = m->constData;
+  std::string &data = m->constData.own();
   data.resize(llvm::alignTo(data.size(), kDataAlign));
   i.offset = data.size();
   i.bytes = bytes.size();

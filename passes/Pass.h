@@ -40,7 +40,8 @@ struct Options {
 #define ZCC_PASS_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
 #include "passes/options/Options.def"
 
-  bool inference = false; ///< --loss=none
+  bool inference = false;      ///< --loss=none
+  bool triesMoreTiles = false; ///< where nothing fits, all is compiled again, in more tiles
   /// Whether @micro gets all micro-batches of a step at once.
   bool ordersBlocks() const { return gradAccum > 1 && accumOrder == AccumOrder::Blocks; }
   bool hasBudget() const { return memoryBudget || hostBudget || nvmeBudget; }

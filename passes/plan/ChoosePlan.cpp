@@ -16,12 +16,12 @@
 
 using namespace zcc;
 
-/// With other options than those asked for: the least that would fit, or nullopt.
+/// With other options than those asked for: what a plan needs that would fit, or nullopt.
 static llvm::Expected<std::optional<Needs>> leastWith(const Module &m, const Options &o, const PassContext &ctx) {
   PassContext other{o, ctx.target};
   std::vector<Axis> axes = openAxes(m, other);
   PlanSearch search(m, other, axes);
-  if (auto e = search.run())
+  if (auto e = search.runLeast())
     return e;
   if (!search.hasFit())
     return std::nullopt;
@@ -94,8 +94,7 @@ static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m,
       return e;
     r.gap = gapsOf(*copy, ctx, ctx.options.memoryBudget - r.taken.needs.memory);
   }
-  bool triesTiles = ctx.options.tileRules.empty() && ctx.options.seeksTiles(); // next, and says itself what would fit
-  if (!r.fits && !triesTiles)
+  if (!r.fits && !ctx.options.triesMoreTiles) // they say themselves what would fit
     if (auto e = advise(r, m, ctx))
       return e;
   return r;

@@ -358,12 +358,27 @@ static std::vector<Point> waysDown(const Axis &a, size_t axis, Point at) {
   return out;
 }
 
+/// The first ones of lists that nobody has asked for yet.
+std::vector<Point> PlanSearch::untried(llvm::ArrayRef<std::vector<Point>> lists) const {
+  std::vector<Point> out;
+  for (const std::vector<Point> &list : lists) {
+    if (out.size() == kExpected)
+      break;
+    if (!list.empty() && !trials_.has(list.front()))
+      out.push_back(list.front());
+  }
+  return out;
+}
+
 /// Down an axis in longer and longer steps, as long as each is faster than all that fits. Behind what fits, too: a smaller budget
-/// comes by there.
-llvm::Error PlanSearch::goDown(llvm::ArrayRef<Point> down, size_t mostTrials) {
+/// comes by there. Whether the next step is taken shows then; the first one of each list of `later` is, whatever is found here.
+llvm::Error PlanSearch::goDown(llvm::ArrayRef<Point> down, llvm::ArrayRef<std::vector<Point>> later, size_t mostTrials) {
   for (size_t i = 0; i < down.size() && trials_.all().size() < mostTrials; ++i) {
     const int64_t before = best_;
-    if (llvm::Error e = offer({down[i]}, down.slice(i + 1).take_front()))
+    std::vector<Point> next = untried(later);
+    if (i + 1 < down.size())
+      next.push_back(down[i + 1]);
+    if (llvm::Error e = offer(down[i], next))
       return e;
     if (!trials_.at(down[i]).isPossible || trials_.at(down[i]).ns >= before)
       break;
@@ -386,11 +401,14 @@ llvm::Error PlanSearch::exchange(const Point &from, size_t mostTrials) {
     return e;
   llvm::stable_sort(starts, [&](const Point &a, const Point &b) { return trials_.at(a).ns < trials_.at(b).ns; });
   starts.push_back(from);
+  std::vector<std::vector<Point>> lists;
   for (const Point &p : starts)
     for (size_t a = 0; a < axes_.size(); ++a)
       if (!axes_[a].varies && !axes_[a].shifts)
-        if (llvm::Error e = goDown(waysDown(axes_[a], a, p), mostTrials))
-          return e;
+        lists.push_back(waysDown(axes_[a], a, p));
+  for (size_t i = 0; i < lists.size(); ++i)
+    if (llvm::Error e = goDown(lists[i], llvm::ArrayRef(lists).drop_front(i + 1), mostTrials))
+      return e;
   return llvm::Error::success();
 }
 
@@ -514,11 +532,15 @@ llvm::Error PlanSearch::searchSmaller() {
   return e;
 }
 
-llvm::Error PlanSearch::run() {
+llvm::Error PlanSearch::runLeast() {
   plain_.assign(axes_.size(), 0);
-  const bool triesAll = mayTryAll();
-  if (llvm::Error e = triesAll ? tryAll() : findLeast())
+  return mayTryAll() ? tryAll() : findLeast();
+}
+
+llvm::Error PlanSearch::run() {
+  if (llvm::Error e = runLeast())
     return e;
+  const bool triesAll = mayTryAll();
   if (hasFit())
     if (llvm::Error e = search(triesAll))
       return e;

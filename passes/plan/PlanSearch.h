@@ -18,6 +18,8 @@ public:
   PlanSearch(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes)
       : module_(m), options_(ctx.options), axes_(axes), trials_(m, ctx, axes) {}
   llvm::Error run();
+  /// No further than to something that fits, or what needs least: that is taken.
+  llvm::Error runLeast();
 
   const Trials &trials() const { return trials_; }
   const Point &plain() const { return plain_; }
@@ -48,7 +50,8 @@ private:
   llvm::Error stepDown(size_t axis);
   llvm::Error fall(size_t axis, Point at, size_t mostTrials);
   llvm::Error tighten(size_t axis);
-  llvm::Error goDown(llvm::ArrayRef<Point> down, size_t mostTrials);
+  std::vector<Point> untried(llvm::ArrayRef<std::vector<Point>> lists) const;
+  llvm::Error goDown(llvm::ArrayRef<Point> down, llvm::ArrayRef<std::vector<Point>> later, size_t mostTrials);
   llvm::Error exchange(const Point &from, size_t mostTrials);
   std::vector<Point> ways() const;
   llvm::Error exchange();

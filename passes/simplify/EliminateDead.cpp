@@ -189,19 +189,24 @@ static bool dropGlobals(Module &m) {
 
 /// Constants in order of definition, each aligned so that it can be mapped.
 static bool compactData(Module &m) {
-  std::string data;
-  std::vector<std::pair<GlobalValue *, int64_t>> moved;
+  const llvm::StringRef before = m.constData;
+  std::vector<std::pair<GlobalValue *, llvm::StringRef>> kept;
+  size_t size = 0;
   for (auto &g : m.globals) {
     if (g->init.kind != Init::File || !g->init.file.empty())
       continue;
-    data.resize(llvm::alignTo(data.size(), kDataAlign));
-    moved.push_back({g.get(), int64_t(data.size())});
-    data += m.constData.substr(g->init.offset, g->init.bytes);
+    kept.push_back({g.get(), before.substr(g->init.offset, g->init.bytes)});
+    size = llvm::alignTo(size, kDataAlign) + kept.back().second.size();
   }
-  if (data.size() == m.constData.size())
+  if (size == before.size()) // before anything is copied: this may be all of a model's weights
     return false;
-  for (auto &[g, offset] : moved)
-    g->init.offset = offset;
+  std::string data;
+  data.reserve(size);
+  for (auto &[g, bytes] : kept) {
+    data.resize(llvm::alignTo(data.size(), kDataAlign));
+    g->init.offset = int64_t(data.size());
+    data += bytes;
+  }
   m.constData = std::move(data);
   return true;
 }

@@ -316,6 +316,25 @@ TEST(PlanSearch, ChangesWhatAlmostFits) {
   EXPECT_TRUE(hasGained) << "no changed plan is taken";
 }
 
+TEST(PlanSearch, LooksNoFurtherThanForWhatFits) {
+  std::unique_ptr<Module> m = differentiated(blocksOf(4));
+  Options o;
+  o.nvmeBudget = int64_t(1) << 30;
+  const int64_t least = leastBytes(*m, o);
+  for (int64_t bytes : {least - 1, least, 2 * least}) {
+    o.memoryBudget = bytes;
+    PassContext ctx{o, nullptr};
+    std::vector<Axis> axes = openAxes(*m, ctx);
+    PlanSearch first(*m, ctx, axes), whole(*m, ctx, axes);
+    ASSERT_FALSE(bool(first.runLeast()));
+    ASSERT_FALSE(bool(whole.run()));
+    const size_t tried = first.trials().all().size(), all = whole.trials().all().size();
+    EXPECT_EQ(first.hasFit(), bytes >= least) << bytes;
+    EXPECT_EQ(whole.hasFit(), bytes >= least) << bytes;
+    EXPECT_TRUE(first.hasFit() ? tried < all : tried == all) << bytes;
+  }
+}
+
 TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
   using Fix = void (*)(Options &);
   const std::pair<const char *, Fix> fixes[] = {
