@@ -28,45 +28,42 @@ void DeviceTransfers::hostToDisk(const char *from, int64_t to, int64_t bytes, co
   on.call(Device::Disk, [=, this] { disk->wait(disk->write(to, from, bytes, name)); });
 }
 
-/// Of one byte at least. In pieces of half the bounce: while one is copied, the disk has the one before or behind it.
+/// Of one byte at least. In pieces, so many of which are under way between the disk and the bounce, each in the place of the one
+/// so many before it.
 void DeviceTransfers::throughBounce(const zccrt_move &m) {
   const bool isRead = m.from_space == kNvme;
-  const int64_t half = kBounceBytes / 2, pieces = (m.bytes + half - 1) / half;
-  auto tickets = std::make_shared<std::array<NvmeTicket, 2>>(); // of the halves; a graph calls the functions again
+  const int64_t pieces = (m.bytes + kPieceBytes - 1) / kPieceBytes;
+  auto tickets = std::make_shared<std::array<NvmeTicket, kPieces>>(); // a graph calls the functions again
+  auto sizeOf = [bytes = m.bytes](int64_t i) { return std::min(kPieceBytes, bytes - i * kPieceBytes); };
+  auto placeOf = [this](int64_t i) { return bounce->base() + i % kPieces * kPieceBytes; };
   auto start = [=, this](int64_t i) {
-    const int64_t n = std::min(half, m.bytes - i * half);
-    char *piece = bounce->base() + i % 2 * half;
-    (*tickets)[i % 2] = isRead ? disk->read(m.from + i * half, piece, n, m.name) : disk->write(m.to + i * half, piece, n, m.name);
+    const int64_t at = i * kPieceBytes;
+    (*tickets)[i % kPieces] =
+        isRead ? disk->read(m.from + at, placeOf(i), sizeOf(i), m.name) : disk->write(m.to + at, placeOf(i), sizeOf(i), m.name);
   };
-  auto end = [=, this](int64_t i) { disk->wait((*tickets)[i % 2]); };
+  auto end = [=, this](int64_t i) { disk->wait((*tickets)[i % kPieces]); };
   auto copy = [&](int64_t i) {
-    char *piece = bounce->base() + i % 2 * half;
-    const int64_t n = std::min(half, m.bytes - i * half);
-    if (isRead)
-      on.copy(Device::Disk, arenas[kDevice].base() + m.to + i * half, piece, n);
-    else
-      on.copy(Device::Disk, piece, arenas[kDevice].base() + m.from + i * half, n);
+    char *const onDevice = arenas[kDevice].base() + (isRead ? m.to : m.from) + i * kPieceBytes;
+    on.copy(Device::Disk, isRead ? onDevice : placeOf(i), isRead ? placeOf(i) : onDevice, sizeOf(i));
   };
-  if (isRead) {
-    on.call(Device::Disk, [=] { start(0); });
-    for (int64_t i = 0; i < pieces; ++i) {
-      on.call(Device::Disk, [=] {
+  for (int64_t i = 0; i < pieces; ++i) {
+    if (!isRead)
+      copy(i);
+    on.call(Device::Disk, [=] {
+      if (isRead) {
+        for (int64_t next = i ? i + kPieces - 1 : 0; next < std::min(i + kPieces, pieces); ++next)
+          start(next);
         end(i);
-        if (i + 1 < pieces)
-          start(i + 1);
-      });
+        return;
+      }
+      start(i);
+      // The one whose place the next piece takes; in the end all.
+      const int64_t first = std::max<int64_t>(i + 1 - kPieces, 0), behind = i + 1 == pieces ? pieces : i + 2 - kPieces;
+      for (int64_t ended = first; ended < behind; ++ended)
+        end(ended);
+    });
+    if (isRead)
       copy(i);
-    }
-  } else {
-    for (int64_t i = 0; i < pieces; ++i) {
-      copy(i);
-      on.call(Device::Disk, [=] {
-        if (i)
-          end(i - 1);
-        start(i);
-      });
-    }
-    on.call(Device::Disk, [=] { end(pieces - 1); });
   }
 }
 

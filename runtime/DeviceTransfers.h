@@ -23,7 +23,7 @@ public:
   void startWork(int slot, void (*work)(char *arena));
   void waitForWork(int slot);
 
-  static constexpr int64_t kBounceBytes = 4 << 20;
+  static constexpr int64_t kPieceBytes = 2 << 20, kPieces = 8, kBounceBytes = kPieces * kPieceBytes;
 
 private:
   struct Slot {

@@ -57,9 +57,10 @@ void MessageComm::reduceScatter(Parts tensors, int elem, bool mean) {
 }
 
 void MessageComm::collect(Parts tensors, int elem, bool everyone) {
-  const int64_t size = elemBytes(elem), chunk = messageBytes / size;
+  const int64_t size = elemBytes(elem);
   auto receives = [&](int r) { return everyone || r == 0; };
   Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
+  const int64_t chunk = by->gathersAtOnce() ? packed.total : messageBytes / size;
   for (int64_t at = 0; at < packed.total; at += chunk) {
     packed.each(at, std::min(at + chunk, packed.total), [&](const Part &p, int64_t offset, int64_t length, int64_t) {
       int64_t bytes = pieceLength(p.count, rank, offset, length) * size;

@@ -27,6 +27,8 @@ public:
   virtual void receive(char *data, int64_t bytes, int from) = 0;
   /// What comes behind it runs when all messages since the last time have arrived.
   virtual void finish() = 0;
+  /// Whether messages may be of any length: what is gathered needs no staging, and then is one chunk.
+  virtual bool gathersAtOnce() const { return false; }
 
   virtual void copy(char *to, const char *from, int64_t bytes) = 0;
   virtual void zero(char *to, int64_t bytes) = 0;

@@ -16,11 +16,11 @@ void narrowRow(const float *x, float by, F16 *y, int64_t n);
 template <typename T> struct ScoreExp {
   static constexpr bool kIsRough = std::is_same_v<T, Bf16>;
   float by, less;
-  ZCC_INLINE ScoreExp(float by, float less) : by(kIsRough ? by * kPerLn2 : by), less(kIsRough ? less * kPerLn2 : less) {}
+  ZCC_INLINE ScoreExp(float by, float less) : by(by), less(less) {}
   ZCC_INLINE float operator()(float s) const {
     if constexpr (!kIsRough)
       return vexpNormal(s * by - less);
-    const float y = __builtin_fmaf(s, by, -less);
+    const float y = __builtin_fmaf(s, by, -less) * kPerLn2; // of the difference: that of far products is no power of 2
     return vexp2Rough(y < -127.0f ? -127.0f : y);
   }
 

@@ -2,7 +2,8 @@
 // cores, or, where f32 is not to be rounded to TF32, by loops. A warp has some rows of its block, in registers, and goes through
 // the other side step by step; while one step is multiplied the next one is copied to shared memory. The forward keeps each row's
 // maximum and sum and scales what it has added when the maximum grows. Probabilities and their gradients are rounded to the
-// factors' element; nothing is added by two. Exponentials are powers of two.
+// factors' element; nothing is added by two. Exponentials are powers of two. Of rows that a mask's finite values put far from 0
+// log-sums have lost the logarithm of the sum: the queries' gradient finds maximum and sum anew, and notes them for the keys'.
 #pragma once
 
 #include "runtime/cuda/FlashTiles.h"
@@ -103,6 +104,52 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
 
 // ---- gradients
 
+/// Of far rows the scores' maximum becomes the base, and the logarithm that of the sum over it, from the scores alone. The first
+/// step is in stage 0, before and behind.
+template <typename T, int kWidth, typename F>
+__device__ void sumFarRows(const QueryTiles<T, kWidth> &tiles, F productsOf, float (&base)[Tile<T, kWidth>::kMost][2],
+                           float (&log)[Tile<T, kWidth>::kMost][2]) {
+  constexpr int kM = Tile<T, kWidth>::kMost;
+  Softmax<kM> rows(tiles.score.scale);
+  Sums none[kM][1];
+  tiles.forSteps([&](const T *ks, const T *, int t0, int count) {
+    for (int i = 0; i < count; i += kPiece) {
+      Sums x[kM][2];
+      productsOf(x, ks + i * Tile<T, kWidth>::kLd);
+      tiles.score.template take<T, false>(x, tiles.w.mine, t0 + i);
+      rows.take(x, none);
+    }
+  });
+  tiles.load(0, 0);
+  forRows<kM>([&](int m, int half) {
+    const float total = ofRow(rows.total[m][half], [](float a, float b) { return a + b; });
+    if (!isFar(log[m][half]))
+      return;
+    base[m][half] = rows.most[m][half];
+    log[m][half] = vlog(total) * kLog2E;
+  });
+}
+
+/// What is taken from masked rows' scores, and then from the power's exponent: notes it behind the deltas.
+template <typename T, int kWidth, typename F>
+__device__ void takeMaskedSums(const QueryTiles<T, kWidth> &tiles, F productsOf, float (&base)[Tile<T, kWidth>::kMost][2],
+                               float (&log)[Tile<T, kWidth>::kMost][2], float *deltas) {
+  constexpr int kM = Tile<T, kWidth>::kMost;
+  bool isFarHere = false;
+  forRows<kM>([&](int m, int half) { isFarHere |= isFar(log[m][half]); });
+  if (isSoForAny<Tile<T, kWidth>::kWarps>(isFarHere))
+    sumFarRows(tiles, productsOf, base, log);
+  const int64_t queries = tiles.score.n.queries();
+  forRows<kM>([&](int m, int half) {
+    const int r = tiles.w.mine + rowOf(m, half * 2);
+    if (r >= tiles.s || laneColumn() != 0)
+      return;
+    float *const notes = deltas + tiles.score.placeOf(r);
+    notes[queries] = base[m][half];
+    notes[2 * queries] = log[m][half];
+  });
+}
+
 /// The queries'; `deltas` gets sum(dy y) of each. Of wide heads of f32 registers do not hold dy, which is read at each step;
 /// where loops multiply, queries are, too.
 template <typename T, int kWidth>
@@ -134,7 +181,7 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
   tiles.load(0, 0);
   waitForCopies<1>();
   __syncthreads();
-  float delta[kM][2] = {}, log[kM][2];
+  float delta[kM][2] = {}, base[kM][2] = {}, log[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -155,19 +202,26 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
     }
   }
   __syncthreads();
+  auto productsOf = [&](Sums(&products)[kM][2], const T *keys) {
+    if constexpr (areQueriesFar)
+      multiplyRows<kWidth>(products, queries, w.mine, keys);
+    else
+      multiplyRows<kWidth>(products, q, keys);
+  };
+  if (n.mask)
+    takeMaskedSums(tiles, productsOf, base, log, deltas);
   Sums out[kM][2 * B::kPieces];
   tiles.forSteps([&](const T *ks, const T *vs, int t0, int count) {
     for (int i = 0; i < count; i += kPiece) {
       Sums p[kM][2], dp[kM][2];
-      if constexpr (areQueriesFar)
-        multiplyRows<kWidth>(p, queries, w.mine, ks + i * B::kLd);
-      else
-        multiplyRows<kWidth>(p, q, ks + i * B::kLd);
+      productsOf(p, ks + i * B::kLd);
       if constexpr (B::areFar)
         multiplyRows<kWidth>(dp, gradients, w.mine, vs + i * B::kLd);
       else
         multiplyRows<kWidth>(dp, g, vs + i * B::kLd);
       score.template take<T, false>(p, w.mine, t0 + i);
+      if (n.mask)
+        forSums(p, [&](int m, int, int i, float &x) { x -= base[m][i / 2]; });
       forSums(p, [&](int m, int n, int i, float &x) {
         x = powerOf2(z_fma(x, score.scale, -log[m][i / 2])) * (dp[m][n].at[i] - delta[m][i / 2]);
       });
@@ -179,16 +233,49 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
   storeRows<T>(out, dq, w, tiles.s, int(n.d), [&](int, int) { return float(n.scale); });
 }
 
-/// The keys' and values', behind the queries'. Of wide heads registers hold the keys alone: the values stay in shared memory, and
+/// Of a step's queries, in shared memory: what their gradients leave for those of keys.
+template <int kStep> struct QueryNotes {
+  float delta[kStep], base[kStep], log[kStep];
+
+  /// Of queries from `row` on; behind the last, what leaves nothing. Without `bases`, `logs` are log-sums.
+  __device__ void load(const Scores &score, int row, const float *logs, const float *deltas, const float *bases) {
+    const int j = threadOf();
+    if (j >= kStep)
+      return;
+    const bool isThere = row + j < int(score.n.s);
+    const int64_t at = score.placeOf(row + j);
+    delta[j] = isThere ? deltas[at] : 0;
+    if (bases) {
+      base[j] = isThere ? bases[at] : 0;
+      log[j] = isThere ? logs[at] : __builtin_inff();
+    } else {
+      log[j] = score.logOf(logs, row + j);
+    }
+  }
+  /// Scores of keys, in rows, and of queries from the j-th on become probabilities.
+  template <int kN> __device__ void take(Sums (&scores)[1][kN], int j, const Scores &score) const {
+    // As factors are swapped here, a far score may be rounded to more than the maximum that the queries' gradient found.
+    const bool isMasked = score.n.mask;
+    forSums(scores, [&](int, int n, int i, float &x) {
+      const int query = j + columnOf(n, i);
+      const float power = z_fma(isMasked ? x - base[query] : x, score.scale, -log[query]);
+      x = powerOf2(isMasked ? z_min(power, 0.0f) : power);
+    });
+  }
+};
+
+/// The keys' and values', behind the queries', which leave `bases` and `logs` of masked ones; without a mask they are nullptr and
+/// the log-sums. Of wide heads registers hold the keys alone: the values stay in shared memory, and
 /// steps are half as long. Of wide heads of f32 they hold neither, and both are read from the device's memory at each step.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth>::kBlocks)
-    keyGradTilesKernel(const Heads n, const Rows dy, const Rows dk, const Rows dv, const float *lse, const float *deltas) {
+    keyGradTilesKernel(const Heads n, const Rows dy, const Rows dk, const Rows dv, const float *logs, const float *deltas,
+                       const float *bases) {
   using B = Tile<T, kWidth>;
   constexpr bool areFar = B::areFar, areNear = !B::isWide;
   constexpr int kStep = areNear || areFar ? B::kStep : B::kStep / 2, kElements = kStep * B::kLd, kRows = B::kWarps * kPiece;
   Room<T, kWidth> &room = sharedRoom<T, kWidth>();
-  __shared__ float logRoom[2][kStep], deltaRoom[2][kStep];
+  __shared__ QueryNotes<kStep> notes[2];
   const Place w(n.heads / n.group, n.t, kPiece, false);
   const int s = int(n.s), group = int(n.group), before = w.first - (int(n.t) - s);
   const int begin = n.causal && before > 0 ? before / kStep * kStep : 0;
@@ -197,10 +284,7 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
     const Scores score(n, w.b, h);
     Source<T, kWidth>(n.q, w.b, h, s, n.d).template load<kStep>(stageOf(stage), r0);
     Source<T, kWidth>(dy, w.b, h, s, n.dv).template load<kStep>(stageOf(stage) + kElements, r0);
-    if (const int j = threadOf(); j < kStep) {
-      logRoom[stage][j] = score.logOf(lse, r0 + j);
-      deltaRoom[stage][j] = r0 + j < s ? deltas[score.placeOf(r0 + j)] : 0;
-    }
+    notes[stage].load(score, r0, logs, deltas, bases);
     endGroup();
   };
   const Source<T, kWidth> keys(n.k, w.b, w.h, n.t, n.d), values(n.v, w.b, w.h, n.t, n.dv);
@@ -242,8 +326,7 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
         else
           multiplyRows<kWidth>(p, k, qs);
         score.template take<T, true>(p, r0 + j, w.mine);
-        forSums(p,
-                [&](int, int n, int i, float &x) { x = powerOf2(z_fma(x, score.scale, -logRoom[stage][j + columnOf(n, i)])); });
+        notes[stage].take(p, j, score);
         Left<T> factor[1];
         roundTo(factor, p, 0);
         addProduct<false>(sumsV, factor, gs, B::kLd);
@@ -254,7 +337,7 @@ __global__ void __launch_bounds__(Tile<T, kWidth>::kWarps *kWarp, Tile<T, kWidth
           multiplyRows<kWidth>(ds, values, w.mine, gs);
         else
           multiplyRows<kWidth>(ds, v, gs);
-        forSums(ds, [&](int m, int n, int i, float &x) { x = p[m][n].at[i] * (x - deltaRoom[stage][j + columnOf(n, i)]); });
+        forSums(ds, [&](int m, int n, int i, float &x) { x = p[m][n].at[i] * (x - notes[stage].delta[j + columnOf(n, i)]); });
         roundTo(factor, ds, 0);
         addProduct<false>(sumsK, factor, qs, B::kLd);
       }
@@ -301,8 +384,9 @@ template <typename T> struct TileLaunches {
       const dim3 block(kWarp, B::kWarps);
       if (unsigned blocks = blocksOf<B>(n.batch * n.heads, n.s, B::kMost))
         ZCC_LAUNCH((queryGradTilesKernel<T, kWidth>), blocks, block, n, dy, y, dq, lse, deltas);
+      const float *bases = n.mask ? deltas + n.queries() : nullptr, *logs = n.mask ? bases + n.queries() : lse;
       if (unsigned blocks = blocksOf<B>(n.batch * (n.heads / n.group), n.t, 1))
-        ZCC_LAUNCH((keyGradTilesKernel<T, kWidth>), blocks, block, n, dy, dk, dv, lse, deltas);
+        ZCC_LAUNCH((keyGradTilesKernel<T, kWidth>), blocks, block, n, dy, dk, dv, logs, deltas, bases);
     });
   }
 };

@@ -194,6 +194,29 @@ template <typename Op> __device__ float ofRow(float x, Op op) {
   return op(x, __shfl_xor_sync(kAllLanes, x, 2));
 }
 
+/// Calls f(m, which of the two) for each of a lane's rows.
+template <int kM, typename F> __device__ void forRows(F f) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      f(m, half);
+}
+
+/// Whether it is so for any thread of the block. All of them ask, and a kernel asks once.
+template <int kWarps> __device__ bool isSoForAny(bool is) {
+  __shared__ bool ofWarp[kWarps];
+  is = __any_sync(kAllLanes, is);
+  if (threadIdx.x == 0)
+    ofWarp[threadIdx.y] = is;
+  __syncthreads();
+  bool any = false;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i)
+    any |= ofWarp[i];
+  return any;
+}
+
 __device__ inline float powerOf2(float x) {
 #ifdef __CUDA_ARCH__
   float y;
@@ -245,11 +268,14 @@ private:
     if (!isAttended(row, key))
       return;
     const float added = n.masked<T, float>(0, b, h, row, key);
-    // The least of floats leaves a number, whose products are exact: where all keys of a row have it, they have equal parts.
+    // The least of floats leaves a number: where all keys of a row have it, they have equal parts.
     const float sum = product + added * inverse;
     product = added == noScore() ? added : sum < -0x1p100f ? -0x1p100f : sum; // NaN stays
   }
 };
+
+/// Whether a log-sum, as Scores has it, is one that has lost the logarithm of the sum.
+__device__ inline bool isFar(float log) { return log < kFarLogSum * kLog2E; }
 
 /// Rows' sums of exponentials so far, over what was their maximum when it last grew by much.
 template <int kM> struct Softmax {
@@ -262,7 +288,7 @@ template <int kM> struct Softmax {
   }
   /// Scores become their exponentials; where a maximum grew, what was added up before is scaled.
   template <int kN, int kOut> __device__ void take(Sums (&scores)[kM][kN], Sums (&sums)[kM][kOut]) {
-    float top[kM][2], shift[kM][2];
+    float top[kM][2], base[kM][2];
     bool grows = false;
 #pragma unroll
     for (int m = 0; m < kM; ++m)
@@ -282,9 +308,10 @@ template <int kM> struct Softmax {
     for (int m = 0; m < kM; ++m)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        shift[m][half] = most[m][half] == noScore() ? 0 : -most[m][half] * scale;
+        base[m][half] = most[m][half] == noScore() ? 0 : most[m][half];
+    // The difference before the product: of scores that masks put far away, that of products is off by more than they differ.
     forSums(scores, [&](int m, int, int i, float &x) {
-      x = powerOf2(z_fma(x, scale, shift[m][i / 2]));
+      x = powerOf2((x - base[m][i / 2]) * scale);
       total[m][i / 2] += x;
     });
   }

@@ -1,9 +1,12 @@
 // Attention's operands as its kernels see them.
 #pragma once
 
+#include "runtime/cpu/Attention.h"
 #include "runtime/cuda/Each.h"
 
 namespace zccrt::cuda {
+
+using cpu::kFarLogSum;
 
 /// A [batch, heads, rows, width] operand or result whose last axis is contiguous.
 struct Rows {
@@ -48,6 +51,7 @@ struct Heads {
     for (int a = 0; a < m.ndim; ++a)
       maskStrides[a + 4 - m.ndim] = m.dims[a] == 1 ? 0 : m.strides[a];
   }
+  ZCC_ANYWHERE int64_t queries() const { return batch * heads * s; }
   /// Keys that a query may attend: [0, this).
   __device__ int64_t keysOf(int64_t row) const {
     int64_t n = row + 1 + t - s;
@@ -64,7 +68,8 @@ struct Heads {
 };
 
 /// Attention in tiles (FlashAttention.cu), of 16-bit floats and of f32, which tensor cores multiply where the device may round it
-/// to TF32: whether they take these heads, and the launches. `deltas` is scratch, a float for each query.
+/// to TF32: whether they take these heads, and the launches. `deltas` is scratch: of each query sum(dy y); with a mask, behind
+/// those, of each what is taken from its scores, and of each what then is taken from the power's exponent.
 bool takesTiles(const Heads &n, int32_t elem);
 void attendByTiles(const Heads &n, int32_t elem, Rows y, float *lse);
 void attendGradByTiles(const Heads &n, int32_t elem, Rows dy, Rows y, Rows dq, Rows dk, Rows dv, const float *lse, float *deltas);

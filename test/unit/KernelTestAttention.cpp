@@ -7,7 +7,7 @@ using namespace kerneltest;
 
 namespace {
 
-enum class Mask { None, Float, Bool, BoolRows, FloatHeads, NoKey, Least };
+enum class Mask { None, Float, Bool, BoolRows, FloatHeads, NoKey, Far };
 
 struct Case {
   int64_t b, h, hk, s, t, d, dv;
@@ -15,14 +15,16 @@ struct Case {
   Mask mask = Mask::None;
   bool strided = false;
   int threads = 2;
-  double scale = 0; ///< 0: by the width
-  bool addsMask() const { return mask == Mask::Float || mask == Mask::FloatHeads || mask == Mask::Least; }
+  double scale = 0;      ///< 0: by the width
+  float far = -3.38e38f; ///< of Mask::Far
+  bool addsMask() const { return mask == Mask::Float || mask == Mask::FloatHeads || mask == Mask::Far; }
 };
 
 /// q, k, v, mask and the naive results.
 struct Reference {
   Case n;
   double scale;
+  bool inDouble;                         ///< else scores are f32: little of them is left beside a mask that is far from 0
   std::vector<double> q, k, v, mask, dy; ///< mask: to be added, or empty
   std::vector<double> y, lse, dq, dk, dv;
 
@@ -54,7 +56,7 @@ struct Reference {
       x *= scale;
       if (!mask.empty())
         x += mask[((b * n.h + h) * n.s + s) * n.t + t];
-      p[t] = n.causal && t > s + n.t - n.s ? -INFINITY : x;
+      p[t] = n.causal && t > s + n.t - n.s ? -INFINITY : inDouble ? x : float(x);
       max = std::max(max, p[t]);
     }
     if (max == -INFINITY)
@@ -118,8 +120,8 @@ template <typename T> int addMask(Call &c, const Case &n, Rng &r) {
   Dims d = maskDims(n);
   int t = isFloat ? c.add<T>(d) : c.add<uint8_t>(d);
   forIndex(d, [&](const Dims &i) {
-    if (n.mask == Mask::Least) // of every third row all keys, of the others those at first
-      c.el<T>(t, i) = T(i[2] % 3 == 1 || i[3] < n.t * 3 / 4 ? -3.38e38f : 0.0f);
+    if (n.mask == Mask::Far) // of every third row all keys, of the others those at first
+      c.el<T>(t, i) = T(i[2] % 3 == 1 || i[3] < n.t * 3 / 4 ? n.far : 0.0f);
     else if (isFloat)
       c.el<T>(t, i) = T(float(r.unit() * 2));
     else
@@ -151,13 +153,14 @@ template <typename T> void copyIn(Call &c, int t, const std::vector<double> &fro
   forIndex(c.dims(t), [&](const Dims &i) { c.el<T>(t, i) = toElem<T>(from[e++]); });
 }
 
-/// Log-sums of rows that are masked as a whole by finite values are the kernel's own affair.
+constexpr double kFarLogSum = -4096;
+/// Log-sums below, of rows that are masked as a whole by finite values, are the kernel's own affair.
 template <typename Lse> void keepFarLogSums(Call &c, int lse, std::vector<double> &want) {
   std::vector<double> got;
   copyOut<Lse>(c, lse, got);
   for (size_t i = 0; i < want.size(); ++i)
-    if (std::isfinite(want[i]) && want[i] < -1e30) {
-      EXPECT_LT(got[i], -1e30);
+    if (std::isfinite(want[i]) && want[i] < kFarLogSum) {
+      EXPECT_LT(got[i], kFarLogSum);
       want[i] = got[i];
     }
 }
@@ -165,10 +168,10 @@ template <typename Lse> void keepFarLogSums(Call &c, int lse, std::vector<double
 /// The result's greatest error.
 template <typename T = float> double check(const Case &n, double tolerance = kTolerance<T>) {
   SCOPED_TRACE(testing::Message() << "heads " << n.h << "/" << n.hk << " s " << n.s << " t " << n.t << " d " << n.d << " causal "
-                                  << n.causal << " mask " << int(n.mask) << " strided " << n.strided);
+                                  << n.causal << " mask " << int(n.mask) << " far " << n.far << " strided " << n.strided);
   using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
   Rng r;
-  Reference ref{n, n.scale ? n.scale : 1 / std::sqrt(double(n.d))};
+  Reference ref{n, n.scale ? n.scale : 1 / std::sqrt(double(n.d)), std::is_same_v<T, double>};
   Call c("attention", n.threads);
   int q = addRows<T>(c, n, n.h, n.s, n.d), k = addRows<T>(c, n, n.hk, n.t, n.d), v = addRows<T>(c, n, n.hk, n.t, n.dv);
   int m = addMask<T>(c, n, r);
@@ -241,9 +244,26 @@ TEST(Attention, Masks) {
 }
 
 TEST(Attention, RowsMaskedByTheLeastOfFloats) { // attend all keys alike, and so do their gradients
-  check({2, 4, 2, 40, 40, 16, 16, false, Mask::Least});
-  check({1, 2, 1, 70, 70, 16, 16, true, Mask::Least});
-  check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Least}); // all of the first block's keys are masked
+  check({2, 4, 2, 40, 40, 16, 16, false, Mask::Far});
+  check({1, 2, 1, 70, 70, 16, 16, true, Mask::Far});
+  check({1, 2, 1, 30, 1300, 16, 16, false, Mask::Far}); // all of the first block's keys are masked
+}
+
+/// Of finite masks far from 0: rows that have one at all keys, and rows that have it at 32 or more at first.
+template <typename T> void checkFarMasks(Case n, double tolerance = kTolerance<T>) {
+  constexpr double kRounded = 2e-3; // scores near -1e4 are multiples of 2^-10 in f32
+  n.mask = Mask::Far;
+  for (float far : {-1e4f, -1e9f, -1e10f, -1e12f, -3.38e38f}) {
+    n.far = far;
+    check<T>(n, sizeof(T) < 8 && far == -1e4f ? std::max(tolerance, kRounded) : tolerance);
+  }
+}
+
+TEST(Attention, FarMasks) {
+  checkFarMasks<float>({1, 2, 1, 40, 70, 16, 16});
+  checkFarMasks<float>({1, 2, 1, 70, 70, 16, 16, true});
+  checkFarMasks<Bf16>({1, 2, 1, 40, 70, 16, 12});
+  checkFarMasks<double>({1, 2, 1, 40, 70, 16, 12});
 }
 
 TEST(Attention, ManyKeys) { // more than one block of keys
@@ -318,6 +338,15 @@ TEST(Attention, OnGpus) {
   check<Bf16>({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
 }
 
+TEST(Attention, FarMasksOnGpus) {
+  OnEmulatedGpu gpu;
+  checkFarMasks<Bf16>({1, 2, 1, 70, 70, 16, 16, true});
+  checkFarMasks<Bf16>({1, 1, 1, 150, 70, 64, 64}); // two pieces of rows, two steps of keys
+  checkFarMasks<Bf16>({1, 2, 2, 40, 50, 80, 96});
+  checkFarMasks<Bf16>({1, 1, 1, 20, 50, 136, 130}); // too wide for tiles
+  checkFarMasks<double>({1, 2, 1, 40, 50, 16, 12, true});
+}
+
 /// Of f32 in tiles: heads of each width, rows that cannot be read 16 bytes at a time, masks, groups, several steps.
 void checkTilesOfFloats(double tolerance) {
   check({2, 3, 3, 50, 50, 16, 16, false, Mask::None, true}, tolerance);
@@ -330,6 +359,10 @@ void checkTilesOfFloats(double tolerance) {
   check({1, 1, 1, 20, 300, 16, 16, false, Mask::None, false, 2, 2}, 4 * tolerance); // maxima grow by much
   for (Mask m : {Mask::Bool, Mask::BoolRows, Mask::FloatHeads, Mask::NoKey})
     check({2, 4, 2, 40, 40, 32, 32, m == Mask::Bool, m}, tolerance);
+  checkFarMasks<float>({1, 2, 1, 40, 70, 18, 13}, tolerance);
+  checkFarMasks<float>({1, 2, 1, 50, 50, 48, 48, true}, tolerance);
+  checkFarMasks<float>({1, 1, 1, 40, 50, 80, 97}, tolerance);
+  checkFarMasks<float>({1, 1, 1, 20, 50, 136, 130});
   check({1, 1, 1, 20, 20, 136, 130, true});                             // too wide for tiles
   check({1, 1, 1, 20, 20, 16, 16, false, Mask::None, false, 2, -0.25}); // not by tiles
 }
@@ -420,9 +453,9 @@ TEST(Attention, NativeBf16) {
   check<Bf16>({1, 2, 1, 600, 600, 16, 16, true});
   check<Bf16>({1, 2, 1, 30, 1300, 16, 16, false, Mask::Bool});
   check<Bf16>({1, 1, 1, 300, 700, 16, 12, true}); // fewer heads than threads
-  check<Bf16>({2, 4, 2, 40, 40, 16, 16, false, Mask::Least});
-  check<Bf16>({1, 1, 1, 70, 700, 16, 12, true, Mask::Least}); // in two passes
-  check<Bf16>({1, 2, 1, 30, 1300, 16, 16, false, Mask::Least});
+  check<Bf16>({2, 4, 2, 40, 40, 16, 16, false, Mask::Far});
+  check<Bf16>({1, 1, 1, 70, 700, 16, 12, true, Mask::Far}); // in two passes
+  check<Bf16>({1, 2, 1, 30, 1300, 16, 16, false, Mask::Far});
 }
 
 } // namespace

@@ -26,6 +26,7 @@ public:
       mpi->finish();
     });
   }
+  bool gathersAtOnce() const override { return true; } ///< as NCCL's
 
   void copy(char *to, const char *from, int64_t bytes) override { on.copy(kStream, to, from, bytes); }
   void zero(char *to, int64_t bytes) override { on.fill(kStream, to, 0, bytes); }

@@ -4,8 +4,7 @@
 //   p = exp(scale q k^T + mask - lse)   dv = p^T dy   dp = dy v^T
 //   ds = p (dp - sum(dy y))             dq = scale ds k   dk = scale ds^T q
 // Rows of keys go through all queries of their group in order, so nothing is added by two. Of a row that is masked as a whole by
-// finite values the logarithm of the sum is lost in lse, and its gradients are too large by the number of keys, here and in
-// tiles; on CPUs FarRows has it.
+// finite values the logarithm of the sum is lost in lse: the queries' gradient adds its p up, and both divide by the sum.
 #include "runtime/cuda/Heads.h"
 #include "runtime/cuda/Kernels.h"
 #include "runtime/cuda/Warp.h"
@@ -56,6 +55,16 @@ struct Row {
 };
 __device__ int64_t warpNumber() { return int64_t(blockIdx.x) * kRowWarps + threadIdx.y; }
 
+/// What exp(score - log) is divided by for a row's probabilities: 1, or the sum where the log-sum lies too far below 0.
+template <typename T, typename S> __device__ S normOf(const Heads &n, const Row &w, S log) {
+  if (!n.mask || !(log < S(kFarLogSum)) || log == S(-__builtin_inff()))
+    return 1;
+  S sum = 0;
+  for (int64_t key = threadIdx.x, end = n.keysOf(w.r); key < end; key += kWarp)
+    sum += vexp(scoreOf<T, S>(n, w.b, w.h, w.r, key) - log);
+  return warpSum(sum);
+}
+
 } // namespace
 
 // ---- forward
@@ -91,9 +100,9 @@ template <typename T, typename S> __global__ void attentionKernel(const Heads n,
 
 // ---- gradients
 
-/// The queries'; `deltas` gets sum(dy y) of each.
+/// The queries'; `deltas` gets sum(dy y) of each, `norms`, which masked ones have, what their probabilities are divided by.
 template <typename T, typename S>
-__global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S *lse, S *deltas) {
+__global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S *lse, S *deltas, S *norms) {
   __shared__ S weights[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber();
@@ -102,11 +111,12 @@ __global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S
   const Row w(number, n.heads, n.s);
   const T *dyRow = dy.at<T>(w.b, w.h, w.r);
   S log = lse[number], delta = dot<T, S>(dyRow, y.at<T>(w.b, w.h, w.r), n.dv), sum[kLaneColumns] = {};
+  const S norm = normOf<T, S>(n, w, log);
   for (int64_t t0 = 0, end = n.keysOf(w.r); t0 < end; t0 += kWarp) {
     int64_t key = t0 + threadIdx.x;
     S ds = 0;
     if (key < end) {
-      S p = vexp(scoreOf<T, S>(n, w.b, w.h, w.r, key) - (log == none ? S(0) : log));
+      S p = vexp(scoreOf<T, S>(n, w.b, w.h, w.r, key) - (log == none ? S(0) : log)) / norm;
       ds = p * (dot<T, S>(dyRow, n.v.at<T>(w.b, w.h / n.group, key), n.dv) - delta);
     }
     weights[threadIdx.y][threadIdx.x] = ds;
@@ -116,13 +126,16 @@ __global__ void queryGradKernel(const Heads n, Rows dy, Rows y, Rows dq, const S
     __syncwarp();
   }
   storeRow<T, S>(dq.at<T>(w.b, w.h, w.r), sum, S(n.scale), w.first, n.d);
-  if (w.first == 0)
-    deltas[number] = delta;
+  if (w.first != 0)
+    return;
+  deltas[number] = delta;
+  if (norms)
+    norms[number] = norm;
 }
 
 /// The keys' and values', behind the queries'.
 template <typename T, typename S>
-__global__ void keyGradKernel(const Heads n, Rows dy, Rows dk, Rows dv, const S *lse, const S *deltas) {
+__global__ void keyGradKernel(const Heads n, Rows dy, Rows dk, Rows dv, const S *lse, const S *deltas, const S *norms) {
   __shared__ S probabilities[kRowWarps][kWarp], gradients[kRowWarps][kWarp];
   const S none = S(-__builtin_inff());
   int64_t number = warpNumber(), kvHeads = n.heads / n.group;
@@ -138,7 +151,7 @@ __global__ void keyGradKernel(const Heads n, Rows dy, Rows dk, Rows dv, const S 
         const T *dyRow = dy.at<T>(w.b, h, row);
         const int64_t query = (w.b * n.heads + h) * n.s + row;
         S log = lse[query];
-        p = vexp(scoreOf<T, S>(n, w.b, h, row, w.r) - (log == none ? S(0) : log));
+        p = vexp(scoreOf<T, S>(n, w.b, h, row, w.r) - (log == none ? S(0) : log)) / (norms ? norms[query] : S(1));
         ds = p * (dot<T, S>(dyRow, n.v.at<T>(w.b, w.h, w.r), n.dv) - deltas[query]);
       }
       probabilities[threadIdx.y][threadIdx.x] = p;
@@ -166,8 +179,8 @@ template <typename T> static void attend(char *arena, const zccrt_call *c) {
   if constexpr (sizeof(T) <= 4)
     if (takesTiles(n, operand(c, 0).elem))
       return attendByTiles(n, operand(c, 0).elem, y, lse);
-  if (n.batch * n.heads * n.s > 0)
-    ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.dv), dim3(kWarp, kRowWarps), n, y, lse);
+  if (n.queries() > 0)
+    ZCC_LAUNCH((attentionKernel<T, S>), gridFor(n.queries(), n.dv), dim3(kWarp, kRowWarps), n, y, lse);
 }
 
 template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
@@ -180,11 +193,13 @@ template <typename T> static void attendGrad(char *arena, const zccrt_call *c) {
   if constexpr (sizeof(T) <= 4)
     if (takesTiles(n, operand(c, 0).elem))
       return attendGradByTiles(n, operand(c, 0).elem, dy, y, dq, dk, dv, lse, deltas);
-  if (n.batch * n.heads * n.s > 0)
-    ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.batch * n.heads * n.s, n.d), dim3(kWarp, kRowWarps), n, dy, y, dq, lse, deltas);
+  S *norms = n.mask ? deltas + n.queries() : nullptr;
+  if (n.queries() > 0)
+    ZCC_LAUNCH((queryGradKernel<T, S>), gridFor(n.queries(), n.d), dim3(kWarp, kRowWarps), n, dy, y, dq, lse, deltas, norms);
   int64_t keys = n.batch * (n.heads / n.group) * n.t;
   if (keys)
-    ZCC_LAUNCH((keyGradKernel<T, S>), gridFor(keys, std::max(n.d, n.dv)), dim3(kWarp, kRowWarps), n, dy, dk, dv, lse, deltas);
+    ZCC_LAUNCH((keyGradKernel<T, S>), gridFor(keys, std::max(n.d, n.dv)), dim3(kWarp, kRowWarps), n, dy, dk, dv, lse, deltas,
+               norms);
 }
 
 template <typename F> static void withAttended(const zccrt_call *c, F f) {
@@ -199,7 +214,8 @@ void attentionRun(char *arena, const zccrt_call *c) {
 
 int64_t attentionGradWorkspace(const zccrt_call *c) {
   const Heads n(nullptr, c, 1);
-  return n.batch * n.heads * n.s * (operand(c, 0).elem == ZCCRT_F64 ? 8 : 4); // sum(dy y) of each query
+  const int64_t numbers = hasOperand(c, 4) ? 3 : 1; // of a query: sum(dy y), and what tiles or norms have of a masked one
+  return numbers * n.queries() * (operand(c, 0).elem == ZCCRT_F64 ? 8 : 4);
 }
 
 void attentionGradRun(char *arena, const zccrt_call *c) {

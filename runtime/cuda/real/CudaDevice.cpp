@@ -230,10 +230,10 @@ void CudaDevice::synchronize(Mark m) {
 }
 
 /// Messages whose other side is gone never end: looks now and then whether it is, and sleeps for a 64th of what it has
-/// waited, 20 us at least.
+/// waited, 20 us at least and 100 at most, as what comes next waits for as long.
 cudaError_t CudaDevice::awaitWatching(Mark m) {
   using namespace std::chrono;
-  constexpr nanoseconds kLeast = microseconds(20), kMost = milliseconds(1), kLook = milliseconds(100);
+  constexpr nanoseconds kLeast = microseconds(20), kMost = microseconds(100), kLook = milliseconds(100);
   const auto begin = steady_clock::now();
   auto looked = begin;
   for (;;) {

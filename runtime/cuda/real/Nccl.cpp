@@ -79,6 +79,7 @@ public:
       nccl->expect(nccl->ncclGroupEnd(), "exchange messages");
     isOpen = false;
   }
+  bool gathersAtOnce() const override { return true; }
 
   void copy(char *to, const char *from, int64_t bytes) override { on.copy(kStream, to, from, bytes); }
   void zero(char *to, int64_t bytes) override { on.fill(kStream, to, 0, bytes); }
