@@ -29,8 +29,8 @@ public:
   std::string ratesFrom() const override { return profile_ ? profile_->path : "shipped defaults"; }
   const zccrt_kernel_def *findKernel(llvm::StringRef name) const override;
   std::string wayOf(const Node &n) const override;
-  std::optional<Packing> packingOf(const Node &n) const override {
-    return performed(n)->packs ? workspaces_.packing(n) : std::nullopt;
+  std::optional<Packing> packingOf(const Node &n, double reads) const override {
+    return performed(n)->packs ? workspaces_.packing(n, reads) : std::nullopt;
   }
   int64_t channelBlock(const Node &n) const override { return workspaces_.channelBlock(n); }
   int64_t workspaceBytes(const Node &n) const override;

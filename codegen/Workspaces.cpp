@@ -54,7 +54,9 @@ int64_t Workspaces::bytes(const Node &n) {
   return lookUp(n, target_, mutex_, known_, [](const KernelCall &c) { return c.workspace(); });
 }
 
-std::optional<Target::Packing> Workspaces::packing(const Node &n) {
+std::optional<Target::Packing> Workspaces::packing(const Node &n, double reads) {
+  if (reads < double(zccrt::cpu::leastPackedReads(performed(n)->kernel)))
+    return std::nullopt;
   return lookUp(n, target_, mutex_, packings_, [](const KernelCall &c) -> std::optional<Target::Packing> {
     auto p = zccrt::cpu::packingOf(c.kernel->name, &c.call);
     llvm::StringRef text = p ? p->layout : "";

@@ -17,8 +17,8 @@ public:
   explicit Workspaces(const Target &t) : target_(t) {}
   /// Of a node with a library kernel.
   int64_t bytes(const Node &n);
-  /// How a node's library kernel wants its weight packed.
-  std::optional<Target::Packing> packing(const Node &n);
+  /// How a node's library kernel wants its weight packed; nullopt, too, where so few reads do not pay (Target::packingOf).
+  std::optional<Target::Packing> packing(const Node &n, double reads);
   /// Of a convolution (Target::channelBlock).
   int64_t channelBlock(const Node &n);
   /// Of a product (runtime/cpu/ProductShape.h); false where that is not known.

@@ -18,7 +18,7 @@ static bool isBeforeMask(const OpDef &op, unsigned i) {
 }
 
 bool zcc::isCommonLayout(const Node &n, unsigned i, const View &v) {
-  if (n.is(ops::concat)) // copies of boxes, row by row
+  if (n.is(ops::concat) || n.is(ops::pad)) // copies of boxes, row by row
     return !v.strides.empty() && v.strides.back() == 1 && llvm::all_of(v.strides, [](int64_t s) { return s >= 0; });
   bool isProduct = n.op->library == Library::Product && i >= firstFactor(n);
   if (!isProduct && !(n.op->library == Library::Attention && isBeforeMask(*n.op, i)))

@@ -63,12 +63,12 @@ public:
   /// In which of its ways a library computes a node the fastest, by measurement; "": by a rule of its own.
   virtual std::string wayOf(const Node &n) const { return ""; }
   /// How a node's weight (OpDef::packs) is best packed, and how many readers of one that is packed repay this; nullopt: it is
-  /// read as it lies.
+  /// read as it lies, or there are too few `reads` of it.
   struct Packing {
     Layout layout;
     int64_t leastReads;
   };
-  virtual std::optional<Packing> packingOf(const Node &n) const { return std::nullopt; }
+  virtual std::optional<Packing> packingOf(const Node &n, double reads) const { return std::nullopt; }
   /// In blocks of how many channels a convolution's library has its input and result (ir/ops/Window.h); 1: it need not.
   virtual int64_t channelBlock(const Node &n) const { return 1; }
   /// Of how many columns a product's result of that element best has a multiple (passes/fuse/AlignColumns.cpp); 1: of any number.

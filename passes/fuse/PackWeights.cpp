@@ -142,7 +142,7 @@ void Packer::askTarget() {
   for (const WeightReader &r : readers_)
     reads[keyOf(r)] += readsOf(r, mayKeep(r));
   llvm::erase_if(readers_, [&](WeightReader &r) {
-    auto packing = reads.lookup(keyOf(r)) > 1 ? ctx_.target->packingOf(*r.node) : std::nullopt;
+    auto packing = ctx_.target->packingOf(*r.node, reads.lookup(keyOf(r)));
     if (packing)
       r.packing = *packing;
     return !packing;

@@ -92,14 +92,18 @@ FirstWrites::FirstWrites(const Module &m) {
       int64_t &end = end_[size_t(g.type.space)];
       end = std::max(end, ranges_.back().end);
     }
+  llvm::stable_sort(ranges_,
+                    [](const Placed &a, const Placed &b) { return std::pair(a.space, a.begin) < std::pair(b.space, b.begin); });
 }
 
 void FirstWrites::add(Space space, int64_t begin, int64_t bytes, std::vector<int> &out) {
   if (begin >= end_[size_t(space)]) // values lie behind globals
     return;
-  for (const Placed &r : ranges_)
-    if (r.space == space && begin < r.end && r.begin < begin + bytes && written_.insert(r.global).second)
-      out.push_back(r.global);
+  // Those of a space do not overlap (rule V7): they end in the order in which they begin.
+  auto at = llvm::partition_point(ranges_, [&](const Placed &r) { return std::pair(r.space, r.end) <= std::pair(space, begin); });
+  for (; at != ranges_.end() && at->space == space && at->begin < begin + bytes; ++at)
+    if (written_.insert(at->global).second)
+      out.push_back(at->global);
 }
 
 std::vector<int> FirstWrites::of(const Function &f, const Node &n) {

@@ -149,10 +149,11 @@ void HostUpdates::bring(llvm::ArrayRef<Value *> values, Space to, bool isLate) {
 /// A number that the device has computed is transferred once, where it is there or was last written.
 void HostUpdates::bringScalar(Value &v, Node &reader) {
   Node *made = v.def;
-  for (auto &u : v.uses)
-    if (v.isGlobal() && u.node->parent() == &f_ && isWrite(u) && at_.lookup(u.node) < at_.lookup(&reader) &&
-        (!made || at_.lookup(u.node) > at_.lookup(made)))
-      made = u.node;
+  if (v.isGlobal())
+    for (auto &u : v.uses)
+      if (u.node->parent() == &f_ && isWrite(u) && at_.lookup(u.node) < at_.lookup(&reader) &&
+          (!made || at_.lookup(u.node) > at_.lookup(made)))
+        made = u.node;
   Value *&there = scalars_[{&v, made}];
   if (!there) {
     Builder b(f_, made ? made->next() : f_.first(), reader.loc);

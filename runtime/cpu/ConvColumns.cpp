@@ -137,9 +137,8 @@ void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
       auto *columns =
           reinterpret_cast<float *>(scratch + b.gradBytes() + (threads > 1 ? omp_get_thread_num() : 0) * b.columnBytes());
       takeColumns(b, x, channel, channels, begin, end, columns);
-      error::wrap_c_api(
-          dnnl_sgemm('N', 'T', b.filters, width, n, 1.0f, grad, n, columns, n, begin ? 1.0f : 0.0f, dw + channel * b.taps(), row),
-          "sgemm failed");
+      expectMultiplied(dnnl_sgemm('N', 'T', b.filters, width, n, 1.0f, grad, n, columns, n, begin ? 1.0f : 0.0f,
+                                  dw + channel * b.taps(), row));
     });
   }
 }
@@ -160,7 +159,7 @@ int64_t rowsBytes(int64_t rows, const ColumnBlocks &b) { return aligned(rows * b
 
 /// c[m, n] = or += a[m, k] b[k, n]; `across`: a is [k, m].
 void multiply(bool across, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, bool adds, float *c) {
-  error::wrap_c_api(dnnl_sgemm(across ? 'T' : 'N', 'N', m, n, k, 1.0f, a, lda, b, n, adds ? 1.0f : 0.0f, c, n), "sgemm failed");
+  expectMultiplied(dnnl_sgemm(across ? 'T' : 'N', 'N', m, n, k, 1.0f, a, lda, b, n, adds ? 1.0f : 0.0f, c, n));
 }
 
 /// Rows of pixels, one a filter, to where the result has them.

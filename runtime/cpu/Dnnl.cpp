@@ -109,6 +109,12 @@ void keepFreedMemory() {
 #endif
 }
 
+void expectMultiplied(dnnl_status_t status) {
+  if (status != dnnl_success)
+    zccrt_fail(nullptr, "oneDNN's sgemm failed (status %d%s)", int(status),
+               status == dnnl_out_of_memory ? ", out of memory" : "");
+}
+
 void failDnnl(const zccrt_call *c, const error &e) {
   zccrt_fail(c->node, "oneDNN cannot compute %s: %s (status %d)", c->name, e.what(), int(e.status));
 }

@@ -79,6 +79,9 @@ void keepFreedMemory();
 /// Ends the program with the library's error and the call's node.
 [[noreturn]] void failDnnl(const zccrt_call *c, const dnnl::error &e);
 
+/// Ends the program where a product failed. Threads may call it: an exception would not leave a parallel region.
+void expectMultiplied(dnnl_status_t status);
+
 /// f(), or the end of the program where the library throws.
 template <typename F> auto orFail(const zccrt_call *c, F f) {
   try {

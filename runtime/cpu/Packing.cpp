@@ -71,10 +71,19 @@ std::string layoutName(const memory::desc &d) {
   return found;
 }
 
+static bool isConv(const char *kernel) { return !strncmp(kernel, "conv", 4); }
+
+/// Of products measured on Zen 4: a packed factor of 650x2600 under 20 rows takes 0.21 ms in bf16 instead of 0.33, and 0.4 to 0.9
+/// to pack; from some hundred rows on, 0.95 of the time and less to gain.
+int64_t leastPackedReads(const char *kernel) { return isConv(kernel) ? 2 : 8; }
+
 std::optional<Packing> packingOf(const char *kernel, const zccrt_call *c) {
   if (*packedLayout(c))
     return std::nullopt;
-  return strncmp(kernel, "conv", 4) ? productPacking(c) : convPacking(kernel, c);
+  auto packing = isConv(kernel) ? convPacking(kernel, c) : productPacking(c);
+  if (packing)
+    packing->leastReads = leastPackedReads(kernel);
+  return packing;
 }
 
 int64_t packWorkspace(const zccrt_call *c) {

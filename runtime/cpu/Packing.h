@@ -12,9 +12,11 @@ namespace zccrt::cpu {
 /// How a call wants its weight, and from how many such calls on, for one that is packed, this pays.
 struct Packing {
   std::string layout; ///< oneDNN's name: "ABcd16b16a2b"
-  int64_t leastReads = 2;
+  int64_t leastReads = 0;
 };
 
+/// Of a kernel: how many reads of a packed weight pay at least. To ask for the packing itself takes its time.
+int64_t leastPackedReads(const char *kernel);
 /// nullopt: it reads the weight as it lies. `kernel`: its name.
 std::optional<Packing> packingOf(const char *kernel, const zccrt_call *c);
 

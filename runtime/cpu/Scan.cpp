@@ -87,12 +87,16 @@ void topkRun(char *arena, const zccrt_call *c) {
       int32_t *order = scratchAt<int32_t>(arena, c, omp_get_thread_num() * orderBytes);
       for (int64_t j = 0; j < lines.n; ++j)
         order[j] = int32_t(j);
-      std::partial_sort(order, order + k, order + lines.n, [&](int32_t a, int32_t b) {
+      auto comesBefore = [&](int32_t a, int32_t b) {
         S u = line[a * lines.inner], v = line[b * lines.inner];
         bool before = largest ? wins(u, v, true) : wins(v, u, true);
         bool after = largest ? wins(v, u, true) : wins(u, v, true);
         return before != after ? before : a < b;
-      });
+      };
+      if (k == lines.n)
+        std::sort(order, order + k, comesBefore);
+      else
+        std::partial_sort(order, order + k, order + lines.n, comesBefore);
       int64_t to = lines.first(i, k);
       for (int64_t j = 0; j < k; ++j) {
         values[to + j * lines.inner] = line[order[j] * lines.inner];
