@@ -2,13 +2,13 @@
 #include "runtime/Fail.h"
 #include "runtime/OutFile.h"
 #include "runtime/zccrt.h"
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 namespace zccrt {
 
@@ -41,6 +41,15 @@ std::string format(const char *text, ...) {
   std::string out = formatList(text, list);
   va_end(list);
   return out;
+}
+
+std::vector<std::string> linesOf(const std::string &text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+  }
+  return lines;
 }
 
 void fail(const char *text, ...) {

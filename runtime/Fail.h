@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace zccrt {
 
 /// printf into a string.
 __attribute__((format(printf, 1, 2))) std::string format(const char *text, ...);
+
+/// The lines of a text, without their ends.
+std::vector<std::string> linesOf(const std::string &text);
 
 /// An error for the user: lower case, what is wrong, then what to do. Lines after the first are
 /// notes.

@@ -53,10 +53,16 @@ void Generator::readPrompt(const std::string &prompt) {
            static_cast<long long>(p.tokens->hi));
 }
 
-static void set(Arena &arena, const zccrt_tensor &t, int64_t i, double value) {
-  char narrow[8];
-  convert(&value, ZCCRT_F64, narrow, t.elem, 1);
-  arena.copyTo(t.offset + i * elemBytes(t.elem), narrow, elemBytes(t.elem));
+/// Sets each element k to valueOf(k), all by one copy.
+template <typename F> static void fill(Arena &arena, const zccrt_tensor &t, F valueOf) {
+  const int64_t count = elementCount(t), size = elemBytes(t.elem);
+  std::vector<char> aside;
+  arena.write(t.offset, count * size, aside, [&](char *to) {
+    for (int64_t k = 0; k < count; ++k) {
+      const double value = valueOf(k);
+      convert(&value, ZCCRT_F64, to + k * size, t.elem, 1);
+    }
+  });
 }
 
 /// Inputs beside the tokens: masks let everything pass, positions count, types are 0. Others do not matter for the logits.
@@ -67,21 +73,22 @@ void Generator::fillAside(Arena &arena) const {
     if (&in == p.tokens || !(isMask || isPosition || strstr(in.name, "type")))
       continue;
     int64_t last = in.t.ndim ? in.t.dims[in.t.ndim - 1] : 1;
-    for (int64_t k = 0; k < elementCount(in.t); ++k)
-      set(arena, in.t, k, isMask ? 1 : isPosition ? k % last : 0);
+    fill(arena, in.t, [&](int64_t k) { return isMask ? 1 : isPosition ? k % last : 0; });
   }
 }
 
 /// The logits behind the last n tokens; the rest of the input is `filler`, which a model that looks back does not see.
 void Generator::evaluate(Arena &arena, int64_t n, int64_t filler) {
   const int64_t *window = tokens.data() + tokens.size() - n;
-  for (int64_t k = 0; k < elementCount(p.tokens->t); ++k)
-    set(arena, p.tokens->t, k, k < n ? window[k] : filler);
+  fill(arena, p.tokens->t, [&](int64_t k) { return double(k < n ? window[k] : filler); });
   runToEnd(p.eval, arena);
   const zccrt_tensor &t = p.logits->t;
   logits.resize(t.dims[t.ndim - 1]);
+  const int64_t row = int64_t(logits.size()) * elemBytes(t.elem);
+  std::vector<char> aside;
+  const char *at = arena.read(t.offset + (n - 1) * row, row, aside);
   for (size_t c = 0; c < logits.size(); ++c)
-    logits[c] = arena.floatAt(t.offset, t.elem, (n - 1) * logits.size() + c);
+    logits[c] = float(zccrt::floatAt(at, t.elem, int64_t(c)));
 }
 
 void Generator::checkCausal(Arena &arena) {

@@ -113,6 +113,7 @@ void Session::evaluateAll() {
 }
 
 void Session::generate() {
+  takeStatistics(); // all draw the same tokens
   if (comm.rank == 0)
     log->say(format("%lld tokens at temperature %g:", static_cast<long long>(o.generate), o.temperature));
   int error = 0; // told when all ranks are through with the tokens
@@ -161,9 +162,14 @@ void Session::runStep(int64_t s) {
   bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
   if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
     flush();
-    TraceScope span(Lane::Program, "evaluation");
+    const double begin = traceClock();
     int64_t samples;
+    if (trace)
+      trace->pause();
     evaluate(*evalData, nullptr, r, samples);
+    if (trace)
+      trace->resume();
+    traceSpan(Lane::Program, "evaluation", -1, -1, begin);
   }
   if (comm.rank == 0) {
     TraceScope span(Lane::Program, "log");

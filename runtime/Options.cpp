@@ -162,12 +162,16 @@ Options parseOptions(const zccrt_program &p, int argc, char **argv) {
     return o;
   o.exportFormat = exportFormat(o.exportFile);
   bool saysHowLong = o.steps >= 0 || o.epochs >= 0;
-  bool onlyGenerates = o.generate && o.data.empty() && o.evalData.empty();
-  if (!saysHowLong && (!p.micro_fn || !o.outputs.empty()) && !onlyGenerates)
+  bool onlyWrites = (o.generate || !o.exportFile.empty()) && o.data.empty() && o.evalData.empty() && o.outputs.empty();
+  if (!saysHowLong && (!p.micro_fn || !o.outputs.empty()) && !onlyWrites)
     o.eval = true;
-  for (size_t i = 0; i < given.size(); ++i)
+  for (size_t i = 0; i < given.size(); ++i) {
     if (given[i])
       kRows[i].check(p, o);
+    o.isSeedGiven |= given[i] && kRows[i].name == std::string("seed");
+  }
+  if (o.eval && !p.has_loss && o.outputs.empty())
+    o.warnings.push_back("the program computes no loss, and what it computes is not kept; --outputs=FILE.npz keeps it");
   return o;
 }
 

@@ -37,6 +37,7 @@ struct Options {
 #define ZCCRT_OPTION(NAME, TYPE, FIELD, OTHERWISE, ...) TYPE FIELD = OTHERWISE;
 #include "runtime/Options.def"
   std::optional<ExportFormat> exportFormat; ///< of exportFile, by its extension
+  bool isSeedGiven = false;                 ///< whatever it is
   std::vector<std::string> warnings;        ///< for rank 0 to say
 };
 

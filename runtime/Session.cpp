@@ -65,13 +65,13 @@ void Session::findResume() {
     resumedGlobals(p, *resume); // whether it is of this model
     for (const std::string &doubt : doubtsAbout(p, *resume))
       warn(doubt);
-    if (isOrdered && o.seed && o.seed != m.seed)
+    if (isOrdered && o.isSeedGiven && o.seed != m.seed)
       fail("--seed=%lld: the run of checkpoint '%s' has the seed %lld; leave --seed out", static_cast<long long>(o.seed),
            resume->folder.c_str(), static_cast<long long>(m.seed));
     if (isOrdered && o.shuffle && !m.shuffle)
       fail("--shuffle: the run of checkpoint '%s' takes its data in order; leave --shuffle out", resume->folder.c_str());
   });
-  if (isOrdered || !o.seed)
+  if (isOrdered || !o.isSeedGiven)
     o.seed = m.seed;
   if (isOrdered)
     o.shuffle = m.shuffle;
@@ -267,6 +267,10 @@ void Session::explainRest() {
 }
 
 void Session::announce(const GivenWeights &given) {
+  std::string ofSpaces;
+  for (const std::string &note : spaces->notes())
+    ofSpaces += note + "\n";
+  const std::vector<std::string> ofAll = comm.exchangeText(ofSpaces); // each has a disk, and perhaps a machine, of its own
   if (comm.rank != 0)
     return;
   for (const std::string &note : given.notes)
@@ -282,8 +286,10 @@ void Session::announce(const GivenWeights &given) {
         log->say("note: " + note);
   if (evalData && evalData->leftOut())
     explainRest();
-  for (const std::string &note : spaces->notes())
-    log->say("note: " + note);
+  for (int rank = 0; rank < comm.ranks; ++rank)
+    if (rank == 0 || ofAll[rank] != ofAll[0])
+      for (const std::string &note : linesOf(ofAll[rank]))
+        log->say((rank ? format("note: rank %d: ", rank) : "note: ") + note);
   int threads = threadsPerRank(p, launch);
   std::string line = format("%s: %d rank%s of %d thread%s, %.1f MiB each", where.program.c_str(), p.ranks,
                             p.ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", p.arena_bytes[0] / 1048576.0);

@@ -22,7 +22,7 @@ static std::atomic<int> nodeAt = -1;
 
 static int64_t mostEvents(const zccrt_program &p, const Options &o) {
   int64_t steps = o.traceSteps.from < 0 ? kSteps : o.traceSteps.to - o.traceSteps.from;
-  int64_t calls = p.grad_accum / p.batches_per_call + 1; // and an evaluation
+  int64_t calls = p.grad_accum / p.batches_per_call;
   // Each node for itself, for what it starts, and for each tensor that it moves.
   int64_t perStep = calls * (2 * int64_t(p.nnodes) + int64_t(p.transfer_slots) * p.most_moves + 4) + 64;
   return std::min(kMostEvents, std::min(steps, kMostEvents) * perStep);
@@ -51,6 +51,10 @@ void Trace::beginStep(int64_t s) {
   stepBegan = now();
   tracing.store(true, std::memory_order_relaxed);
 }
+
+void Trace::pause() { tracing.store(false, std::memory_order_relaxed); }
+
+void Trace::resume() { tracing.store(step >= 0, std::memory_order_relaxed); }
 
 void Trace::endStep() {
   if (step < 0)

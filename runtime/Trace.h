@@ -24,6 +24,9 @@ public:
   /// What follows is of that step, until endStep().
   void beginStep(int64_t step);
   void endStep();
+  /// What is between them is not of the step.
+  void pause();
+  void resume();
   /// The program has come to this node; -1: it has left its functions.
   void at(int node);
   /// `name` or, where that is nullptr, a node's; it is kept as a pointer. `number`: of a step, of a micro-batch, or bytes; -1:

@@ -50,6 +50,14 @@ void forEachCommon(const std::vector<int64_t> &dims, const Run &a, const Run &b,
     if (low[i] >= high[i])
       return;
   }
+  // Of the first axis only what the runs reach, a few rows perhaps of a long box.
+  for (auto [box, run] : {std::pair(&boxA, &a), std::pair(&boxB, &b)}) {
+    const int64_t each = box->elements() / box->shape[0];
+    low[0] = std::max(low[0], box->start[0] + run->begin / each);
+    high[0] = std::min(high[0], box->start[0] + (run->begin + run->count + each - 1) / each);
+  }
+  if (low[0] >= high[0])
+    return;
   for (std::vector<int64_t> at = low;;) {
     // The row, then what of it lies in both runs.
     int64_t i = elementAt(boxA, at) - a.begin, j = elementAt(boxB, at) - b.begin, n = high[inner] - low[inner];

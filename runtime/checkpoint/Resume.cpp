@@ -6,26 +6,10 @@
 #include "runtime/checkpoint/TensorReader.h"
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
 namespace zccrt {
 
 // ---- which
-
-/// Every rank's text, cut to what fits.
-static std::vector<std::string> exchangeText(Comm &comm, const std::string &mine) {
-  struct Text {
-    char bytes[8192];
-  };
-  auto text = std::make_unique<Text>();
-  mine.copy(text->bytes, sizeof text->bytes - 1);
-  std::vector<Text> all(comm.ranks);
-  comm.exchange(text.get(), sizeof *text, all.data());
-  std::vector<std::string> texts;
-  for (const Text &t : all)
-    texts.push_back(t.bytes);
-  return texts;
-}
 
 /// What is wrong with a checkpoint; the same on every rank; "": it is sound. Each rank reads its share of the data.
 static std::string problemOf(const std::string &folder, Comm &comm, Checkpoint &c) {
@@ -36,7 +20,7 @@ static std::string problemOf(const std::string &folder, Comm &comm, Checkpoint &
   } catch (const std::exception &e) {
     mine = e.what();
   }
-  for (const std::string &said : exchangeText(comm, mine))
+  for (const std::string &said : comm.exchangeText(mine))
     if (!said.empty())
       return said;
   return "";
@@ -49,11 +33,7 @@ static std::vector<std::string> candidates(const std::string &dir, Comm &comm) {
   std::vector<std::string> folders = checkpointsFrom(dir);
   for (size_t i = 0; i < std::min(folders.size(), kMost); ++i)
     lines += folders[i] + "\n";
-  lines = exchangeText(comm, lines)[0];
-  folders.clear();
-  for (size_t at = 0, end; (end = lines.find('\n', at)) != std::string::npos; at = end + 1)
-    folders.push_back(lines.substr(at, end - at));
-  return folders;
+  return linesOf(comm.exchangeText(lines)[0]);
 }
 
 /// The newest of these that is sound, and what is wrong with the newest of all.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <vector>
+#include <memory>
 
 namespace zccrt {
 
@@ -17,6 +17,20 @@ void Comm::broadcast(void *data, int64_t bytes) {
   std::vector<char> all(bytes * ranks);
   exchange(data, bytes, all.data());
   std::memcpy(data, all.data(), bytes);
+}
+
+std::vector<std::string> Comm::exchangeText(const std::string &mine) {
+  struct Text {
+    char bytes[8192];
+  };
+  auto text = std::make_unique<Text>();
+  mine.copy(text->bytes, sizeof text->bytes - 1);
+  std::vector<Text> all(ranks);
+  exchange(text.get(), sizeof *text, all.data());
+  std::vector<std::string> texts;
+  for (const Text &t : all)
+    texts.push_back(t.bytes);
+  return texts;
 }
 
 void Comm::agree(const std::string &error) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace zccrt {
 
@@ -68,6 +69,8 @@ public:
   void exchange(const void *mine, int64_t bytes, void *all) { allGather(mine, all, bytes * ranks, ZCCRT_U8); }
   /// data[bytes] = rank 0's, on every rank. For small data: each rank receives all ranks'.
   void broadcast(void *data, int64_t bytes);
+  /// Every rank's text, in rank order, cut to 8 KiB.
+  std::vector<std::string> exchangeText(const std::string &mine);
   /// Hands every rank's error ("" for none) round; if there is one, rank 0 prints each once and all
   /// ranks throw AgreedFailure.
   void agree(const std::string &error);

@@ -367,7 +367,7 @@ TEST(Checkpoint, SavesInTheBackground) {
   verifyData(openCheckpoint(c.lastFolder()), 0, 1);
   EXPECT_EQ(openCheckpoint(c.lastFolder()).manifest.files.size(), 1u);
 
-  EXPECT_FAILURE(Checkpoints(m.p, o, *comm, memory.arenas, -1, [](const std::string &) {}), "");
+  EXPECT_FAILURE(Checkpoints(m.p, o, *comm, memory.arenas, -1, [](const std::string &) {}), "has checkpoints");
 }
 
 } // namespace
