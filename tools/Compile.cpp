@@ -36,6 +36,8 @@ private:
   llvm::Error readOptions();
   llvm::Error checkOverwrites() const;
   llvm::Error checkOutput();
+  llvm::Error checkTarget();
+  void makeTarget();
   llvm::Error nameProgram();
   llvm::Error readModel();
   llvm::Error runPasses();
@@ -59,7 +61,8 @@ private:
   Options options;
   DumpOptions dump;
   bool isExe = false, isBundle = false, isCuda = false;
-  std::string march, isa; ///< of the CPU
+  std::string march, isa, gpu; ///< the former two of the CPU
+  std::optional<Profile> profile;
   std::unique_ptr<Target> target;
   std::optional<Config> config;
   ImportReport imported;
@@ -97,8 +100,6 @@ llvm::Error Compilation::readOptions() {
   options = std::move(*chosen);
   options.inference = importing.inference;
   isCuda = tool.target == "cuda";
-  if (!options.threads)
-    options.threads = std::max(1, ownCores() / options.ranks);
   auto dumps = dumpOptions();
   if (!dumps)
     return dumps.takeError();
@@ -114,6 +115,9 @@ llvm::Error Compilation::readOptions() {
   for (auto [option, isGiven] : shown)
     if (isGiven && !dump.stopAfter.empty())
       return error(llvm::Twine(option) + " shows what is known behind the last pass: leave out --stop-after");
+  if (!dump.stopAfter.empty() && (tool.bundle || tool.emit == "cpp"))
+    return error(llvm::Twine(tool.bundle ? "--bundle" : "--emit=cpp") +
+                 " makes what is behind the last pass: leave out --stop-after");
   if (tool.emit != "exe" && (tool.plan || tool.check))
     return error(llvm::Twine(tool.plan ? "--plan" : "--check") + " makes no file: leave out --emit=" + tool.emit);
   config = r.config;
@@ -166,9 +170,11 @@ llvm::Error Compilation::checkOutput() {
       return e;
   }
   if (!tool.report.empty())
-    if (auto e = checkWritable(tool.report, Output::Text))
-      return e;
-  std::string gpu;
+    return checkWritable(tool.report, Output::Text);
+  return llvm::Error::success();
+}
+
+llvm::Error Compilation::checkTarget() {
   if (isCuda) {
     march = tool.hostMarch;
     auto found = gpuOf(textsOf("march").empty() ? "" : tool.march);
@@ -187,16 +193,23 @@ llvm::Error Compilation::checkOutput() {
   if (!known)
     return known.takeError();
   isa = std::move(*known);
-  auto profile = machineProfile(tool);
-  if (!profile)
-    return profile.takeError();
+  auto found = machineProfile(tool);
+  if (!found)
+    return found.takeError();
+  profile = std::move(*found);
+  return llvm::Error::success();
+}
+
+/// A module in text says itself for how many ranks it is, which share the cores.
+void Compilation::makeTarget() {
+  if (!options.threads)
+    options.threads = std::max(1, ownCores() / options.ranks);
   if (isCuda) {
     CudaDevice device = tool.checkKernels ? CudaDevice::Checked : tool.emulate ? CudaDevice::Emulated : CudaDevice::Gpu;
-    target = cudaTarget(gpu, device, cpuTarget(isa, options.threads), std::move(*profile), tool.tf32);
+    target = cudaTarget(gpu, device, cpuTarget(isa, options.threads), std::move(profile), tool.tf32);
   } else {
-    target = cpuTarget(isa, options.threads, std::move(*profile), options.ranks);
+    target = cpuTarget(isa, options.threads, std::move(profile), options.ranks);
   }
-  return llvm::Error::success();
 }
 
 // ---- the model
@@ -273,10 +286,23 @@ llvm::Error Compilation::readModel() {
   return llvm::Error::success();
 }
 
+/// A plan has room for the workspaces of the threads and the processor that it was made for.
+static llvm::Error checkWorkspaces(const Module &m, const Target &target) {
+  for (auto &f : m.functions)
+    for (auto &n : f->nodes)
+      if (!f->isKernel && target.of(computeSpace(*n)).workspaceBytes(*n) > n->attrs.i("scratch_bytes"))
+        return errorAt(n->loc, "the module is planned for others than --threads=" + llvm::Twine(target.threads()) +
+                                   " or another --march: '" + n->op->name + "' has too little workspace");
+  return llvm::Error::success();
+}
+
 /// With --tile=auto, and by default with a budget, as few tiles as fit, and none where all fits whole: they change the last bits.
 llvm::Error Compilation::runPasses() {
-  if (module->has(Property::Planned))
-    return verifyPlan(*module);
+  if (module->has(Property::Planned)) {
+    if (auto e = verifyPlan(*module))
+      return e;
+    return checkWorkspaces(*module, *target);
+  }
   if (!options.seeksTiles())
     return runPipeline();
   const std::unique_ptr<Module> whole = std::move(module);
@@ -284,6 +310,7 @@ llvm::Error Compilation::runPasses() {
   for (int64_t count : {0, 8, 64}) {
     module = whole->clone();
     options.tileRules = asked;
+    options.triesMoreTiles = count != 64;
     if (asked.empty() && count)
       options.tileRules.push_back({"", count});
     for (Options::TileRule &r : options.tileRules)
@@ -422,8 +449,11 @@ llvm::Error Compilation::run() {
     return e;
   if (auto e = checkOutput())
     return e;
+  if (auto e = checkTarget())
+    return e;
   if (auto e = readModel())
     return e;
+  makeTarget();
   if (auto e = runPasses())
     return e;
   if (!dump.stopAfter.empty() || (tool.emit == "zir" && tool.report.empty() && !tool.memory))

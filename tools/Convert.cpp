@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,57 +112,71 @@ public:
       const bool isTransposed = state.wanted[i].names[f.name].isTransposed;
       const GivenTensor &t = origin.weights.tensors[f.tensor];
       all[global] = sourceOf(global, t, isTransposed);
-      const size_t before = all.size();
       addStates(all, global, t.name, isTransposed);
       for (const FoundTensor::Twin &twin : f.twins) // one name of a tied parameter has them
         addStates(all, global, origin.weights.tensors[twin.tensor].name, state.wanted[i].names[twin.name].isTransposed);
-      if (origin.hasStates && all.size() == before && hasStates(program.globals[global].saved))
+      if (origin.hasStates && lacksState(program.globals[global].saved, all))
         withoutState.push_back(t.name);
     }
     return all;
   }
 
+  /// Of sources(): a part of another optimizer's state would be taken for this one's.
   void expectStates() const {
     if (!withoutState.empty())
       fail("'%s' has no state of the program's optimizer for %zu parameters: %s; was it saved by another optimizer?",
            origin.weights.path.c_str(), withoutState.size(), listedNames(withoutState).c_str());
+    for (auto &[key, tensor] : origin.states)
+      if (auto states = taken.find(key.first); states != taken.end() && !states->second.count(key.second))
+        fail("'%s' has '%s' of '%s', which the program's optimizer has not; was it saved by another optimizer?",
+             origin.weights.path.c_str(), key.second.c_str(), key.first.c_str());
   }
 
   FoundWeights found;
 
 private:
+  using States = decltype(Origin::states);
+
   Source sourceOf(int global, const GivenTensor &t, bool isTransposed) const {
     const zccrt_tensor &like = program.globals[global].t;
     return {origin.weights.files[t.file], {t.offset, t.elem, {like.dims, like.dims + like.ndim}, isTransposed}};
   }
 
-  void addStates(std::map<int, Source> &all, int parameter, const std::string &name, bool isTransposed) const {
+  void addStates(std::map<int, Source> &all, int parameter, const std::string &name, bool isTransposed) {
     for (int k = 0; k < program.nglobals; ++k)
-      if (const GivenTensor *s = stateFor(name, program.globals[parameter].saved, program.globals[k]))
-        all[k] = sourceOf(k, *s, isTransposed);
+      if (auto s = stateFor(name, program.globals[parameter].saved, program.globals[k]); s != origin.states.end()) {
+        all[k] = sourceOf(k, s->second, isTransposed);
+        taken[name].insert(s->first.second);
+      }
   }
 
   /// What DeepSpeed calls a state of an optimizer.
-  const GivenTensor *stateFor(const std::string &name, const std::string &parameter, const zccrt_global &g) const {
-    constexpr std::pair<const char *, const char *> kStates[] = {
-        {".m", "exp_avg"}, {".v", "exp_avg_sq"}, {".m", "momentum_buffer"}, {".sum", "sum"}};
+  States::const_iterator stateFor(const std::string &name, const std::string &parameter, const zccrt_global &g) const {
+    constexpr std::pair<const char *, const char *> kStates[] = {{".m", "exp_avg"},
+                                                                 {".v", "exp_avg_sq"},
+                                                                 {".m", "momentum_buffer"},
+                                                                 {".sum", "sum"},
+                                                                 {".sum", "exp_avg_sq"}}; // the last of DeepSpeedCPUAdagrad
     for (auto &[suffix, theirs] : kStates)
       if (g.saved && g.saved == parameter + suffix)
         if (auto s = origin.states.find({name, theirs}); s != origin.states.end())
-          return &s->second;
-    return nullptr;
+          return s;
+    return origin.states.end();
   }
 
-  bool hasStates(const std::string &parameter) const {
-    return std::any_of(program.globals, program.globals + program.nglobals, [&](const zccrt_global &g) {
-      return g.saved && (g.saved == parameter + ".m" || g.saved == parameter + ".v" || g.saved == parameter + ".sum");
-    });
+  bool lacksState(const std::string &parameter, const std::map<int, Source> &all) const {
+    for (int k = 0; k < program.nglobals; ++k)
+      for (const char *suffix : {".m", ".v", ".sum"})
+        if (const char *saved = program.globals[k].saved; saved && saved == parameter + suffix && !all.count(k))
+          return true;
+    return false;
   }
 
   const zccrt_program &program;
   const Origin &origin;
   StateTensors state;
   std::vector<std::string> withoutState;
+  std::map<std::string, std::set<std::string>> taken; ///< of each weight in the origin, which states
 };
 
 } // namespace

@@ -1,5 +1,6 @@
 // Two ranks, this process and a fork of it, run the runtime's collectives through memory that they share.
 #include "tools/LinkRates.h"
+#include "runtime/Fail.h"
 #include "runtime/comm/Shm.h"
 #include "runtime/zccrt.h"
 #include "tools/Timing.h"
@@ -7,7 +8,6 @@
 #include <limits>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <system_error>
 
 using namespace zcc;
 using zccrt::ShmComm;
@@ -21,7 +21,7 @@ public:
   explicit SharedMemory(int64_t bytes) : bytes_(size_t(bytes)) {
     at_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at_ == MAP_FAILED)
-      throw std::bad_alloc();
+      zccrt::failErrno("cannot share %zu bytes with a second rank", bytes_);
   }
   ~SharedMemory() { munmap(at_, bytes_); }
   SharedMemory(const SharedMemory &) = delete;
@@ -109,7 +109,7 @@ Profile::Rates zcc::measureLinks(double seconds) {
   SharedMemory window(ShmComm::windowBytes(kRanks, zccrt::kShmChunkBytes));
   const pid_t other = fork();
   if (other < 0)
-    throw std::system_error(errno, std::generic_category(), "cannot start a second rank");
+    zccrt::failErrno("cannot start a second rank");
   if (other == 0) {
     try {
       LinkRank rank(1, window.at());

@@ -1,12 +1,12 @@
 // What measurements of this machine share: memory, the typical time of a run.
 #pragma once
 
+#include "runtime/Fail.h"
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <unistd.h>
 #include <vector>
 
@@ -40,7 +40,7 @@ class Buffer {
 public:
   explicit Buffer(int64_t bytes) : data_(static_cast<char *>(std::aligned_alloc(64, size_t(bytes + 63) / 64 * 64)), std::free) {
     if (!data_)
-      throw std::bad_alloc();
+      zccrt::fail("out of memory: a measurement needs %lld bytes", static_cast<long long>(bytes));
   }
   char *data() const { return data_.get(); }
 

@@ -172,6 +172,8 @@ static bool diffTensor(TensorReader &a, TensorReader &b, const std::string &name
     printf("%s%s: %s in the first, %s in the second\n", name.c_str(), of.c_str(), text(run).c_str(), text(other).c_str());
     return true;
   }
+  if (run.elem != other.elem) // neither is rounded to the other
+    run.elem = std::max(elemBytes(run.elem), elemBytes(other.elem)) > elemBytes(ZCCRT_F32) ? ZCCRT_F64 : ZCCRT_F32;
   run.run.box = Box::whole(run.dims);
   const Difference d = compare(a, b, run);
   if (d.elements)
@@ -189,10 +191,13 @@ static int diff(const Words &args) {
       names.insert(name);
   int64_t different = 0;
   for (const std::string &name : names) {
-    auto places = a.placesOf({name});
-    const bool isOwn = !places.empty() && places[0].run->rank >= 0;
+    auto isOwn = [&](TensorReader &r) {
+      auto places = r.placesOf({name});
+      return !places.empty() && places[0].run->rank >= 0;
+    };
+    const int ranks = isOwn(a) || isOwn(b) ? std::max(first.manifest.ranks, second.manifest.ranks) : 1;
     bool differs = false;
-    for (int rank = 0; rank < (isOwn ? first.manifest.ranks : 1); ++rank)
+    for (int rank = 0; rank < ranks; ++rank)
       differs |= diffTensor(a, b, name, rank);
     different += differs;
   }

@@ -1,5 +1,5 @@
 """interrupt.py SIGNAL[,SIGNAL] WHOM PROGRAM OPTIONS...: starts a run of endless steps, sends a signal once the log has some, prints what was
-said and the status. WHOM: process (no mpirun), or of a run on 2 ranks mpirun, all (ranks), one (rank 1)."""
+said and the status; a further signal once a checkpoint is there. WHOM: process (no mpirun), or of a run on 2 ranks mpirun, all (ranks), one (rank 1)."""
 import os
 import signal
 import subprocess
@@ -24,10 +24,12 @@ try:
     pids = {"process": [job.pid], "mpirun": [job.pid]}.get(whom) or sorted(ranks_of(program).values())
     if whom == "one":
         pids = [ranks_of(program)["1"]]
-    for name in names.split(","):
+    folder = next(o.removeprefix("--save=") for o in options if o.startswith("--save=")) if "," in names else None
+    for i, name in enumerate(names.split(",")):
+        while i and time.time() < until and not (os.path.isdir(folder) and any(d.startswith("step-") for d in os.listdir(folder))):
+            time.sleep(0.05)
         for pid in pids:
             os.kill(pid, getattr(signal, name))
-        time.sleep(0.3)
     said, _ = job.communicate(timeout=30)
 except subprocess.TimeoutExpired:
     sys.exit("the job is still there 30 seconds later")

@@ -390,7 +390,7 @@ def differs(got, want, exact, near, slack=0):
     distance = lambda a, b: max([abs(x - y) for x, y in zip(a, b) if math.isfinite(x) and math.isfinite(y)], default=0)
     top = max([abs(w) for w in want if math.isfinite(w)], default=0)
     allowed = 2e-5 * max(top, 0.05) + 50 * distance(want, exact) + 10 * distance(want, near) + slack
-    for g, w in zip(got, want):
+    for g, w in zip(got, want, strict=True):
         if abs(g - w) > allowed if math.isfinite(w) and math.isfinite(g) else not (g == w or (g != g and w != w)):
             return f"{g!r}, the interpreter {w!r}"
     return None
@@ -419,6 +419,7 @@ def results_of(a, m, base):
          [base, "--eval", f"--data={base}.npz", f"--outputs={base}.got.npz"])
     got = read_npz(base + ".got.npz")
     for name, kind, dims in m.results:
+        assert list(got[name][0]) == list(dims), f"{base}: '{name}' is {got[name][0]}, not {dims}"
         yield name, text(kind, dims), got[name][1], *(k[name][1] for k in known), 0
 
 
@@ -431,7 +432,7 @@ def gradients_of(a, m, base, start):
     for name, dims in m.params.items():
         zero = [], (0.0,) * count(dims)  # no gradient: it does not influence the loss
         want, exact, near = (k.get(name + ".grad", zero)[1] for k in known)
-        got = [b - e for b, e in zip(start[name], end[name])]
+        got = [b - e for b, e in zip(start[name], end[name], strict=True)]
         rounding = 2.0 ** -23 * (2 + max([abs(v) for v in want if math.isfinite(v)], default=0))
         yield "gradient of " + name, text("f32", dims), got, want, exact, near, rounding
 
