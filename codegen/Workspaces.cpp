@@ -61,7 +61,8 @@ std::optional<Target::Packing> Workspaces::packing(const Node &n, double reads) 
     auto p = zccrt::cpu::packingOf(c.kernel->name, &c.call);
     llvm::StringRef text = p ? p->layout : "";
     auto layout = Layout::parse(text); // those of more blocks or axes are left
-    return p && layout && text.empty() ? std::optional(Target::Packing{*layout, p->leastReads}) : std::nullopt;
+    return p && layout && text.empty() ? std::optional(Target::Packing{*layout, zccrt::cpu::leastPackedReads(c.kernel->name)})
+                                       : std::nullopt;
   });
 }
 

@@ -389,6 +389,7 @@ Val Emitter::concat(ArrayRef<Val> parts, int64_t axis) {
   int64_t rank = 0;
   for (const Val &p : parts)
     rank = std::max(rank, p.rank());
+  axis = normalAxis(axis, rank);
   Vals kept;
   for (const Val &p : parts)
     if (allEmpty ? p.rank() == rank : p.count() != 0)

@@ -102,7 +102,7 @@ public:
   Val swapAxes(const Val &v, int64_t a, int64_t b);
   Val expand(const Val &v, llvm::ArrayRef<int64_t> dims); ///< to exactly these, by numpy's rules
   Val slice(const Val &v, int64_t axis, int64_t start, int64_t end, int64_t step = 1);
-  Val concat(llvm::ArrayRef<Val> parts, int64_t axis);
+  Val concat(llvm::ArrayRef<Val> parts, int64_t axis); ///< from the end if negative
   Val pad(const Val &v, llvm::ArrayRef<int64_t> lo, llvm::ArrayRef<int64_t> hi, double value = 0,
           llvm::StringRef mode = "constant");
   Val iota(llvm::ArrayRef<int64_t> dims, int64_t axis, Elem e = Elem::I64);

@@ -343,6 +343,14 @@ void GraphImporter::run() {
         "trained through them");
 }
 
+const GraphImporter::Quantized *GraphImporter::passOn(const Val &integers) {
+  auto at = integers.value ? quantized.find(integers.value) : quantized.end();
+  if (at == quantized.end())
+    return nullptr;
+  at->second.isPassedOn = true;
+  return &at->second;
+}
+
 void GraphImporter::importNodes(ArrayRef<const onnx_pb::NodeProto *> nodes, Scope &scope) {
   for (size_t i = 0; i < nodes.size(); ++i)
     importNode(*nodes[i], scope, int64_t(i));

@@ -160,6 +160,8 @@ public:
     bool isPassedOn = false;
   };
   llvm::MapVector<Value *, Quantized> quantized;
+  /// What integers were made of, for what passes the gradient on; nullptr: that is not known.
+  const Quantized *passOn(const Val &integers);
   /// What losses ignore of labels, by the input's name; nullopt: not all the same.
   llvm::StringMap<std::optional<int64_t>> ignored;
   void remarkOnce(const std::string &text);

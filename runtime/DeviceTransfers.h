@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/Device.h"
+#include "runtime/DeviceMemory.h"
 #include "runtime/HostWorker.h"
 #include "runtime/zccrt.h"
 #include <vector>
@@ -22,8 +23,6 @@ public:
   /// The same of a function of the host's arena.
   void startWork(int slot, void (*work)(char *arena));
   void waitForWork(int slot);
-
-  static constexpr int64_t kPieceBytes = 2 << 20, kPieces = 8, kBounceBytes = kPieces * kPieceBytes;
 
 private:
   struct Slot {

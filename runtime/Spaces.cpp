@@ -111,7 +111,7 @@ static std::unique_ptr<Nvme> openDisk(const zccrt_program &p, const SpaceOptions
   n.paths = o.nvmePaths;
   n.bytes = p.arena_bytes[kNvme];
   n.checksum = o.checksum;
-  n.transfers = p.transfer_slots * p.most_moves + DeviceTransfers::kPieces + 1; // pieces of a move, and one outside the step
+  n.transfers = p.transfer_slots * p.most_moves + kPieces + 1; // pieces of a move, and one outside the step
   n.memory = std::move(memory);
   return std::make_unique<Nvme>(n);
 }

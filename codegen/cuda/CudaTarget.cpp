@@ -184,7 +184,7 @@ int64_t CudaTarget::launches(const Node &n) const { return computeSpace(n) == Sp
 /// Of the host: the process, MPI, what copies go through.
 int64_t CudaTarget::libraryBytes(const Module &m) const {
   constexpr int64_t kMiB = 1 << 20;
-  constexpr int64_t kProcess = 24 * kMiB, kMpi = 8 * kMiB, kBounce = 16 * kMiB;
+  constexpr int64_t kProcess = 24 * kMiB, kMpi = 8 * kMiB;
   int64_t disk = arenaBytes(m, Space::Nvme);
-  return kProcess + (m.ranks > 1 ? kMpi : 0) + (disk ? kBounce : 0) + int64_t(zccrt::Nvme::checksumBytes(disk));
+  return kProcess + (m.ranks > 1 ? kMpi : 0) + (disk ? zccrt::kBounceBytes : 0) + int64_t(zccrt::Nvme::checksumBytes(disk));
 }

@@ -113,9 +113,8 @@ void clip(NodeImport &n) {
     y = n.e.select(n.e(ops::le, x, n.in(1)), n.e.expand(n.in(1), {}), y);
   if (n.has(1) && n.has(2)) // where the bounds cross, the upper one wins
     y = n.e(ops::min, y, n.in(2));
-  if (auto q = n.graph.quantized.find(x.value); x.value && q != n.graph.quantized.end() && y.value) { // to fewer levels
-    q->second.isPassedOn = true;
-    GraphImporter::Quantized narrow{q->second.from, q->second.isInRange};
+  if (auto *q = y.value ? n.graph.passOn(x) : nullptr) { // to fewer levels
+    GraphImporter::Quantized narrow{q->from, q->isInRange};
     for (auto [i, op] : {std::pair(1u, &ops::ge), std::pair(2u, &ops::le)})
       if (n.has(i))
         narrow.isInRange = n.e(ops::and_, narrow.isInRange, n.e(*op, x, n.in(i)));

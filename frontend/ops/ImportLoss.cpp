@@ -91,12 +91,13 @@ double lostSmoothing(NodeImport &n) {
   return smoothing;
 }
 
-CrossEntropy settings(NodeImport &n) {
+CrossEntropy settings(NodeImport &n, int64_t classes) {
   CrossEntropy c;
   c.labels = n.e.cast(n.in(1), Elem::I64);
   c.weight = n.optional(2);
   c.hasIgnore = n.hasAttr("ignore_index");
   c.ignore = n.i("ignore_index", -100);
+  c.isChecked = n.graph.noteRange(c.labels, 0, classes - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
   return c;
 }
 
@@ -144,10 +145,9 @@ void softmaxCrossEntropy(NodeImport &n) {
     invalid("scores need two axes at least, got " + scores.type.str());
   if (n.in(1).isFloat())
     return softCrossEntropy(n, scores);
-  CrossEntropy c = settings(n);
+  CrossEntropy c = settings(n, scores.dim(1));
   c.smoothing = lostSmoothing(n);
   Val labels = c.labels;
-  c.isChecked = n.graph.noteRange(labels, 0, scores.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
   c.logits = classesLast(e, scores);
   c.labels = e.reshape(labels, {labels.count()});
   Val rows = crossEntropyRows(e, c);
@@ -162,9 +162,8 @@ void negativeLogLikelihood(NodeImport &n) {
   Val logp = n.in(0);
   if (logp.rank() < 2)
     invalid("log-probabilities need two axes at least, got " + logp.type.str());
-  CrossEntropy c = settings(n);
-  c.isChecked = n.graph.noteRange(c.labels, 0, logp.dim(1) - 1, c.hasIgnore ? std::optional(c.ignore) : std::nullopt);
-  Val valid = c.hasIgnore ? e(ops::ne, c.labels, e.like(double(c.ignore), c.labels)) : Val();
+  CrossEntropy c = settings(n, logp.dim(1));
+  Val valid = validLabels(e, c.labels, c);
   Val safe = valid ? e.select(valid, c.labels, e.like(0, c.labels)) : c.labels;
   Val picked = e.emit(ops::gather_elements, {logp, e.unsqueeze(safe, {1})}, {{"axis", int64_t(1)}});
   Val loss = e(ops::neg, e.squeeze(picked, {1}));

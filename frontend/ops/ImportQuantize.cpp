@@ -41,11 +41,9 @@ void dequantize(NodeImport &n) {
   if (n.has(2))
     v = e.sub(v, e.cast(against(n, n.in(2), x, axis, block), precise));
   Val y = e.cast(e.mul(v, e.cast(against(n, scale, x, axis, block), precise)), to);
-  auto q = n.graph.quantized.find(x.value);
-  if (x.value && q != n.graph.quantized.end()) { // y, and the gradient of what it was made of
-    q->second.isPassedOn = true;
-    Val from = e.cast(q->second.from, to);
-    from = e.select(q->second.isInRange, from, e.like(0, from));
+  if (auto *q = n.graph.passOn(x)) { // y, and the gradient of what it was made of
+    Val from = e.cast(q->from, to);
+    from = e.select(q->isInRange, from, e.like(0, from));
     y = e.add(e(ops::stop_gradient, y), e.sub(from, e(ops::stop_gradient, from)));
   }
   n.out(y);

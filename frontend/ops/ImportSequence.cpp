@@ -107,14 +107,12 @@ void concatFromSequence(NodeImport &n) {
   std::vector<Val> v = elements(n.in(0));
   if (v.empty())
     invalid("an empty sequence");
-  bool stack = n.i("new_axis") != 0;
-  int64_t rank = 0;
-  for (const Val &x : v)
-    rank = std::max(rank, x.rank());
-  int64_t axis = normalAxis(n.i("axis"), rank + stack);
-  if (stack)
+  int64_t axis = n.i("axis");
+  if (n.i("new_axis") != 0) {
+    axis = normalAxis(axis, v[0].rank() + 1);
     for (Val &x : v)
       x = n.e.unsqueeze(x, {axis});
+  }
   n.out(n.e.concat(v, axis));
 }
 

@@ -215,12 +215,9 @@ void slice(NodeImport &n) {
 
 void concat(NodeImport &n) {
   Vals parts;
-  int64_t rank = 0; // PyTorch's exporters leave empty parts of one axis where they are
-  for (unsigned i = 0; i < n.inputs(); ++i) {
+  for (unsigned i = 0; i < n.inputs(); ++i)
     parts.push_back(n.in(i));
-    rank = std::max(rank, n.in(i).rank());
-  }
-  n.out(n.e.concat(parts, normalAxis(n.i("axis"), rank)));
+  n.out(n.e.concat(parts, n.i("axis")));
 }
 
 void split(NodeImport &n) {

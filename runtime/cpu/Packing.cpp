@@ -80,10 +80,7 @@ int64_t leastPackedReads(const char *kernel) { return isConv(kernel) ? 2 : 8; }
 std::optional<Packing> packingOf(const char *kernel, const zccrt_call *c) {
   if (*packedLayout(c))
     return std::nullopt;
-  auto packing = isConv(kernel) ? convPacking(kernel, c) : productPacking(c);
-  if (packing)
-    packing->leastReads = leastPackedReads(kernel);
-  return packing;
+  return isConv(kernel) ? convPacking(kernel, c) : productPacking(c);
 }
 
 int64_t packWorkspace(const zccrt_call *c) {

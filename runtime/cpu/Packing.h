@@ -9,10 +9,9 @@
 
 namespace zccrt::cpu {
 
-/// How a call wants its weight, and from how many such calls on, for one that is packed, this pays.
+/// How a call wants its weight.
 struct Packing {
   std::string layout; ///< oneDNN's name: "ABcd16b16a2b"
-  int64_t leastReads = 0;
 };
 
 /// Of a kernel: how many reads of a packed weight pay at least. To ask for the packing itself takes its time.
