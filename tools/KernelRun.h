@@ -27,6 +27,7 @@ public:
   /// In which of its ways a library computes it; "": by the kernel's own rule.
   KernelRun &way(std::string w);
 
+  int64_t bytes() const { return used_; } ///< of all tensors
   const char *kernel() const { return def_->name; }
   /// f(call), which has no memory.
   template <class F> auto withCall(int threads, F f) const {

@@ -134,11 +134,20 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs)
     }
 }
 
+/// Of the seconds that a library's kernel takes with `memory` seconds of fetching, its operations' own: what the cost model adds
+/// up (workSeconds), the other way round.
+static double operationsOf(double seconds, double memory) {
+  constexpr double kLeast = 0.25; // of the seconds
+  const double operations = seconds >= 1.5 * memory ? seconds - memory / 2 : 2 * (seconds - memory);
+  return std::max(operations, kLeast * seconds);
+}
+
 /// The mean of what single runs of a class reach, in the time they take for an operation: no run counts for more than another.
-static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs) {
+/// Their data come from memory, which goes at `memoryRate` bytes a second.
+static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs, double memoryRate) {
   std::map<Rate, std::pair<double, int>> each; // seconds for one operation, summed
   for (const Run &r : runs) {
-    each[r.rate].first += r.typical() / r.flops;
+    each[r.rate].first += operationsOf(r.typical(), double(r.bytes()) / memoryRate) / r.flops;
     each[r.rate].second += 1;
   }
   for (auto &[rate, sum] : each)
@@ -176,10 +185,10 @@ void RateRounds::measure(double seconds) {
 
 Profile::Rates RateRounds::rates() const {
   Profile::Rates rates;
-  addProductRates(rates, parts_->runs);
-  addConvolutionRates(rates, parts_->runs);
   for (auto &[rate, measured] : parts_->loops)
     rates[rate] = 1 / quiet(measured);
+  addProductRates(rates, parts_->runs, rates[Rate::Bytes]);
+  addConvolutionRates(rates, parts_->runs);
   return rates;
 }
 

@@ -183,7 +183,7 @@ struct Attention {
         arena(arena), lse(at<float>(arena, result(c, 1))) {}
 
   void block(int64_t b, int64_t h, int64_t r0, float *scores) const {
-    int64_t rows = std::min(blocks.rows, n.s - r0), kv = h / (n.heads / n.kvHeads);
+    int64_t rows = std::min(blocks.rows, n.s - r0), kv = h / n.group();
     int64_t end = n.keysBefore(r0 + rows);
     Running run;
     float *out = y.at(b, h, r0);

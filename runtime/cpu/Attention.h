@@ -32,6 +32,7 @@ struct Heads {
   double maskAt(char *arena, int64_t b, int64_t h, int64_t row, int64_t key) const;
   /// Offset, in elements, of the mask's value for a score.
   int64_t maskOffset(int64_t b, int64_t h, int64_t row, int64_t key) const;
+  int64_t group() const { return heads / kvHeads; } ///< query heads of a key head
   /// Keys that queries before `row` may attend: [0, this).
   int64_t keysBefore(int64_t row) const { return causal ? std::clamp<int64_t>(row + t - s, 0, t) : t; }
 };

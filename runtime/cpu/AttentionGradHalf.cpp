@@ -1,9 +1,6 @@
 // The gradient of attention in 16-bit floats, as AttentionGrad.cpp has it in f32: probabilities and the scores' gradient are
 // computed in f32 and rounded for the products, and dq, dk and dv are summed in f32 and rounded once.
-//
-// One thread has all of a key head. Where such heads are few for the threads, one pass has the queries' gradients by blocks of
-// rows, another those of keys and values by blocks of keys: scores are computed twice (seven products instead of five). The
-// products of a block and the order of sums are the same, and so are the bits.
+#include "runtime/cpu/AttentionGrad.h"
 #include "runtime/cpu/AttentionHalf.h"
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/VecMath.h"
@@ -98,9 +95,6 @@ private:
   }
 };
 
-/// The gradients that a pass computes.
-enum class Pass { All, Queries, Keys };
-
 template <typename T> struct HalfAttentionGrad {
   /// A thread's scratch.
   struct Own {
@@ -137,7 +131,7 @@ template <typename T> struct HalfAttentionGrad {
     return scaleAndMask(n, arena, b, h, r0, rows, t0, keys, o.scores, plan.blocks.ld);
   }
 
-  void keyBlock(const Own &o, Pass pass, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
+  void keyBlock(const Own &o, GradPass pass, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t rows, int64_t t0, int64_t keys,
                 const FarRows &far, const float *delta) const {
     const int64_t ld = plan.blocks.ld;
     const auto &products = plan.products.at(rows, keys);
@@ -152,23 +146,23 @@ template <typename T> struct HalfAttentionGrad {
       log = log == -__builtin_inff() ? 0.0f : log;
       scoreGrad(o.scores + at, o.dp + at, o.p + at, o.ds + at, far.has(r) ? 1.0f : by, log, delta[r], width);
     }
-    if (pass != Pass::Queries) {
+    if (pass != GradPass::Queries) {
       products.dv->run(o.thread, o.p, dyRow, o.dv + t0 * n.dv, o.library);
       products.dk->run(o.thread, o.ds, qRow, o.dk + t0 * n.d, o.library);
     }
-    if (pass != Pass::Keys)
+    if (pass != GradPass::Keys)
       products.dq->run(o.thread, o.ds, kRow, o.dq, o.library);
   }
 
   /// Adds what a block of rows has for keys [first, last) to dk and dv.
-  void rowBlock(const Own &o, Pass pass, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t first, int64_t last) const {
+  void rowBlock(const Own &o, GradPass pass, int64_t b, int64_t h, int64_t kv, int64_t r0, int64_t first, int64_t last) const {
     const int64_t rows = std::min(plan.blocks.rows, n.s - r0), end = plan.products.end(n, r0 + rows);
-    if (pass == Pass::Keys && end <= first)
+    if (pass == GradPass::Keys && end <= first)
       return;
     float delta[Blocks::kMostRows];
     for (int64_t r = 0; r < rows; ++r)
       delta[r] = dot(dy.at<T>(b, h, r0 + r), y.at<T>(b, h, r0 + r), n.dv);
-    if (pass != Pass::Keys)
+    if (pass != GradPass::Keys)
       std::fill_n(o.dq, rows * n.d, 0.0f);
     FarRows far(logSums(b, h, r0), rows); // of a pass over keys: again for each block of them, where there are such rows
     for (int64_t t0 = 0; far.any() && t0 < end; t0 += plan.blocks.keys) {
@@ -178,17 +172,17 @@ template <typename T> struct HalfAttentionGrad {
     }
     for (int64_t t0 = first; t0 < std::min(last, end); t0 += plan.blocks.keys)
       keyBlock(o, pass, b, h, kv, r0, rows, t0, std::min(plan.blocks.keys, end - t0), far, delta);
-    if (pass != Pass::Keys)
+    if (pass != GradPass::Keys)
       for (int64_t r = 0; r < rows; ++r)
         narrowRow(o.dq + r * n.d, n.scale, dq.at<T>(b, h, r0 + r), n.d);
   }
 
-  /// The gradients of keys [first, last) of a key head; with Pass::All, of its queries, too.
-  void keysOf(Pass pass, int64_t b, int64_t kv, int64_t first, int64_t last) const {
+  /// The gradients of keys [first, last) of a key head; with GradPass::All, of its queries, too.
+  void keysOf(GradPass pass, int64_t b, int64_t kv, int64_t first, int64_t last) const {
     const Own o = own();
     std::fill_n(o.dk + first * n.d, (last - first) * n.d, 0.0f);
     std::fill_n(o.dv + first * n.dv, (last - first) * n.dv, 0.0f);
-    for (int64_t h = kv * group(); h < (kv + 1) * group(); ++h)
+    for (int64_t h = kv * n.group(); h < (kv + 1) * n.group(); ++h)
       for (int64_t r0 = 0; r0 < n.s; r0 += plan.blocks.rows)
         rowBlock(o, pass, b, h, kv, r0, first, last);
     for (int64_t t = first; t < last; ++t) {
@@ -197,34 +191,9 @@ template <typename T> struct HalfAttentionGrad {
     }
   }
 
-  int64_t group() const { return n.heads / n.kvHeads; }
-  int64_t rowBlocks() const { return (n.s + plan.blocks.rows - 1) / plan.blocks.rows; }
-  int64_t keyBlocks() const { return (n.t + plan.blocks.keys - 1) / plan.blocks.keys; }
+  void queriesOf(int64_t b, int64_t h, int64_t kv, int64_t r0) const { rowBlock(own(), GradPass::Queries, b, h, kv, r0, 0, n.t); }
 
-  /// Whether two passes end sooner: products of a head, times the heads that the busiest thread has.
-  bool inTwoPasses(int64_t threads) const {
-    auto most = [&](int64_t parts) { return double((n.batch * n.kvHeads * parts + threads - 1) / threads) / double(parts); };
-    return 3 * most(group() * rowBlocks()) + 4 * most(keyBlocks()) < 5 * most(1);
-  }
-
-  void run(int threads) const {
-    const bool isTwo = inTwoPasses(threads);
-    const int64_t parts = isTwo ? keyBlocks() : 1, width = isTwo ? plan.blocks.keys : n.t;
-    const int64_t heads = n.batch * n.heads * rowBlocks(), keys = n.batch * n.kvHeads * parts;
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp for schedule(dynamic) nowait
-      for (int64_t job = 0; job < keys; ++job) {
-        const int64_t head = job / parts, first = job % parts * width;
-        keysOf(isTwo ? Pass::Keys : Pass::All, head / n.kvHeads, head % n.kvHeads, first, std::min(first + width, n.t));
-      }
-#pragma omp for schedule(dynamic)
-      for (int64_t job = 0; job < (isTwo ? heads : 0); ++job) {
-        const int64_t head = job / rowBlocks(), h = head % n.heads;
-        rowBlock(own(), Pass::Queries, head / n.heads, h, h / group(), job % rowBlocks() * plan.blocks.rows, 0, n.t);
-      }
-    }
-  }
+  void run(int threads) const { shareGradient(*this, n, plan.blocks, threads); }
 };
 
 } // namespace

@@ -139,7 +139,7 @@ template <typename T> struct HalfAttention {
 
   void block(int64_t b, int64_t h, int64_t r0) const {
     const int thread = omp_get_thread_num();
-    const int64_t rows = std::min(plan.blocks.rows, n.s - r0), kv = h / (n.heads / n.kvHeads), ld = plan.blocks.ld;
+    const int64_t rows = std::min(plan.blocks.rows, n.s - r0), kv = h / n.group(), ld = plan.blocks.ld;
     char *own = scratch + thread * plan.part.bytes(), *library = own + plan.part.libraryAt();
     auto *scores = reinterpret_cast<float *>(own + plan.scores), *sum = reinterpret_cast<float *>(own + plan.y);
     T *p = reinterpret_cast<T *>(own + plan.p);

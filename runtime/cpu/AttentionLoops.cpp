@@ -8,7 +8,7 @@ namespace {
 
 /// The row of scaled and masked scores of query r; returns its maximum.
 double scoreRow(const Heads &n, char *arena, const Rows &q, const Rows &k, int64_t b, int64_t h, int64_t r, double *scores) {
-  int64_t kv = h / (n.heads / n.kvHeads);
+  int64_t kv = h / n.group();
   double max = -INFINITY;
   for (int64_t t = 0; t < n.t; ++t) {
     double x = 0;
@@ -30,7 +30,7 @@ void attentionLoops(char *arena, const zccrt_call *c) {
   for (int64_t row = 0; row < n.batch * n.heads * n.s; ++row) {
     double *p = scratchAt<double>(arena, c) + omp_get_thread_num() * n.t;
     int64_t b = row / n.s / n.heads, h = row / n.s % n.heads, r = row % n.s;
-    int64_t kv = h / (n.heads / n.kvHeads);
+    int64_t kv = h / n.group();
     double max = scoreRow(n, arena, q, k, b, h, r, p), sum = 0;
     double *to = y.at<double>(b, h, r);
     std::fill_n(to, n.dv, 0.0);
@@ -51,7 +51,7 @@ void attentionGradLoops(char *arena, const zccrt_call *c) {
   Rows dy(arena, operand(c, 0)), q(arena, operand(c, 1)), k(arena, operand(c, 2)), v(arena, operand(c, 3)),
       y(arena, operand(c, 5)), dq(arena, result(c, 0)), dk(arena, result(c, 1)), dv(arena, result(c, 2));
   const double *lse = at<double>(arena, operand(c, 6));
-  int64_t group = n.heads / n.kvHeads;
+  int64_t group = n.group();
   auto row = [&](int64_t b, int64_t h, int64_t r, double *p) {
     int64_t kv = h / group;
     double *dqRow = dq.at<double>(b, h, r), *dyRow = dy.at<double>(b, h, r);

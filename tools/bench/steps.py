@@ -9,7 +9,7 @@ median over the rounds of the best mode's time over zcc's: above 1 is in zcc's f
 PyTorch's memory is the least of the modes', while the counted steps run. With --part, what takes more than that part of it has a second row: the
 program under a budget (--memory) of it.
 """
-import argparse, json, os, shlex, statistics, subprocess, sys, tempfile, time
+import argparse, functools, json, os, shlex, statistics, subprocess, sys, tempfile, time
 
 import planned
 
@@ -26,6 +26,7 @@ def workload(python, name, *args):
     return done.stdout
 
 
+@functools.cache
 def exported(python, name, tmp, ranks=1):
     """Paths of the model with its loss (for a rank's part of the batch) and of its data."""
     paths = os.path.join(tmp, f"{name}.{ranks}.onnx"), os.path.join(tmp, name + ".npz")
