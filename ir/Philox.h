@@ -4,8 +4,8 @@
 // Element e of a draw is word e % 4 of the block with
 //   key     = (seed, seed >> 32)
 //   counter = (e / 4, e / 4 >> 32, id, time)        each the low 32 bits
-// where `id` tells apart the draws of a program and `time` the micro-batches: step * 65536 + micro. Initial values have time =
-// kPhiloxInit and id = philoxId(name of the global).
+// where `id` tells apart the draws of a program and `time` the micro-batches: step * 65536 + micro, whose bits above 32 change the
+// seed. Initial values have time = kPhiloxInit and id = philoxId(name of the global).
 #pragma once
 
 #include <stdint.h>
@@ -43,6 +43,8 @@ constexpr PhiloxBlock philox(uint64_t seed, uint64_t block, uint32_t id, uint32_
 }
 
 constexpr uint32_t philoxTime(int64_t step, int64_t micro) { return uint32_t(step * 65536 + micro); }
+/// The seed of a step: `seed` up to step 65535.
+constexpr uint64_t philoxSeed(int64_t seed, int64_t step) { return uint64_t(seed) ^ uint64_t(step >> 16) << 32; }
 
 /// The id of a name: FNV-1a of its bytes up to the 0.
 constexpr uint32_t philoxId(const char *name) {

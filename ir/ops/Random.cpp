@@ -18,7 +18,7 @@ static TypesOr inferRandom(Operands t, const Attrs &a) {
 }
 
 static llvm::Error evalNormal(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
-  uint64_t seed = uint64_t(in[0]->i[0]);
+  uint64_t seed = philoxSeed(in[0]->i[0], in[1]->i[0]);
   uint32_t time = philoxTime(in[1]->i[0], in[2]->i[0]), id = uint32_t(n.attrs.i("id"));
   for (int64_t e = 0; e < out[0]->count(); ++e)
     out[0]->f[e] = philoxNormal(seed, uint64_t(e), id, time);
@@ -33,7 +33,7 @@ constexpr OpDef ops::random_uniform = defineOp({
     .name = "random_uniform",
     .summary = "element i of uniform random numbers in [0, 1)",
     .operands = {{{"seed"}, {"step"}, {"micro"}, {"id"}, {"i"}}},
-    .scalar = "uniform(i, seed, (id << 32) | ((step * 65536 + micro) & 4294967295))",
+    .scalar = "uniform(i, seed ^ ((step >> 16) << 32), (id << 32) | ((step * 65536 + micro) & 4294967295))",
     .noGrad = kNoGradient,
     .resultElem = ResultElem::F32,
     .random = true,

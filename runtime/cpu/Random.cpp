@@ -13,7 +13,8 @@ struct Draw {
   uint32_t id, time;
 
   Draw(char *arena, const zccrt_call *c)
-      : seed(uint64_t(*at<int64_t>(arena, operand(c, 0)))), id(uint32_t(attrInt(c, "id", 0))),
+      : seed(zcc::philoxSeed(*at<int64_t>(arena, operand(c, 0)), *at<int64_t>(arena, operand(c, 1)))),
+        id(uint32_t(attrInt(c, "id", 0))),
         time(zcc::philoxTime(*at<int64_t>(arena, operand(c, 1)), *at<int64_t>(arena, operand(c, 2)))) {}
 };
 

@@ -169,6 +169,8 @@ TEST(Interpreter, RandomNumbersDependOnStepAndMicroBatch) {
   EXPECT_EQ(u, uniform(0, 0));
   EXPECT_NE(u, uniform(1, 0));
   EXPECT_NE(u, uniform(0, 1));
+  EXPECT_NE(u, uniform(65536, 0)); // no period
+  EXPECT_NE(normal(0, 0), normal(65536, 0));
   EXPECT_EQ(u[5], philoxUniform(7, 5, 3, 0));
   double mean = 0, square = 0;
   for (double x : normal(0, 0)) {

@@ -338,11 +338,11 @@ TEST(Random, ByPosition) {
     int y = c.add<float>({333, 31});
     c.ints("id", {12});
     *c.data<int64_t>(seed) = 0x1234567890;
-    *c.data<int64_t>(step) = 3;
+    *c.data<int64_t>(step) = 3 + 7 * 65536;
     *c.data<int64_t>(micro) = 1;
     c.run();
     for (int64_t e = 0; e < 333 * 31; ++e)
-      EXPECT_NEAR(c.data<float>(y)[e], zcc::philoxNormal(0x1234567890, e, 12, zcc::philoxTime(3, 1)), 5e-6) << e;
+      EXPECT_NEAR(c.data<float>(y)[e], zcc::philoxNormal(0x1234567890 ^ 7LL << 32, e, 12, zcc::philoxTime(3, 1)), 5e-6) << e;
   }
 }
 

@@ -264,7 +264,7 @@ static const OpCase kOtherCases[] = {
     {"iota", "", {{"dims", Ints{2, 7}}, {"axis", 1}}},
     {"iota", "", {{"dims", Ints{9, 2}}, {"axis", 0}, {"elem", "f32"}}},
     {"iota", "", {{"dims", Ints{3, 5, 2}}, {"axis", -1}}},
-    {"random_uniform", "i64[]<99, i64[]<9, i64[]<4, i64[]<7, i64[33x70]<9999"},
+    {"random_uniform", "i64[]<99, i64[]<999999, i64[]<4, i64[]<7, i64[33x70]<9999"},
     {"random_normal", "i64[]<99, i64[]<9, i64[]<4", {{"dims", Ints{33, 70}}, {"id", 4}}},
 };
 

@@ -16,7 +16,7 @@ struct Draw {
       : seed(at<int64_t>(arena, operand(c, 0))), step(at<int64_t>(arena, operand(c, 1))),
         micro(at<int64_t>(arena, operand(c, 2))), id(uint32_t(attrInt(c, "id", 0))) {}
   __device__ zcc::PhiloxBlock block(int64_t b) const {
-    return zcc::philox(uint64_t(*seed), uint64_t(b), id, zcc::philoxTime(*step, *micro));
+    return zcc::philox(zcc::philoxSeed(*seed, *step), uint64_t(b), id, zcc::philoxTime(*step, *micro));
   }
 };
 
