@@ -4,8 +4,8 @@
 // Element e of a draw is word e % 4 of the block with
 //   key     = (seed, seed >> 32)
 //   counter = (e / 4, e / 4 >> 32, id, time)        each the low 32 bits
-// where `id` tells apart the draws of a program and `time` the micro-batches: step * 65536 + micro, whose bits above 32 change the
-// seed. Initial values have time = kPhiloxInit and id = philoxId(name of the global).
+// where `id` tells apart the draws of a program and `time` the micro-batches: step * 65536 + micro, whose bits above 32 change
+// the seed. Initial values have time = kPhiloxInit and id = philoxId(name of the global).
 #pragma once
 
 #include <stdint.h>

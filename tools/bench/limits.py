@@ -274,4 +274,5 @@ def main():
         print("\n".join(second))
 
 
-main()
+if __name__ == "__main__":
+    main()
