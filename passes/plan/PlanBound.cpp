@@ -36,16 +36,23 @@ llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, 
   const Options &o = ctx.options;
   if (!o.memoryBudget || !ctx.target)
     return b;
-  int64_t changing = 0, fixed = 0; // what a step writes, and what it reads only
-  for (auto &g : copy->globals)
-    if (g->hasStorage() && g->role != GlobalValue::Const && !g->type.isScalar())
-      (g->role == GlobalValue::State || g->trained ? changing : fixed) += g->type.localBytes();
+  struct {
+    int64_t changing = 0, fixed = 0; // what a step writes, and what it reads only
+  } all, given;                      // in all, and on disks since flags say so
+  for (auto &g : copy->globals) {
+    if (!g->hasStorage() || g->role == GlobalValue::Const || g->type.isScalar())
+      continue;
+    const bool changes = g->role == GlobalValue::State || g->trained;
+    (changes ? all.changing : all.fixed) += g->type.localBytes();
+    if (g->type.space == Space::Nvme)
+      (changes ? given.changing : given.fixed) += g->type.localBytes();
+  }
   const Target &t = *ctx.target;
   int64_t besides = t.deviceSymbol().empty() ? t.libraryBytes(*copy) : t.deviceLibraryBytes(*copy);
   int64_t room = o.memoryBudget - besides - largestOperator(*copy);
-  b.bytesAway = std::clamp<int64_t>(changing + fixed - room, 0, changing + fixed);
+  b.bytesAway = std::clamp<int64_t>(all.changing + all.fixed - room, given.changing + given.fixed, all.changing + all.fixed);
   int64_t onDisk = o.separateHost ? o.hostBudget ? std::max<int64_t>(b.bytesAway - o.hostBudget, 0) : 0 : b.bytesAway;
-  int64_t moved = onDisk + std::max<int64_t>(onDisk - fixed, 0);
+  int64_t moved = std::max(onDisk + std::max<int64_t>(onDisk - all.fixed, 0), given.fixed + 2 * given.changing);
   b.busyNs[size_t(EngineKind::Disk)] = int64_t(std::llround(double(moved) / ctx.target->machine()[Rate::Disk] * 1e9));
   return b;
 }
