@@ -114,7 +114,16 @@ static std::array<double, 3> partsOf(llvm::ArrayRef<std::array<double, 3>> work,
   return parts;
 }
 
-static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs) {
+/// Of the seconds that a library's kernel takes on data from memory, which goes at `memoryRate` bytes a second, its own without
+/// what is fetched: what the cost model adds up (workSeconds), the other way round.
+static double ownSeconds(const Run &r, double memoryRate) {
+  constexpr double kLeast = 0.25; // of the seconds
+  const double seconds = r.typical(), memory = double(r.bytes()) / memoryRate;
+  const double own = seconds >= 1.5 * memory ? seconds - memory / 2 : 2 * (seconds - memory);
+  return std::max(own, kLeast * seconds);
+}
+
+static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs, double memoryRate) {
   constexpr double kFastest = 1e15; // what takes no time
   for (size_t low : {0, 1})
     for (size_t kind = 0; kind < kConvolutions; ++kind) {
@@ -125,7 +134,7 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs)
       for (const Run &r : runs)
         if (r.rate == rate) {
           work.push_back({r.flops, r.filterBytes, r.imageBytes});
-          seconds.push_back(r.typical());
+          seconds.push_back(ownSeconds(r, memoryRate));
         }
       const auto parts = partsOf(work, seconds);
       const Rate each[] = {rate, Rate(filters), Rate(filters + kConvolutions)};
@@ -134,20 +143,11 @@ static void addConvolutionRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs)
     }
 }
 
-/// Of the seconds that a library's kernel takes with `memory` seconds of fetching, its operations' own: what the cost model adds
-/// up (workSeconds), the other way round.
-static double operationsOf(double seconds, double memory) {
-  constexpr double kLeast = 0.25; // of the seconds
-  const double operations = seconds >= 1.5 * memory ? seconds - memory / 2 : 2 * (seconds - memory);
-  return std::max(operations, kLeast * seconds);
-}
-
 /// The mean of what single runs of a class reach, in the time they take for an operation: no run counts for more than another.
-/// Their data come from memory, which goes at `memoryRate` bytes a second.
 static void addProductRates(Profile::Rates &rates, llvm::ArrayRef<Run> runs, double memoryRate) {
   std::map<Rate, std::pair<double, int>> each; // seconds for one operation, summed
   for (const Run &r : runs) {
-    each[r.rate].first += operationsOf(r.typical(), double(r.bytes()) / memoryRate) / r.flops;
+    each[r.rate].first += ownSeconds(r, memoryRate) / r.flops;
     each[r.rate].second += 1;
   }
   for (auto &[rate, sum] : each)
@@ -188,7 +188,7 @@ Profile::Rates RateRounds::rates() const {
   for (auto &[rate, measured] : parts_->loops)
     rates[rate] = 1 / quiet(measured);
   addProductRates(rates, parts_->runs, rates[Rate::Bytes]);
-  addConvolutionRates(rates, parts_->runs);
+  addConvolutionRates(rates, parts_->runs, rates[Rate::Bytes]);
   return rates;
 }
 
