@@ -3,6 +3,7 @@
 // a machine whose host others use may be slow for half a minute.
 #include "tools/MachineRates.h"
 #include "runtime/cpu/Call.h"
+#include "runtime/cpu/Packing.h"
 #include "tools/KernelRun.h"
 #include "tools/LoopRates.h"
 #include "tools/Timing.h"
@@ -67,7 +68,8 @@ static void addAttention(std::vector<Run> &runs, int32_t elem) {
   }
 }
 
-/// Those of a residual network: of nine pixels and of one, with much to see and with many filters, and by every other pixel.
+/// Those of a residual network: of nine pixels and of one, with much to see and with many filters, and by every other pixel; with
+/// their channels in blocks where block-channels has them so.
 static void addConvolutions(std::vector<Run> &runs, int32_t elem) {
   constexpr int64_t kBatch = 4;
   struct {
@@ -76,15 +78,26 @@ static void addConvolutions(std::vector<Run> &runs, int32_t elem) {
                      {64, 256, 56, 1, 1}, {1024, 256, 14, 1, 1}, {256, 512, 28, 1, 2}};
   for (auto [from, to, side, window, stride] : forms) {
     const int64_t out = (side - 1) / stride + 1;
-    const Shape x{kBatch, from, side, side}, w{to, from, window, window}, y{kBatch, to, out, out};
+    auto image = [&](int64_t channels, int64_t side, int64_t block) {
+      return block > 1 ? Shape{kBatch, channels / block, side, side, block} : Shape{kBatch, channels, side, side};
+    };
+    auto addWindow = [&](KernelRun &r) {
+      r.ints("strides", {stride, stride}).ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
+    };
+    const Shape w{to, from, window, window};
+    KernelRun plain("conv", elem);
+    plain.add(image(from, side, 1)).add(w).results().add(image(to, out, 1));
+    addWindow(plain);
+    const int64_t block = plain.withCall(1, zccrt::cpu::convBlock);
+    const Shape x = image(from, side, block), y = image(to, out, block);
     const double bytes = double(zccrt::cpu::elemBytes(elem));
     auto add = [&](Rate rate, const char *kernel, const Shape &a, const Shape &b, const Shape &result) {
       const double filters = double(window * window * from * to), places = double(kBatch * out * out);
       Run &r = runs.emplace_back(rateOf(rate, elem), kernel, elem, 2.0 * filters * places);
       r.filterBytes = bytes * filters;
       r.imageBytes = bytes * double(kBatch * (from * side * side + to * out * out));
-      r.add(a).add(b).results().add(result).ints("strides", {stride, stride});
-      r.ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
+      r.add(a).add(b).results().add(result);
+      addWindow(r);
     };
     add(Rate::Convolution, "conv", x, w, y);
     add(Rate::ConvolutionInput, "conv_grad_input", y, w, x);
