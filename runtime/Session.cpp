@@ -56,7 +56,6 @@ void Session::findResume() {
       tell(STDOUT_FILENO, text);
   };
   resume = findCheckpoint(o, comm, say, warn);
-  warnOfLater(o, resume ? resume->manifest.step : 0, warn);
   if (!resume)
     return;
   const Manifest &m = resume->manifest;

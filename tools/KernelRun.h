@@ -24,6 +24,11 @@ public:
   /// What is added from here on.
   KernelRun &results();
   KernelRun &ints(const char *name, Shape v);
+  /// Of a convolution: a square window, padded by half of it.
+  KernelRun &window(int64_t extent, int64_t stride) {
+    const Shape half{extent / 2, extent / 2};
+    return ints("strides", {stride, stride}).ints("pads_lo", half).ints("pads_hi", half);
+  }
   /// In which of its ways a library computes it; "": by the kernel's own rule.
   KernelRun &way(std::string w);
 

@@ -81,13 +81,9 @@ static void addConvolutions(std::vector<Run> &runs, int32_t elem) {
     auto image = [&](int64_t channels, int64_t side, int64_t block) {
       return block > 1 ? Shape{kBatch, channels / block, side, side, block} : Shape{kBatch, channels, side, side};
     };
-    auto addWindow = [&](KernelRun &r) {
-      r.ints("strides", {stride, stride}).ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
-    };
     const Shape w{to, from, window, window};
     KernelRun plain("conv", elem);
-    plain.add(image(from, side, 1)).add(w).results().add(image(to, out, 1));
-    addWindow(plain);
+    plain.add(image(from, side, 1)).add(w).results().add(image(to, out, 1)).window(window, stride);
     const int64_t block = plain.withCall(1, zccrt::cpu::convBlock);
     const Shape x = image(from, side, block), y = image(to, out, block);
     const double bytes = double(zccrt::cpu::elemBytes(elem));
@@ -96,8 +92,7 @@ static void addConvolutions(std::vector<Run> &runs, int32_t elem) {
       Run &r = runs.emplace_back(rateOf(rate, elem), kernel, elem, 2.0 * filters * places);
       r.filterBytes = bytes * filters;
       r.imageBytes = bytes * double(kBatch * (from * side * side + to * out * out));
-      r.add(a).add(b).results().add(result);
-      addWindow(r);
+      r.add(a).add(b).results().add(result).window(window, stride);
     };
     add(Rate::Convolution, "conv", x, w, y);
     add(Rate::ConvolutionInput, "conv_grad_input", y, w, x);

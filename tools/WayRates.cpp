@@ -60,8 +60,7 @@ static void addConvolutions(std::vector<Sample> &samples, int32_t elem, int thre
     const Shape x{kBatch, from, side, side}, w{to, from, window, window}, y{kBatch, to, out, out};
     auto of = [&](const char *kernel, const Shape &a, const Shape &b, const Shape &result) {
       KernelRun r(kernel, elem);
-      r.add(a).add(b).results().add(result).ints("strides", {stride, stride});
-      r.ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
+      r.add(a).add(b).results().add(result).window(window, stride);
       add(samples, r, threads);
     };
     of("conv", x, w, y);
@@ -83,8 +82,7 @@ static void addBlockedGradients(std::vector<Sample> &samples, int32_t elem, int 
     const int64_t out = (side - 1) / stride + 1;
     KernelRun r("conv_grad_weight", elem);
     r.add({images, from / kBlock, side, side, kBlock}).add({images, to / kBlock, out, out, kBlock}).results();
-    r.add({to, from, window, window}).ints("strides", {stride, stride});
-    r.ints("pads_lo", {window / 2, window / 2}).ints("pads_hi", {window / 2, window / 2});
+    r.add({to, from, window, window}).window(window, stride);
     add(samples, r, threads);
   }
 }

@@ -17,10 +17,16 @@ Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, c
   try {
     if (comm.rank == 0) {
       makeFolder(dir);
-      if (std::vector<int64_t> steps = stepsIn(dir); resumed < 0 && !steps.empty())
+      const std::vector<int64_t> steps = stepsIn(dir);
+      const std::string last = steps.empty() ? "" : stepFolder(dir, steps.back());
+      if (resumed < 0 && !steps.empty())
         fail("'%s' has checkpoints of another run, the last of them '%s'; go on from there with --resume=auto, or give another "
              "folder to --save",
-             dir.c_str(), stepFolder(dir, steps.back()).c_str());
+             dir.c_str(), last.c_str());
+      if (o.resume != "auto" && !steps.empty() && steps.back() > resumed)
+        this->warn(
+            format("'%s' is of a run that went further than where this one begins; it stays, and --resume=auto would take it",
+                   last.c_str()));
       removeUnfinished(dir);
     }
   } catch (const std::exception &e) {

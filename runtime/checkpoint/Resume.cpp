@@ -73,15 +73,6 @@ std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say
   return std::nullopt; // not reached
 }
 
-void warnOfLater(const Options &o, int64_t first, const Say &warn) {
-  if (o.save.empty() || o.resume == "auto")
-    return;
-  const std::vector<int64_t> steps = stepsIn(o.save);
-  if (!steps.empty() && steps.back() > first)
-    warn(format("'%s' is of a run that went further than where this one begins; it stays, and --resume=auto would take it",
-                stepFolder(o.save, steps.back()).c_str()));
-}
-
 // ---- what comes out of it
 
 /// A run that this rank holds, as much at a time as is converted and copied at once.

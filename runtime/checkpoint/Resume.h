@@ -17,10 +17,6 @@ using Say = std::function<void(const std::string &)>;
 /// where the newest is damaged, all ranks end with AgreedFailure, which offers the one before.
 std::optional<Checkpoint> findCheckpoint(const Options &o, Comm &comm, const Say &say, const Say &warn);
 
-/// Warns of checkpoints in --save's folder behind step `first`, with which a run begins that was not told to go on from the
-/// newest.
-void warnOfLater(const Options &o, int64_t first, const Say &warn);
-
 /// What the user should know of a checkpoint from which the program can go on: it is another graph's, or another optimizer's.
 std::vector<std::string> doubtsAbout(const zccrt_program &p, const Checkpoint &c);
 

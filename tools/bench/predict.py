@@ -5,10 +5,10 @@
                [--steps 8] [--rounds 1] [--flags "..."] [--nvme-path DIR]
 
 PYTHON has what workloads.py needs. Programs of several ranks partition parameters (--zero=3). Measured is the median of the steps
-behind the first two; with several rounds each row is measured in each of them, and the one in the middle counts. With a folder for NVMe, what lies there is predicted by that disk's rate (the mixed one of zcc-nvme), taken right
-before each row; --profile must be given then. Exits with 1 where one is off by more than --within (0.15 of the measured time).
+behind the first two; with several rounds each row is measured in each of them, and the one in the middle counts. With a folder for
+NVMe, what lies there is predicted by that disk's rate (the mixed one of zcc-nvme), taken right before each measurement; --profile must be given then. Exits with 1 where one is off by more than --within (0.15 of the measured time).
 """
-import argparse, json, os, shlex, shutil, statistics, subprocess, sys, tempfile
+import argparse, os, shlex, shutil, statistics, subprocess, sys, tempfile
 
 import steps as bench
 
@@ -23,16 +23,20 @@ def profile_with_disk(a, tmp):
     return path
 
 
-def measure(a, name, model, ranks, flags, data, program):
-    """Predicted and measured seconds a step."""
-    command = [a.zcc, model, "--optimizer=adamw", *flags]
-    plan = json.loads(subprocess.run([*command, "--plan=json"], check=True, capture_output=True, text=True).stdout)
-    if a.nvme_path or not os.path.exists(program):
-        subprocess.run([*command, "-o", program], check=True, capture_output=True)
+def build(a, model, ranks, dtype, program, tmp):
+    """The program; its predicted seconds a step."""
+    flags = ["--optimizer=adamw", f"--dtype={dtype}", f"--ranks={ranks}", *(["--zero=3"] if ranks > 1 else []), *shlex.split(a.flags)]
+    if a.profile:
+        flags.append(f"--profile={profile_with_disk(a, tmp) if a.nvme_path else a.profile}")
+    plan, told = bench.compiled(a, model, program, flags)
+    return plan["predicted_step_s"] if plan else sys.exit(told)
+
+
+def measure(a, name, ranks, data, program):
+    """Seconds a step."""
     launch = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
     nvme = [f"--nvme-path={a.nvme_path}"] if a.nvme_path else []
-    times = bench.zcc_run(program, data, bench.counted(name, a.steps), ["--quiet", *nvme], launch)[0]
-    return plan["predicted_step_s"], statistics.median(times)
+    return statistics.median(bench.zcc_run(program, data, bench.counted(name, a.steps), ["--quiet", *nvme], launch)[0])
 
 
 def main():
@@ -55,10 +59,12 @@ def main():
             for row in rows:
                 model, dtype, ranks = row
                 onnx, data = bench.exported(a.python, model, tmp)
-                flags = [f"--dtype={dtype}", f"--ranks={ranks}", *(["--zero=3"] if ranks > 1 else []), *shlex.split(a.flags)]
-                if a.profile:
-                    flags.append(f"--profile={profile_with_disk(a, tmp) if a.nvme_path else a.profile}")
-                seen[row].append(measure(a, model, onnx, ranks, flags, data, os.path.join(tmp, f"{model}-{dtype}-{ranks}")))
+                program = os.path.join(tmp, f"{model}-{dtype}-{ranks}")
+                if i == 0 or a.nvme_path:
+                    predicted = build(a, onnx, ranks, dtype, program, tmp)
+                else:
+                    predicted = seen[row][-1][0]
+                seen[row].append((predicted, measure(a, model, ranks, data, program)))
                 if i + 1 < a.rounds:
                     continue
                 predicted, measured = sorted(seen[row], key=lambda pair: pair[0] / pair[1])[(a.rounds - 1) // 2]
