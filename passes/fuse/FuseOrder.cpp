@@ -118,9 +118,10 @@ static size_t sourcesOf(const FuseGroup &g) {
   return count;
 }
 
-/// Makes `a` and `b`, which follows, neighbours in the order; false if what lies between needs `a` and feeds `b`. From both
-/// ends at once, as Pearce and Kelly, "A dynamic topological sort algorithm", 2006: either all that needs `a` moves behind `b`,
-/// or all that feeds `b` moves before `a`, whichever is found first.
+/// Makes `a` and `b`, which follows, neighbours in the order, unless all that `b` needs stands at `a` or before it: it may be
+/// part of `a` then. False if what lies between needs `a` and feeds `b`. From both ends at once, as Pearce and Kelly, "A dynamic
+/// topological sort algorithm", 2006: either all that needs `a` moves behind `b`, or all that feeds `b` moves before `a`,
+/// whichever is found first.
 bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
   // Moving what needs `a` is preferred: it leaves the rest in its order. A search that takes too long is given up.
   constexpr size_t kFew = 512, kMost = 1 << 15;
@@ -144,6 +145,10 @@ bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
         earlier.meet(source);
     });
   };
+  backward(*b);
+  earlier.go(0);
+  if (earlier.isDone())
+    return !feeds;
   while (!feeds && !later.isDone() && !earlier.isDone()) {
     size_t readers = readersOf(later.next()), sources = sourcesOf(earlier.next());
     if (later.edges + readers <= std::max(kFew, earlier.edges + sources)) {

@@ -188,8 +188,8 @@ static int64_t livePeak(llvm::ArrayRef<Buffer> buffers, llvm::ArrayRef<unsigned>
 }
 
 /// Places the buffers of a space. Largest first is within a few percent of the live peak on most graphs, but not on all: the best
-/// of three orders is taken. Where that is not near the peak, what lies highest goes to the head of the order, again and again
-/// (D. Joslin, D. Clements, "Squeaky Wheel" Optimization, JAIR 10, 1999).
+/// of three orders is taken, or the first that ends at the peak. Where that is not near it, what lies highest goes to the head of
+/// the order, again and again (D. Joslin, D. Clements, "Squeaky Wheel" Optimization, JAIR 10, 1999).
 static int64_t placeBuffers(std::vector<Buffer> &buffers, Space space) {
   constexpr int64_t kNear = 32; // parts of the peak
   constexpr unsigned kTries = 6;
@@ -215,7 +215,10 @@ static int64_t placeBuffers(std::vector<Buffer> &buffers, Space space) {
     best = std::move(trial);
     return true;
   };
+  const int64_t peak = livePeak(buffers, members);
   for (auto key : keys) {
+    if (least == peak)
+      break;
     std::vector<unsigned> sorted = members;
     llvm::stable_sort(sorted, [&](unsigned a, unsigned b) { return key(buffers[a]) > key(buffers[b]); });
     if (size_t before = highest; isBetter(sorted))
@@ -223,7 +226,6 @@ static int64_t placeBuffers(std::vector<Buffer> &buffers, Space space) {
     else
       highest = before;
   }
-  const int64_t peak = livePeak(buffers, members);
   for (unsigned left = kTries; left > 0 && least > peak + peak / kNear; --left) {
     std::rotate(order.begin(), order.begin() + highest, order.begin() + highest + 1);
     isBetter(order);

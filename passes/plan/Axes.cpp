@@ -297,8 +297,8 @@ void Axes::addLate(std::vector<Axis> &out) const {
   Axis a;
   a.name = "late updates";
   a.varies = true;
-  if (!movesStates())
-    a.beside = {"states", "parameters"};
+  if (!areAway)
+    a.beside = {"states"};
   a.levels = 2;
   a.note = [=](Module &m, unsigned level) {
     if (!level)

@@ -271,18 +271,21 @@ llvm::Expected<std::optional<Point>> PlanChain::bestStepBack(const Point &from, 
   int64_t bestValue = 0;
   while (!ways.empty()) {
     std::vector<Point> points = along(from, ways);
-    if (llvm::Error e = carryOut(points))
-      return e;
     std::vector<Way> longer;
+    for (const Way &w : ways)
+      if (w.jump < from[w.axis])
+        longer.push_back({w.axis, w.jump * 2});
+    if (llvm::Error e = carryOut(points, along(from, longer)))
+      return e;
+    llvm::SmallDenseSet<size_t> full; // axes
     for (size_t i = 0; i < ways.size(); ++i) {
       const Trial &t = trials_.at(points[i]);
       if (!t.isPossible || t.needs.memory >= most)
-        continue;
-      if (int64_t value = gainOf(start, t); value > bestValue)
+        full.insert(ways[i].axis);
+      else if (int64_t value = gainOf(start, t); value > bestValue)
         best = points[i], bestValue = value;
-      if (ways[i].jump < from[ways[i].axis])
-        longer.push_back({ways[i].axis, ways[i].jump * 2});
     }
+    llvm::erase_if(longer, [&](const Way &w) { return full.contains(w.axis); });
     ways = std::move(longer);
   }
   return best;

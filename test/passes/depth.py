@@ -3,7 +3,7 @@
     depth.py ZCC-OPT
 
 For each graph two sizes, the second four times the first. A pass may count 6.5 times the steps (--time-passes): n log n is 5,
-n squared 16; join-updates plans memory once or, where that takes more, up to three times. The sizes are such that the smaller one meets the bounds of all searches that have one.
+n squared 16; plan-memory tries one to three orders, and join-updates plans memory up to three times. The sizes are such that the smaller one meets the bounds of all searches that have one.
 """
 import re, subprocess, sys, tempfile
 
@@ -97,7 +97,7 @@ def main():
     for graph, n, *flags in (blocks, 400), (blocks, 200, again), (blocks, 100, *away), (blocks, 200, *rows), (blocks, 200, *ranks), (chain, 1200), (wide, 400), (wide, 200, again), (total, 800), (values, 1600):
         few, many = steps(tool, graph(n), *flags), steps(tool, graph(4 * n), *flags)
         for name, count in many.items():
-            times = 3 if name.endswith("join-updates") else 1
+            times = 3 if name.endswith(("plan-memory", "join-updates")) else 1
             if flags == ranks and name.endswith("plan-memory"):  # what is gathered at once lives at once, each beside all others
                 continue
             if count > 6.5 * times * few[name] + 10 * n:
