@@ -122,8 +122,8 @@ TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
   auto axisOf = [&](llvm::StringRef name) {
     return llvm::find_if(axes, [&](const Axis &a) { return a.name == name; }) - axes.begin();
   };
-  const size_t states = axisOf("states"), window = axisOf("window");
-  ASSERT_LT(std::max(states, window), axes.size());
+  const size_t states = axisOf("states"), window = axisOf("window"), params = axisOf("parameters"), late = axisOf("late updates");
+  ASSERT_LT(std::max({states, window, params, late}), axes.size());
   Point plain(axes.size(), 0), narrow = plain, away = plain, both = plain;
   narrow[window] = both[window] = 1;
   away[states] = both[states] = 1;
@@ -131,6 +131,10 @@ TEST(PlanSearch, WhatDecidesNothingIsNotTried) {
   ASSERT_FALSE(bool(trials.carryOut({plain, narrow, away, both})));
   EXPECT_EQ(trials.all().size(), 3u) << "nothing moves: a window is no decision";
   EXPECT_EQ(trials.at(narrow).ns, trials.at(plain).ns);
+  Point fetched = plain, fetchedLate = plain, awayLate = away;
+  fetched[params] = fetchedLate[params] = fetchedLate[late] = awayLate[late] = 1;
+  EXPECT_EQ(trials.key(fetchedLate), fetched) << "no states move: no update waits for them";
+  EXPECT_EQ(trials.key(awayLate), awayLate);
 }
 
 TEST(PlanSearch, WhatIsExpectedChangesNothing) {
