@@ -29,7 +29,8 @@ public:
     if (const char *inPlace = onHost(offset))
       return inPlace;
     aside.resize(bytes);
-    copyFrom(aside.data(), offset, bytes);
+    if (bytes) // else there is no address
+      copyFrom(aside.data(), offset, bytes);
     return aside.data();
   }
   /// Calls fill(char *) for the host to write bytes: in place, or aside. It must write all of them.
@@ -38,7 +39,8 @@ public:
       return void(fill(inPlace));
     aside.resize(bytes);
     fill(aside.data());
-    copyTo(offset, aside.data(), bytes);
+    if (bytes)
+      copyTo(offset, aside.data(), bytes);
   }
   template <typename T> void set(int64_t offset, T value) { copyTo(offset, &value, sizeof value); }
   template <typename T> T get(int64_t offset) const {

@@ -102,9 +102,9 @@ private:
   }
 };
 
-/// A warp's rows as left factors.
-template <int kWidth, int kM, typename T>
-__device__ void loadFactors(Left<T> (&to)[Tile<T, kWidth>::kPieces][kM], const T *tile) {
+/// A warp's rows as left factors, by pieces of their width.
+template <typename T, int kWidth, int kM> using Factors = Left<T>[Tile<T, kWidth>::kPieces][kM];
+template <int kWidth, int kM, typename T> __device__ void loadFactors(Factors<T, kWidth, kM> &to, const T *tile) {
   constexpr int kLd = Tile<T, kWidth>::kLd;
 #pragma unroll
   for (int p = 0; p < Tile<T, kWidth>::kPieces; ++p)
@@ -115,7 +115,7 @@ __device__ void loadFactors(Left<T> (&to)[Tile<T, kWidth>::kPieces][kM], const T
 
 /// sums += factors b^T, of rows in shared memory.
 template <int kWidth, int kM, int kN, typename T>
-__device__ void multiplyRows(Sums (&sums)[kM][kN], const Left<T> (&a)[Tile<T, kWidth>::kPieces][kM], const T *b) {
+__device__ void multiplyRows(Sums (&sums)[kM][kN], const Factors<T, kWidth, kM> &a, const T *b) {
 #pragma unroll
   for (int p = 0; p < Tile<T, kWidth>::kPieces; ++p)
     addProduct<true>(sums, a[p], b + p * kPiece, Tile<T, kWidth>::kLd);
