@@ -59,10 +59,12 @@ std::optional<Target::Packing> Workspaces::packing(const Node &n, double reads) 
     return std::nullopt;
   return lookUp(n, target_, mutex_, packings_, [](const KernelCall &c) -> std::optional<Target::Packing> {
     auto p = zccrt::cpu::packingOf(c.kernel->name, &c.call);
-    llvm::StringRef text = p ? p->layout : "";
+    if (!p)
+      return std::nullopt;
+    llvm::StringRef text = p->layout;
     auto layout = Layout::parse(text); // those of more blocks or axes are left
-    return p && layout && text.empty() ? std::optional(Target::Packing{*layout, zccrt::cpu::leastPackedReads(c.kernel->name)})
-                                       : std::nullopt;
+    return layout && text.empty() ? std::optional(Target::Packing{*layout, zccrt::cpu::leastPackedReads(c.kernel->name)})
+                                  : std::nullopt;
   });
 }
 

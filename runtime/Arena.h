@@ -1,6 +1,7 @@
 // The arena: one buffer that holds every tensor of the program at offsets fixed when it was compiled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -28,19 +29,17 @@ public:
   const char *read(int64_t offset, int64_t bytes, std::vector<char> &aside) const {
     if (const char *inPlace = onHost(offset))
       return inPlace;
-    aside.resize(bytes);
-    if (bytes) // else there is no address
-      copyFrom(aside.data(), offset, bytes);
+    aside.resize(std::max<int64_t>(bytes, 1)); // of no bytes, too, there is an address
+    copyFrom(aside.data(), offset, bytes);
     return aside.data();
   }
   /// Calls fill(char *) for the host to write bytes: in place, or aside. It must write all of them.
   template <typename Fn> void write(int64_t offset, int64_t bytes, std::vector<char> &aside, Fn fill) {
     if (char *inPlace = onHost(offset))
       return void(fill(inPlace));
-    aside.resize(bytes);
+    aside.resize(std::max<int64_t>(bytes, 1));
     fill(aside.data());
-    if (bytes)
-      copyTo(offset, aside.data(), bytes);
+    copyTo(offset, aside.data(), bytes);
   }
   template <typename T> void set(int64_t offset, T value) { copyTo(offset, &value, sizeof value); }
   template <typename T> T get(int64_t offset) const {
