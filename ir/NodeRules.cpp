@@ -182,7 +182,7 @@ static std::string checkSpace(const Node &n, const OpDef &op, unsigned i) {
 static bool takesPacked(const Node &n, const OpDef &op, unsigned i) {
   // A scan's operands are not known to be there yet.
   const bool handsOn = op.isScan() ? int64_t(i) >= n.attrs.i("carried") + n.attrs.i("scanned") : callsBodies(op);
-  return (i < 32 && op.packs >> i & 1) || handsOn || assigns(n) || op.structural == Structural::After;
+  return hasOperand(op.packs, i) || handsOn || assigns(n) || op.structural == Structural::After;
 }
 
 std::string zcc::checkPlacement(const Node &n) {

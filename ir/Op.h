@@ -96,6 +96,8 @@ enum class Collective { None, Gather, Reduce };
 enum class Library { None, Product, Convolution, Attention };
 
 constexpr uint32_t kAllOperands = ~0u; ///< of a mask of operands
+/// Whether it holds operand i; of those behind the 32nd it holds all or none.
+constexpr bool hasOperand(uint32_t mask, unsigned i) { return mask == kAllOperands || (i < 32 && mask >> i & 1); }
 
 /// Types of the results from the operands' types (nullptr for an operand left out) and attributes.
 using InferFn = llvm::Expected<llvm::SmallVector<Type, 2>> (*)(llvm::ArrayRef<const Type *>, const Attrs &);
@@ -172,7 +174,7 @@ struct OpDef {
   const char *roughly = nullptr;       ///< `scalar` by functions that are as exact as bfloat16 operands need
 
   bool isElementwise() const { return scalar != nullptr; }
-  bool isLinearIn(unsigned i) const { return linear == kAllOperands || (i < 32 && linear >> i & 1); }
+  bool isLinearIn(unsigned i) const { return hasOperand(linear, i); }
   bool isFused() const { return structural == Structural::Fused; }
   bool isScan() const { return structural == Structural::Scan; }
   /// Whether it makes one that differs between ranks of a value that they share.
@@ -187,6 +189,7 @@ struct OpDef {
   /// Whether it is one piece of work that a queue can run.
   bool isWork() const { return kernel || isFused(); }
   bool isPure() const { return !writes && !ordered; }
+  bool updates(unsigned i) const { return hasOperand(writes, i); } ///< operand i in place
   unsigned numOperandDefs() const;
 };
 

@@ -184,7 +184,7 @@ static std::vector<std::pair<const Node *, std::string>> checkV1(const Function 
       checkResults(*n, r);
     for (unsigned i = 0; i < n->numOperands() && i < 32; ++i) {
       const Value *v = n->operand(i);
-      if (!(n->op->writes >> i & 1) || !v || !assigns(*n))
+      if (!n->op->updates(i) || !v || !assigns(*n))
         continue;
       auto *g = v->isGlobal() ? static_cast<const GlobalValue *>(v) : nullptr;
       if (!g || g->role == GlobalValue::Const)
@@ -217,7 +217,7 @@ static void checkStarted(const Node &n, const Value &future, const llvm::DenseSe
   }
   for (const Node *k = n.next(); k && !waits.contains(k); k = k->next())
     for (unsigned i = 0; i < k->numOperands() && i < 32; ++i) {
-      bool changes = (k->op->writes >> i & 1) || is(*k, Structural::Release);
+      bool changes = k->op->updates(i) || is(*k, Structural::Release);
       if (changes && k->operand(i) && llvm::is_contained(n.operands(), k->operand(i)))
         r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " + (is(*k, Structural::Release) ? "released" : "written") + " before " +
                      quoted(&future) + " is waited for");

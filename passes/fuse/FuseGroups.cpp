@@ -130,7 +130,7 @@ void FuseGroups::addMemoryDependences() {
         continue;
       if (Node *w = writer.lookup(v))
         dependOn(n, w);
-      if (!(n->op->writes >> i & 1)) {
+      if (!n->op->updates(i)) {
         if (v->isGlobal())
           readers[v].push_back(n);
         continue;

@@ -53,7 +53,7 @@ Recomputable::Recomputable(const Function &f) : fixed_(fixedNodes(f)) {
   bool isBackward = false;
   for (auto &n : f.nodes) {
     for (unsigned i = 0; i < n->numOperands(); ++i)
-      if (n->op->writes >> i & 1)
+      if (n->op->updates(i))
         written_.insert(n->operand(i));
     isBackward |= n->phase == Phase::Backward;
     if (isBackward && n->phase == Phase::Forward)

@@ -45,7 +45,7 @@ std::vector<std::pair<unsigned, unsigned>> zcc::inplacePairs(const Node &n) {
     pairs.push_back({unsigned(flat[i]), unsigned(flat[i + 1])});
   uint32_t mask = performed(n)->inPlace;
   for (unsigned i = 0; i < (mask ? n.results.size() : carriedBy(n)); ++i)
-    if (!mask || mask == kAllOperands || mask >> i & 1)
+    if (!mask || hasOperand(mask, i))
       pairs.push_back({i, i});
   return pairs;
 }

@@ -154,7 +154,7 @@ static bool mergeEqual(Rewriter &r) {
   llvm::DenseSet<const Value *> written;
   for (auto &n : r.function.nodes)
     for (unsigned i = 0; i < n->numOperands(); ++i)
-      if (n->op->writes >> i & 1)
+      if (n->op->updates(i))
         written.insert(n->operand(i));
   llvm::DenseMap<uint64_t, llvm::SmallVector<Node *, 1>> seen;
   seen.reserve(r.function.nodes.size());

@@ -305,8 +305,8 @@ RowKind BatchRows::samplewise(const Node &n) const {
   for (unsigned i = 0; i < n.numOperands(); ++i) {
     const Value *v = n.operand(i);
     bool isRows = v && of(v).kind == RowKind::Rows;
-    bool mayBeSame = n.op->sameOperands >> i & 1; // weights, masks
-    bool mayBeRows = n.op->rowOperands >> i & 1;
+    bool mayBeSame = hasOperand(n.op->sameOperands, i); // weights, masks
+    bool mayBeRows = hasOperand(n.op->rowOperands, i);
     if (!v || (!isRows && mayBeSame))
       continue;
     if (!isRows || !mayBeRows || axisOf(v) != 0u || (extent && extent != v->type.dims[0]))

@@ -59,7 +59,7 @@ static void pass(Bucket &b, Node &n) {
     Value *v = n.operand(i);
     if (!v || !v->isGlobal())
       continue;
-    const bool isWrite = i < 32 && (n.op->writes >> i & 1);
+    const bool isWrite = n.op->updates(i);
     // A staying node would run before a write that came before it, or behind a read that came after its write.
     w.isBlocked |= !isMoved && (w.written.contains(v) || (isWrite && w.readByMoved.contains(v)));
     if (isMoved)
