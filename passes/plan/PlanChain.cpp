@@ -1,5 +1,6 @@
 // Takes steps down, and looks closer where it ends.
 #include "passes/plan/PlanChain.h"
+#include "llvm/ADT/DenseSet.h"
 #include <algorithm>
 
 using namespace zcc;
