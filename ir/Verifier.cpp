@@ -182,7 +182,7 @@ static std::vector<std::pair<const Node *, std::string>> checkV1(const Function 
       misplaced.push_back({n.get(), std::move(place)});
     else if (known)
       checkResults(*n, r);
-    for (unsigned i = 0; i < n->numOperands() && i < 32; ++i) {
+    for (unsigned i = 0; i < n->numOperands(); ++i) {
       const Value *v = n->operand(i);
       if (!n->op->updates(i) || !v || !assigns(*n))
         continue;

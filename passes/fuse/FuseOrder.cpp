@@ -148,7 +148,7 @@ bool FuseGroups::bringTogether(FuseGroup *a, FuseGroup *b) {
   backward(*b);
   earlier.go(0);
   if (earlier.isDone())
-    return !feeds;
+    return true;
   while (!feeds && !later.isDone() && !earlier.isDone()) {
     size_t readers = readersOf(later.next()), sources = sourcesOf(earlier.next());
     if (later.edges + readers <= std::max(kFew, earlier.edges + sources)) {

@@ -1,6 +1,5 @@
 // Takes steps down, and looks closer where it ends.
 #include "passes/plan/PlanChain.h"
-#include "llvm/ADT/DenseSet.h"
 #include <algorithm>
 
 using namespace zcc;
@@ -257,6 +256,15 @@ std::vector<PlanChain::Way> PlanChain::waysBack(const Point &from) const {
   return ways;
 }
 
+/// Of ways that do not lead to level 0 yet, twice as long ones.
+std::vector<PlanChain::Way> PlanChain::longer(const Point &from, llvm::ArrayRef<Way> ways) {
+  std::vector<Way> out;
+  for (const Way &w : ways)
+    if (w.jump < from[w.axis])
+      out.push_back({w.axis, w.jump * 2});
+  return out;
+}
+
 std::vector<Point> PlanChain::along(const Point &from, llvm::ArrayRef<Way> ways) {
   std::vector<Point> points;
   for (const Way &w : ways)
@@ -272,22 +280,18 @@ llvm::Expected<std::optional<Point>> PlanChain::bestStepBack(const Point &from, 
   int64_t bestValue = 0;
   while (!ways.empty()) {
     std::vector<Point> points = along(from, ways);
-    std::vector<Way> longer;
-    for (const Way &w : ways)
-      if (w.jump < from[w.axis])
-        longer.push_back({w.axis, w.jump * 2});
-    if (llvm::Error e = carryOut(points, along(from, longer)))
+    if (llvm::Error e = carryOut(points, along(from, longer(from, ways))))
       return e;
-    llvm::SmallDenseSet<size_t> full; // axes
+    std::vector<Way> open; // behind them there is room
     for (size_t i = 0; i < ways.size(); ++i) {
       const Trial &t = trials_.at(points[i]);
       if (!t.isPossible || t.needs.memory >= most)
-        full.insert(ways[i].axis);
-      else if (int64_t value = gainOf(start, t); value > bestValue)
+        continue;
+      if (int64_t value = gainOf(start, t); value > bestValue)
         best = points[i], bestValue = value;
+      open.push_back(ways[i]);
     }
-    llvm::erase_if(longer, [&](const Way &w) { return full.contains(w.axis); });
-    ways = std::move(longer);
+    ways = longer(from, open);
   }
   return best;
 }

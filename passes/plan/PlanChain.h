@@ -47,6 +47,7 @@ private:
   std::vector<Point> varied(const Point &p) const;
   llvm::Error vary(const Point &p, llvm::ArrayRef<Point> next);
   std::vector<Way> waysBack(const Point &from) const;
+  static std::vector<Way> longer(const Point &from, llvm::ArrayRef<Way> ways);
   static std::vector<Point> along(const Point &from, llvm::ArrayRef<Way> ways);
   llvm::Error lookCloser(const Point &from, const Point &to);
   llvm::Error giveBack(Point at, int64_t most);
