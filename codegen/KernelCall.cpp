@@ -1,6 +1,7 @@
 // Fills a zccrt_call from a node, and asks the kernel for its workspace.
 #include "codegen/KernelCall.h"
 #include "ir/Epilogue.h"
+#include "ir/View.h"
 #include "passes/Target.h"
 #include "passes/memory/Liveness.h"
 #include <cstring>
@@ -20,10 +21,10 @@ static zccrt_tensor tensorAt(Elem e, llvm::ArrayRef<int64_t> dims, llvm::ArrayRe
 
 zccrt_tensor zcc::denseTensor(const Type &t, int64_t offset) { return tensorAt(t.elem, t.dims, denseStrides(t.dims), offset); }
 
-/// Attributes that plan-memory and fuse wrote for the compiler itself.
+/// Attributes that passes wrote for the compiler itself.
 static bool isInternal(StringRef attr) {
   return attr == "offsets" || attr == "steps" || attr == "scratch" || attr == "scratch_bytes" || attr == "inplace" ||
-         attr == "product_in" || attr == "once";
+         attr == "product_in" || attr == "once" || attr == kRowsFirst;
 }
 
 void KernelCall::addAttr(const std::string &name, const Attr &a) {
@@ -99,9 +100,15 @@ llvm::Expected<std::unique_ptr<KernelCall>> KernelCall::make(const Function &f, 
   if (op.feedsKernel)
     c->addProduct(f, n);
   else
-    for (auto &r : n.results)
-      if (auto e = c->addTensor(f, n, r.get()))
+    for (unsigned i = 0; i < n.results.size(); ++i) {
+      if (auto e = c->addTensor(f, n, n.result(i)))
         return e;
+      if (!hasRowsFirst(n.attrs, i))
+        continue;
+      zccrt_tensor &t = c->tensors.back(); // kernels have [batch, heads, length, width], at strides
+      std::swap(t.dims[1], t.dims[2]);
+      std::swap(t.strides[1], t.strides[2]);
+    }
   c->call.nout = int32_t(c->tensors.size()) - c->call.nin;
   for (auto &[name, a] : n.attrs)
     if (op.feedsKernel ? name == "way" : !isInternal(name) && !(name == "op" && &op != n.op)) // others are its kernel's

@@ -53,6 +53,12 @@ std::optional<View> zcc::viewThrough(const Node &n, const View &in) {
   return out;
 }
 
+bool zcc::isRowOf(const Value &row, const Value &of) {
+  const Type &r = row.type, &t = of.type;
+  return r.ndim() && t.ndim() && r.ndim() <= t.ndim() && r.elem == t.elem && r.count() == t.dims.back() &&
+         r.dims.back() == t.dims.back();
+}
+
 Value *zcc::behindReshapes(Value *v) {
   while (v->def && v->def->op->reshapes)
     v = v->def->operand(0);

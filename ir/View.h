@@ -20,6 +20,13 @@ struct View {
 /// Of a shard: its elements, as one axis. Looks through reshape, transpose, slice and broadcast down to what owns memory. A
 /// reshape of strides that cannot be expressed (torch.view would refuse) has no view: it must read a `copy`; nullopt then.
 std::optional<View> viewOf(Value *v);
+/// The attribute whose bit i says that result i of an attention, [batch, heads, length, width], lies as [batch, length, heads,
+/// width], and has these dims.
+inline constexpr const char *kRowsFirst = "rows_first";
+inline bool hasRowsFirst(const Attrs &a, unsigned result) { return a.i(kRowsFirst) >> result & 1; }
+
+/// Whether broadcasting adds the one to each row of the other: it is as long as its last axis, of the same elements.
+bool isRowOf(const Value &row, const Value &of);
 /// What a value is a reshape of.
 Value *behindReshapes(Value *v);
 /// The result of a view operator whose operand lies as `in`.

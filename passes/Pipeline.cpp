@@ -69,6 +69,7 @@ void zcc::buildBehindPlan(PassManager &pm, const Options &o) {
   pm.add("eliminate-dead");
   pm.add("expand-composites");
   pm.add("sink-casts");
+  pm.add("lay-heads");           // before copies are put in for views
   pm.add("globalize-constants"); // before views of constants would be copied
   pm.add("legalize-operands");
   pm.add("fuse");

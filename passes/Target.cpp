@@ -9,19 +9,14 @@ static bool isContiguous(const View &v, size_t a, size_t other) {
   return (v.strides[a] == 1 || v.dims[a] == 1) && (v.strides[other] >= v.dims[a] || v.dims[other] == 1);
 }
 
-/// The query, key, value and gradient of attention: what stands before the mask.
-static bool isBeforeMask(const OpDef &op, unsigned i) {
-  for (unsigned k = 0; k <= i; ++k)
-    if (op.operands[k].flags & OperandDef::Optional)
-      return false;
-  return true;
-}
+/// The query, key, value, result and gradient of attention: not the mask and the log-sums.
+static bool hasHeads(const OpDef &op, unsigned i) { return op.library == Library::Attention && !op.operands[i].flags; }
 
 bool zcc::isCommonLayout(const Node &n, unsigned i, const View &v) {
   if (n.is(ops::concat) || n.is(ops::pad)) // copies of boxes, row by row
     return !v.strides.empty() && v.strides.back() == 1 && llvm::all_of(v.strides, [](int64_t s) { return s >= 0; });
   bool isProduct = n.op->library == Library::Product && i >= firstFactor(n);
-  if (!isProduct && !(n.op->library == Library::Attention && isBeforeMask(*n.op, i)))
+  if (!isProduct && !hasHeads(*n.op, i))
     return false;
   size_t d = v.dims.size();
   if (d < 2 || llvm::any_of(v.strides, [](int64_t s) { return s < 0; }))

@@ -26,7 +26,7 @@ zcc = os.path.join(zcc_bin, "zcc")
 config.substitutions.append((r"%zcc\b(?!-)", zcc))
 config.substitutions.append((r"%python\b", config.python))
 config.substitutions.append((r"%build\b", paths.build))
-config.substitutions.append((r"%lower\b", "--expand-composites --sink-casts --globalize-constants --legalize-operands")) # as far as fuse
+config.substitutions.append((r"%lower\b", "--expand-composites --sink-casts --lay-heads --globalize-constants --legalize-operands")) # as far as fuse
 # Each pass's text parses back the same, and passes say truly whether they change anything.
 config.substitutions.append((r"(?<![/\w])zcc-opt\b(?! --verify-roundtrip)", zcc + "-opt --verify-roundtrip"))
 

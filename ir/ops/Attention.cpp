@@ -1,4 +1,5 @@
 // Scaled dot-product attention with grouped heads, additive or boolean mask and causal limit, and its gradient.
+#include "ir/View.h"
 #include "ir/ops/Rules.h"
 #include <cmath>
 
@@ -36,14 +37,21 @@ static Type lseType(const Type &q) {
   return Type(q.elem == Elem::F64 ? Elem::F64 : Elem::F32, {q.dims[0], q.dims[1], q.dims[2], 1});
 }
 
-static TypesOr inferAttention(Operands t, const Attrs &) {
+/// The type of a result as it lies: of those that `rows_first` has a bit for, [B,S,H,D].
+static Type laid(Type t, const Attrs &a, unsigned result) {
+  if (hasRowsFirst(a, result))
+    std::swap(t.dims[1], t.dims[2]);
+  return t;
+}
+
+static TypesOr inferAttention(Operands t, const Attrs &a) {
   auto n = headsOf(*t[0], *t[1], *t[2], t.size() > 3 ? t[3] : nullptr);
   if (!n)
     return n.takeError();
-  return Types{Type(t[0]->elem, {n->b, n->h, n->s, n->dv}), lseType(*t[0])};
+  return Types{laid(Type(t[0]->elem, {n->b, n->h, n->s, n->dv}), a, 0), lseType(*t[0])};
 }
 
-static TypesOr inferAttentionGrad(Operands t, const Attrs &) {
+static TypesOr inferAttentionGrad(Operands t, const Attrs &a) {
   auto n = headsOf(*t[1], *t[2], *t[3], t[4]);
   if (!n)
     return n.takeError();
@@ -51,7 +59,7 @@ static TypesOr inferAttentionGrad(Operands t, const Attrs &) {
   if (*t[0] != y || *t[5] != y || *t[6] != lseType(*t[1]))
     return error("gradient, result and log-sum do not fit to the query: " + t[0]->str() + ", " + t[5]->str() + ", " +
                  t[6]->str());
-  return Types{*t[1], *t[2], *t[3]};
+  return Types{laid(*t[1], a, 0), laid(*t[2], a, 1), laid(*t[3], a, 2)};
 }
 
 // ---- naive loops
@@ -61,15 +69,23 @@ namespace {
 struct Scores {
   Heads n;
   const Tensor &q, &k, &v, *mask;
+  const Attrs &attrs;
   double scale;
   bool causal;
 
   Scores(const Node &node, ArrayRef<const Tensor *> in)
       : n(llvm::cantFail(headsOf(in[0]->type, in[1]->type, in[2]->type, nullptr))), q(*in[0]), k(*in[1]), v(*in[2]),
-        mask(in.size() > 3 ? in[3] : nullptr), scale(node.attrs.f("scale")), causal(node.attrs.i("causal")) {}
+        mask(in.size() > 3 ? in[3] : nullptr), attrs(node.attrs), scale(attrs.f("scale")), causal(attrs.i("causal")) {}
 
   int64_t qRow(int64_t b, int64_t h, int64_t s) const { return (b * n.h + h) * n.s + s; }
   int64_t kRow(int64_t b, int64_t h, int64_t t) const { return (b * n.hk + h / n.group()) * n.t + t; }
+  /// The same rows of a result.
+  int64_t queryRow(unsigned result, int64_t b, int64_t h, int64_t s) const {
+    return hasRowsFirst(attrs, result) ? (b * n.s + s) * n.h + h : qRow(b, h, s);
+  }
+  int64_t keyRow(unsigned result, int64_t b, int64_t h, int64_t t) const {
+    return hasRowsFirst(attrs, result) ? (b * n.t + t) * n.hk + h / n.group() : kRow(b, h, t);
+  }
   /// The scaled and masked score; -infinity where key t may not be attended.
   double at(int64_t b, int64_t h, int64_t s, int64_t t) const {
     if (causal && t > s + n.t - n.s)
@@ -117,9 +133,10 @@ static llvm::Error evalAttention(Node &node, ArrayRef<const Tensor *> in, ArrayR
     for (double &x : p)
       sum += x = std::exp(x - max);
     out[1]->f[row] = max + std::log(sum);
+    const int64_t to = sc.queryRow(0, b, h, s);
     for (int64_t t = 0; t < n.t; ++t)
       for (int64_t j = 0; j < n.dv; ++j)
-        out[0]->f[row * n.dv + j] += p[t] / sum * sc.v.f[sc.kRow(b, h, t) * n.dv + j];
+        out[0]->f[to * n.dv + j] += p[t] / sum * sc.v.f[sc.kRow(b, h, t) * n.dv + j];
   });
   return llvm::Error::success();
 }
@@ -144,17 +161,18 @@ static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in, Ar
     double delta = 0; // sum(p * dp)
     for (int64_t j = 0; j < n.dv; ++j)
       delta += dy.f[row * n.dv + j] * y.f[row * n.dv + j];
+    const int64_t toQuery = sc.queryRow(0, b, h, s);
     for (int64_t t = 0; t < n.t; ++t) {
-      int64_t key = sc.kRow(b, h, t);
+      int64_t key = sc.kRow(b, h, t), toKey = sc.keyRow(1, b, h, t), toValue = sc.keyRow(2, b, h, t);
       double p = std::exp(sc.at(b, h, s, t) - lse.f[row]) / norm, dp = 0;
       for (int64_t j = 0; j < n.dv; ++j) {
         dp += dy.f[row * n.dv + j] * sc.v.f[key * n.dv + j];
-        dv.f[key * n.dv + j] += p * dy.f[row * n.dv + j];
+        dv.f[toValue * n.dv + j] += p * dy.f[row * n.dv + j];
       }
       double ds = p * (dp - delta) * sc.scale;
       for (int64_t i = 0; i < n.d; ++i) {
-        dq.f[row * n.d + i] += ds * sc.k.f[key * n.d + i];
-        dk.f[key * n.d + i] += ds * sc.q.f[row * n.d + i];
+        dq.f[toQuery * n.d + i] += ds * sc.k.f[key * n.d + i];
+        dk.f[toKey * n.d + i] += ds * sc.q.f[row * n.d + i];
       }
     }
   });
@@ -166,7 +184,7 @@ static llvm::Error evalAttentionGrad(Node &node, ArrayRef<const Tensor *> in, Ar
 /// Gradient of an additive mask (a learned position bias), from the probabilities: p * (dy v^T -
 /// sum(dy * y)). Nobody else needs the scores whole, so this is dropped where the mask leads to no
 /// parameter.
-static Value *gradMask(Builder &b, Node &n, Value *dy) {
+static Value *gradMask(Builder &b, Node &n, Value *y, Value *dy) {
   Value *q = n.operand(0), *k = n.operand(1), *v = n.operand(2), *lse = n.result(1);
   Heads h = llvm::cantFail(headsOf(q->type, k->type, v->type, nullptr));
   Elem e = lse->type.elem;
@@ -192,7 +210,7 @@ static Value *gradMask(Builder &b, Node &n, Value *dy) {
   // Of rows that are masked as a whole by finite values the log-sum has lost the logarithm of the sum.
   Value *isFar = b.make(ops::and_, {b.make(ops::lt, {lse, b.scalar(kFarLogSum, e)}), b.make(ops::not_, {none})});
   p = b.make(ops::div, {p, b.make(ops::select, {isFar, b.reduceSum(p, {3}), b.scalar(1, e)})});
-  Value *delta = b.reduceSum(b.cast(b.make(ops::mul, {dy, n.result()}), e), /*axes=*/3);
+  Value *delta = b.reduceSum(b.cast(b.make(ops::mul, {dy, y}), e), /*axes=*/3);
   Value *ds = b.make(ops::mul, {p, b.make(ops::sub, {product(dy, v), delta})});
   return b.cast(ds, n.operand(3)->type.elem);
 }
@@ -200,10 +218,12 @@ static Value *gradMask(Builder &b, Node &n, Value *dy) {
 static Values gradAttention(Builder &b, Node &n, ArrayRef<Value *> dy) {
   if (dy[1])
     return {}; // the log-sum is for the gradient alone
-  Value *mask = n.operand(3);
-  Node *g =
-      b.node(ops::attention_grad, {dy[0], n.operand(0), n.operand(1), n.operand(2), mask, n.result(0), n.result(1)}, n.attrs);
-  Value *dMask = mask && isFloat(mask->type.elem) ? gradMask(b, n, dy[0]) : nullptr;
+  Attrs attrs = n.attrs;
+  attrs.erase(kRowsFirst);
+  auto byHeads = [&](Value *v) { return hasRowsFirst(n.attrs, 0) ? b.transpose(v, {0, 2, 1, 3}) : v; };
+  Value *mask = n.operand(3), *y = byHeads(n.result(0)), *dOut = byHeads(dy[0]);
+  Node *g = b.node(ops::attention_grad, {dOut, n.operand(0), n.operand(1), n.operand(2), mask, y, n.result(1)}, attrs);
+  Value *dMask = mask && isFloat(mask->type.elem) ? gradMask(b, n, y, dOut) : nullptr;
   return {g->result(0), g->result(1), g->result(2), dMask};
 }
 
@@ -229,9 +249,9 @@ static double flopsAttentionGrad(const Node &n) {
 constexpr OpDef zcc::ops::attention = defineOp({
     .name = "attention",
     .summary = "softmax(q k^T * scale + mask) v per head; saves the log of the sum; rows without a "
-               "key give 0",
+               "key give 0; bit i of rows_first: result i is [batch, length, heads, width]",
     .operands = {{{"q"}, {"k"}, {"v"}, {"mask", OperandDef::Flags(OperandDef::Optional | OperandDef::AnyElem)}}},
-    .attrs = {{{"scale", AttrKind::Float, nullptr}, {"causal", AttrKind::Int, "0"}}},
+    .attrs = {{{"scale", AttrKind::Float, nullptr}, {"causal", AttrKind::Int, "0"}, {kRowsFirst, AttrKind::Int, "0"}}},
     .results = 2,
     .infer = inferAttention,
     .kernel = "attention",
@@ -246,7 +266,7 @@ constexpr OpDef zcc::ops::attention = defineOp({
 
 constexpr OpDef zcc::ops::attention_grad = defineOp({
     .name = "attention_grad",
-    .summary = "gradients of attention's query, key and value",
+    .summary = "gradients of attention's query, key and value; rows_first as there",
     .operands = {{{"dy"},
                   {"q"},
                   {"k"},
@@ -254,7 +274,7 @@ constexpr OpDef zcc::ops::attention_grad = defineOp({
                   {"mask", OperandDef::Flags(OperandDef::Optional | OperandDef::AnyElem)},
                   {"y"},
                   {"lse", OperandDef::AnyElem}}},
-    .attrs = {{{"scale", AttrKind::Float, nullptr}, {"causal", AttrKind::Int, "0"}}},
+    .attrs = {{{"scale", AttrKind::Float, nullptr}, {"causal", AttrKind::Int, "0"}, {kRowsFirst, AttrKind::Int, "0"}}},
     .results = 3,
     .infer = inferAttentionGrad,
     .kernel = "attention_grad",

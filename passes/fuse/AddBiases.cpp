@@ -8,6 +8,7 @@
 // beside it, it has the same bits. So this goes before differentiation, and what libraries may refuse stays as it is: rows of
 // products or factors that do not begin at multiples of 16 bytes.
 #include "ir/Builder.h"
+#include "ir/View.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"
 
@@ -49,11 +50,8 @@ static std::optional<Biased> biasedProduct(Node &n) {
   if (!n.is(ops::add))
     return std::nullopt;
   for (unsigned i : {0u, 1u}) {
-    const Type &t = n.operand(i)->type;
     Biased b{n.operand(1 - i), {&n}};
-    const Type &row = b.row->type;
-    if (t == n.result()->type && t.ndim() && row.ndim() && row.elem == t.elem && row.dims.back() == t.dims.back() &&
-        row.count() == t.dims.back() && reachesProduct(n.operand(i), b.chain))
+    if (n.operand(i)->type == n.result()->type && isRowOf(*b.row, *n.result()) && reachesProduct(n.operand(i), b.chain))
       return b;
   }
   return std::nullopt;

@@ -9,6 +9,7 @@
 // What is no class has the exponential 0, and so is its gradient: no sum has another value for it. Who else reads the product
 // reads a slice of it. This goes before differentiation, so that all of the backward is aligned.
 #include "ir/Builder.h"
+#include "ir/View.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"
 
@@ -28,6 +29,7 @@ private:
     return (best - t.dims.back() % best) % best;
   }
   Node *productOf(Value *logits) const;
+  static unsigned through(const Node &n);
   Value *padLast(Builder &b, Value *v);
   Value *padded(Value *v);
 
@@ -40,6 +42,12 @@ private:
 
 static int64_t lastDim(const Value &v) { return v.type.ndim() ? v.type.dims.back() : 1; }
 
+/// Which operand of a node between logits and their product leads to it: of a sum the one that is no row. Exporters write a bias
+/// first or last.
+unsigned Aligner::through(const Node &n) {
+  return n.is(ops::add) && isRowOf(*n.operand(0), *n.result()) && n.operand(1)->type == n.result()->type ? 1 : 0;
+}
+
 /// The product that logits are, but for what takes no column to another place; nullptr: none, or one that is well as it is.
 Node *Aligner::productOf(Value *v) const {
   const int64_t columns = lastDim(*v);
@@ -50,10 +58,9 @@ Node *Aligner::productOf(Value *v) const {
       // Few more columns than there are.
       return more && more * 64 <= columns && n->operand(1)->type.ndim() == 2 ? n : nullptr;
     }
-    if (!n->is(ops::cast) && !n->is(ops::reshape) &&
-        !(n->is(ops::add) && lastDim(*n->operand(1)) == columns && n->operand(1)->type.count() == columns))
+    if (!n->is(ops::cast) && !n->is(ops::reshape) && !(n->is(ops::add) && isRowOf(*n->operand(1 - through(*n)), *n->result())))
       return nullptr;
-    v = n->operand(0);
+    v = n->operand(through(*n));
   }
   return nullptr;
 }
@@ -80,11 +87,14 @@ Value *Aligner::padded(Value *v) {
     std::replace(f_.results.begin(), f_.results.end(), v, like);
     return wide;
   }
-  Value *wide = padded(n->operand(0));
+  const unsigned at = through(*n);
+  Value *wide = padded(n->operand(at));
   if (n->is(ops::cast))
     return b.cast(wide, v->type.elem);
-  if (n->is(ops::add))
-    return b.make(ops::add, {wide, padLast(b, n->operand(1))});
+  if (n->is(ops::add)) {
+    Value *row = padLast(b, n->operand(1 - at));
+    return b.make(ops::add, {at ? row : wide, at ? wide : row});
+  }
   Dims dims = v->type.dims;
   dims.back() += more_;
   return b.reshape(wide, dims);

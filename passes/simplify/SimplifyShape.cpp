@@ -1,4 +1,5 @@
 // Views, concat, pad, reductions and matrix products: no-ops dropped, chains merged, products with a matrix made 2-D.
+#include "ir/View.h"
 #include "passes/simplify/Simplify.h"
 
 using namespace zcc;
@@ -56,6 +57,26 @@ static bool mergeReshapes(Node &n, Rewriter &r) {
   Builder b = r.before(n, {inner});
   r.replace(n.result(), b.reshape(inner->operand(0), n.result()->type.dims));
   return true;
+}
+
+/// reshape(x + row), where x is a reshape of what has these dims -> x + row in them: a product with its bias lies as the product
+/// does.
+static bool sumOfReshaped(Node &n, Rewriter &r) {
+  Node *sum = defBy(n.operand(0), ops::add);
+  if (!sum || !r.hasOneUse(sum->result()))
+    return false;
+  for (unsigned i : {0u, 1u}) {
+    Node *inner = defBy(sum->operand(i), ops::reshape);
+    Value *row = sum->operand(1 - i);
+    if (!inner || !sameDims(inner->operand(0), n.result()) || !sameDims(inner->result(), sum->result()) ||
+        !isRowOf(*row, *sum->result()) || !isRowOf(*row, *n.result()))
+      continue;
+    llvm::SmallVector<Value *, 2> operands(sum->operands());
+    operands[i] = inner->operand(0);
+    r.replace(n.result(), r.before(n, {sum, inner}).make(ops::add, operands));
+    return true;
+  }
+  return false;
 }
 
 /// reshape(swap of the last axes) that keeps these -> swap(reshape), so that swaps meet and cancel.
@@ -253,6 +274,7 @@ llvm::ArrayRef<Rule> zcc::shapeRules() {
       {&ops::slice, reshapeSplat},
       {&ops::broadcast, reshapeSplat},
       {&ops::reshape, mergeReshapes},
+      {&ops::reshape, sumOfReshaped},
       {&ops::reshape, swapAfterReshape},
       {&ops::transpose, mergeTransposes},
       {&ops::transpose, transposeOfOnes},

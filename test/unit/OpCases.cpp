@@ -140,6 +140,8 @@ static const OpCase kCases[] = {
     {"attention", "f32[2x4x3x2], f32[2x2x3x2], f32[2x2x3x3]", {{"scale", 0.7}, {"causal", 1}}, -1, 1, 1},
     {"attention", "f32[1x2x4x2], f32[1x1x2x2], f32[1x1x2x2], f32[2x1x2]", {{"scale", 0.7}, {"causal", 1}}, -1, 1, 1},
     {"attention", "f32[2x2x2x2], f32[2x2x4x2], f32[2x2x4x2], bool[2x1x2x4]<2", {{"scale", 0.5}}, -1, 1, 1},
+    {"attention", "f32[1x4x3x2], f32[1x2x5x2], f32[1x2x5x3]", {{"scale", 0.5}, {"rows_first", 1}}, -1, 1, 1},
+    {"attention", "f32[2x2x3x2], f32[2x2x3x2], f32[2x2x3x2], f32[2x1x3]", {{"scale", 0.7}, {"rows_first", 1}}, -1, 1, 1},
     {"gather", "f32[5x3], i64[2x2]<5", {{"axis", 0}}},
     {"gather", "f32[5x8], i64[3]<5", {{"axis", 0}}},
     {"gather", "f32[2x4x3], i32[5]<4", {{"axis", 1}}},
@@ -266,6 +268,10 @@ static const OpCase kOtherCases[] = {
     {"iota", "", {{"dims", Ints{3, 5, 2}}, {"axis", -1}}},
     {"random_uniform", "i64[]<99, i64[]<999999, i64[]<4, i64[]<7, i64[33x70]<9999"},
     {"random_normal", "i64[]<99, i64[]<9, i64[]<4", {{"dims", Ints{33, 70}}, {"id", 4}}},
+    // Gradients that lie as others are laid by passes
+    {"attention_grad",
+     "f32[2x4x3x2], f32[2x4x3x2], f32[2x2x5x2], f32[2x2x5x2], _, f32[2x4x3x2], f32[2x4x3x1]",
+     {{"scale", 0.5}, {"rows_first", 7}}},
 };
 
 /// All, or those of the operator that ZCC_OP names.
