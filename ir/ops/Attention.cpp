@@ -69,22 +69,23 @@ namespace {
 struct Scores {
   Heads n;
   const Tensor &q, &k, &v, *mask;
-  const Attrs &attrs;
   double scale;
   bool causal;
+  int64_t rowsFirst; ///< a bit for each result
 
   Scores(const Node &node, ArrayRef<const Tensor *> in)
       : n(llvm::cantFail(headsOf(in[0]->type, in[1]->type, in[2]->type, nullptr))), q(*in[0]), k(*in[1]), v(*in[2]),
-        mask(in.size() > 3 ? in[3] : nullptr), attrs(node.attrs), scale(attrs.f("scale")), causal(attrs.i("causal")) {}
+        mask(in.size() > 3 ? in[3] : nullptr), scale(node.attrs.f("scale")), causal(node.attrs.i("causal")),
+        rowsFirst(node.attrs.i(kRowsFirst)) {}
 
   int64_t qRow(int64_t b, int64_t h, int64_t s) const { return (b * n.h + h) * n.s + s; }
   int64_t kRow(int64_t b, int64_t h, int64_t t) const { return (b * n.hk + h / n.group()) * n.t + t; }
   /// The same rows of a result.
   int64_t queryRow(unsigned result, int64_t b, int64_t h, int64_t s) const {
-    return hasRowsFirst(attrs, result) ? (b * n.s + s) * n.h + h : qRow(b, h, s);
+    return rowsFirst >> result & 1 ? (b * n.s + s) * n.h + h : qRow(b, h, s);
   }
   int64_t keyRow(unsigned result, int64_t b, int64_t h, int64_t t) const {
-    return hasRowsFirst(attrs, result) ? (b * n.t + t) * n.hk + h / n.group() : kRow(b, h, t);
+    return rowsFirst >> result & 1 ? (b * n.t + t) * n.hk + h / n.group() : kRow(b, h, t);
   }
   /// The scaled and masked score; -infinity where key t may not be attended.
   double at(int64_t b, int64_t h, int64_t s, int64_t t) const {
