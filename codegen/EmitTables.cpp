@@ -290,7 +290,7 @@ llvm::Error zcc::printGlobals(const Module &m, const ProgramInfo &info, llvm::ra
 
 // ---- inputs and outputs
 
-/// With the range of integers that the module's attributes allow an input.
+/// With the range of integers that the module's attributes allow an input, and how many of them may count.
 static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t, bool byRows = false) {
   std::vector<int64_t> range = m.attrs.ints(("range." + name).str());
   std::string lo = "0", hi = "0", ignore = "INT64_MIN";
@@ -300,8 +300,11 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
     if (range[2] != range[0])
       ignore = std::to_string(range[2]);
   }
-  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}},\n", cString(name), tensorText(t), lo, hi, ignore,
-                 cString(m.attrs.s(("range_node." + name).str())), int(byRows));
+  std::vector<int64_t> labelled = m.attrs.ints(("labelled." + name).str());
+  if (!labelled.empty())
+    ignore = std::to_string(labelled[0]);
+  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}, {7}},\n", cString(name), tensorText(t), lo, hi,
+                 ignore, cString(m.attrs.s(("range_node." + name).str())), int(byRows), labelled.empty() ? 0 : labelled[1]);
 }
 
 llvm::Error zcc::printInputsAndOutputs(const Module &m, llvm::raw_ostream &os) {

@@ -14,8 +14,12 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
   pm.add("eliminate-dead");
   if (o.tiles())
     pm.add("choose-tiles"); // before a result that is not to be whole is returned
-  pm.add("mask-rows");      // while every operator is still whole
+  if (o.labelledRows)
+    pm.add("choose-labelled");
+  pm.add("mask-rows"); // while every operator is still whole
   pm.add("expose-logits");
+  if (o.labelledRows)
+    pm.add("keep-labelled"); // before what is left becomes tiles
   if (o.tiles())
     pm.add("tile-operators");
   if (o.isLow()) {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <numeric>
 #include <omp.h>
+#include <span>
 
 namespace zccrt {
 
@@ -313,6 +314,7 @@ void DataSet::load(Arena &arena, int64_t index, int64_t slot) {
     arena.write(b.input->t.offset + slot * bytes, bytes, aside, [&](char *to) {
       copyBatch(b, index, to);
       checkRange(b, to, index);
+      limitLabels(b, to, index);
     });
   }
 }
@@ -338,6 +340,26 @@ void DataSet::checkRange(const Binding &b, const char *data, int64_t index) cons
              static_cast<long long>(in.lo), static_cast<long long>(in.hi), also.c_str(), in.node ? in.node : "",
              b.advice.c_str());
       }
+    }
+  });
+}
+
+void DataSet::limitLabels(const Binding &b, char *data, int64_t index) const {
+  const zccrt_io &in = *b.input;
+  if (!in.most || !isInteger(in.t.elem))
+    return;
+  withType(in.t.elem, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_integral_v<T>) {
+      const std::span values(reinterpret_cast<T *>(data), b.rows * b.rowElements);
+      if (b.samples && restRows && index == batchCount)
+        std::ranges::fill(values.subspan(restRows * b.rowElements), T(in.ignore));
+      const int64_t found = std::ranges::count_if(values, [&](T v) { return int64_t(v) != in.ignore; });
+      if (found > in.most)
+        fail("input '%s', batch %lld: %lld of %zu labels are not %lld; the program computes at most %lld rows with a label (zcc "
+             "--labelled-rows)",
+             in.name, static_cast<long long>(index), static_cast<long long>(found), values.size(),
+             static_cast<long long>(in.ignore), static_cast<long long>(in.most));
     }
   });
 }

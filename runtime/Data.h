@@ -83,6 +83,9 @@ private:
   void copyBatch(const Binding &b, int64_t index, char *to);
   void copyRows(const Binding &b, int64_t sample, int64_t rows, char *to);
   void checkRange(const Binding &b, const char *data, int64_t index) const;
+  /// Takes the labels from samples that only fill up the last batch. Throws if more labels are left than the program has rows
+  /// for.
+  void limitLabels(const Binding &b, char *data, int64_t index) const;
   int64_t sampleOf(const Binding &b, int64_t position) const;
 
   std::vector<Binding> bindings;

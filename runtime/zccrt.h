@@ -214,6 +214,7 @@ typedef struct {
   const char *node; /* the ONNX node that sets the range, for the message */
   zccrt_tokens tokens;
   int32_t by_rows; /* of an output: row b is of row b of the inputs alone */
+  int64_t most;    /* elements of a batch that may be others than `ignore`; 0: all */
 } zccrt_io;
 
 /* A metric, shown beside the loss: a mean over what counts. Arena offsets of f32[]: of @micro (of several micro-batches one

@@ -2,6 +2,7 @@
 #include "passes/options/PassOptions.h"
 #include "passes/options/Help.h"
 #include "passes/train/Optimizer.h"
+#include <cmath>
 
 using namespace zcc;
 using llvm::StringRef;
@@ -79,6 +80,13 @@ static llvm::Error needsBudgetForTiles(StringRef name, const Options &o) {
   return o.hasAutoTiles() && !o.memoryBudget ? error("--" + name + "=auto needs --memory=SIZE") : llvm::Error::success();
 }
 
+static llvm::Error isShareOrCount(StringRef name, const Options &o) {
+  const bool isShare = o.labelledRows > 0 && o.labelledRows < 1, isCount = o.labelledRows >= 1 && o.labelledRows < double(kMost);
+  return isShare || (isCount && o.labelledRows == std::floor(o.labelledRows))
+             ? llvm::Error::success()
+             : error("--" + name + " is a number of rows, or a share above 0 and below 1");
+}
+
 static llvm::Error needsSeparateHost(StringRef name, const Options &o) {
   if (o.separateHost)
     return llvm::Error::success();
@@ -103,7 +111,7 @@ std::vector<std::string> zcc::idleOptions(const Options &o, const FlagValues &gi
       {o.inference,
        {"optimizer", "lr", "weight-decay", "betas", "eps", "momentum", "nesterov", "param-group", "grad-accum", "accum-order",
         "clip-grad-norm", "loss-scale", "check-grad-overflow", "offload-optimizer", "offload-update", "checkpoint-activations",
-        "offload-activations"},
+        "offload-activations", "labelled-rows"},
        "nothing is trained"},
       {!o.inference && o.gradAccum == 1, {"accum-order"}, "--grad-accum is 1"},
       {o.lossScale != 0,

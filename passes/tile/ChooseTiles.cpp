@@ -49,7 +49,6 @@ private:
   Wanted wanted(llvm::ArrayRef<StringRef> nodes, llvm::ArrayRef<StringRef> params, int64_t bytes);
   bool note(Function &f);
   bool noteParams();
-  void dropResults(Function &f, std::vector<unsigned> results);
   llvm::Error checkUsed() const;
 
   Module &m;
@@ -106,16 +105,6 @@ Choice::Wanted Choice::wanted(llvm::ArrayRef<StringRef> nodes, llvm::ArrayRef<St
   return found.value_or(Wanted());
 }
 
-void Choice::dropResults(Function &f, std::vector<unsigned> results) {
-  llvm::sort(results, std::greater<unsigned>());
-  for (unsigned i : results) {
-    if (i < f.resultNames.size())
-      ctx.remarks.push_back("output '" + f.resultNames[i] +
-                            "' is computed in tiles and never whole: the program has no such output");
-    f.eraseResult(i);
-  }
-}
-
 bool Choice::note(Function &f) {
   NodeOrder order = orderOf(f);
   std::vector<RowRegion> regions;
@@ -147,7 +136,7 @@ bool Choice::note(Function &f) {
     if (param)
       inRows.insert(param);
     if (f.name == "eval")
-      dropResults(f, region.returned());
+      dropResults(f, region.returned(), "in tiles and never whole", ctx);
     else if (!region.returned().empty())
       continue;
     n->attrs.set("tiles", std::min(w.count, region.rows()));

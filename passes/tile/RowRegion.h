@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ir/Builder.h"
+#include "passes/Pass.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include <map>
@@ -28,6 +29,11 @@ public:
   int64_t rows() const { return spaces.back().rows; }
   /// Computes it in so many tiles, which get the note `tile`, with this number of a split.
   void split(int64_t count, int64_t number);
+  /// The cross-entropy whose labels say which rows count, if all that leaves are its losses of rows, which are 0 where a label is
+  /// ignored; else nullptr.
+  Node *rowLosses() const;
+  /// Computes it for so many rows only: those whose label is not ignored, and the first others behind them.
+  void keepLabelled(int64_t count);
 
 private:
   friend class RowTile;
@@ -69,5 +75,8 @@ private:
   llvm::DenseMap<Value *, Place> inside;
   std::vector<Value *> outputs; ///< narrow, and read elsewhere
 };
+
+/// What would have to be whole is no result of the function any more; a remark says that it is `computed`.
+void dropResults(Function &f, std::vector<unsigned> results, llvm::StringRef computed, PassContext &ctx);
 
 } // namespace zcc

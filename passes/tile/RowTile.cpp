@@ -6,12 +6,16 @@ using namespace zcc;
 using llvm::ArrayRef;
 
 namespace zcc {
-/// Rows [begin, end) of a region's outputs: a copy of its nodes, whose first axis is the rows.
+/// Some rows of a region's outputs: a copy of its nodes, whose first axis is the rows.
 class RowTile {
 public:
   using Flat = llvm::DenseMap<std::pair<Value *, unsigned>, Value *>;
+  /// Rows [begin, end).
   RowTile(const RowRegion &r, Node &before, Flat &flat, int64_t begin, int64_t end, std::vector<int64_t> note)
       : region(r), before(before), flat(flat), begin(begin), end(end), note(std::move(note)) {}
+  /// The rows that i64[count] names.
+  RowTile(const RowRegion &r, Node &before, Flat &flat, Value *picked)
+      : region(r), before(before), flat(flat), begin(0), end(picked->type.count()), picked(picked) {}
   Value *make(Value *v);
 
 private:
@@ -27,7 +31,8 @@ private:
   Node &before;
   Flat &flat; ///< values outside as [rows, rest], in the last space's rows; shared by all tiles
   int64_t begin, end;
-  std::vector<int64_t> note;
+  Value *picked = nullptr;
+  std::vector<int64_t> note; ///< none: it is no tile
   llvm::DenseMap<Value *, Value *> made;
 };
 } // namespace zcc
@@ -59,7 +64,8 @@ Value *RowTile::flatten(Builder &b, Value *v, unsigned space, unsigned axes) {
 }
 
 Value *RowTile::rowsOf(Builder &b, Value *v, unsigned space, unsigned axes) {
-  return b.slice(flatten(b, v, space, axes), 0, begin, end);
+  Value *all = flatten(b, v, space, axes);
+  return picked ? b.make(ops::gather, {all, picked}, {{"axis", int64_t(0)}}) : b.slice(all, 0, begin, end);
 }
 
 /// An elementwise operand from outside: its rows where it has them, else the whole.
@@ -89,7 +95,9 @@ Value *RowTile::operandOf(Builder &b, Node &n, unsigned i, RowRegion::Place at) 
 /// With the rows as one axis.
 Attrs RowTile::attrsOf(const Node &n, RowRegion::Place at) const {
   Attrs a = n.attrs;
-  a.erase("tiles");
+  a.erase("labelled");
+  if (!note.empty())
+    a.erase("tiles");
   int64_t less = int64_t(at.axes) - 1;
   auto rest = [&](std::vector<int64_t> v, int64_t first, int64_t by = 0) {
     std::vector<int64_t> out{first};
@@ -133,7 +141,8 @@ void RowTile::copy(Node &n) {
   for (unsigned i = 0; i < n.numOperands(); ++i)
     operands.push_back(operandOf(b, n, i, at));
   Node *c = b.node(*n.op, operands, attrsOf(n, at), n.result()->name);
-  c->attrs.set("tile", note);
+  if (!note.empty())
+    c->attrs.set("tile", note);
   for (auto &r : n.results)
     made[r.get()] = c->result(r->index);
 }
@@ -158,6 +167,49 @@ void RowRegion::split(int64_t count, int64_t number) {
     Builder b(fn, &last, v->def->loc);
     Value *all = list.size() == 1 ? list[0] : b.make(ops::concat, list, {{"axis", int64_t(0)}}, v->name);
     v->replaceAllUsesWith(b.reshape(all, v->type.dims));
+  }
+  for (Node *n : llvm::reverse(nodes))
+    n->erase();
+}
+
+// ---- rows that count
+
+/// The sums of 0 and 1 up to each element of i64[n]; in lines, so that threads share it.
+static Value *countUpTo(Builder &b, Value *flags) {
+  constexpr int64_t kLongest = 256;
+  const int64_t n = flags->type.count();
+  int64_t line = std::min(n, kLongest);
+  while (n % line)
+    --line;
+  const int64_t lines = n / line;
+  Value *inLine = b.make(ops::cumsum, {b.reshape(flags, {lines, line})}, {{"axis", int64_t(1)}});
+  Value *before = b.make(ops::cumsum, {b.slice(inLine, 1, line - 1, line)}, {{"axis", int64_t(0)}, {"exclusive", int64_t(1)}});
+  return b.reshape(b.make(ops::add, {inLine, before}), {n});
+}
+
+/// All rows, i64[n]: those whose label is not ignored first, each of both kinds in order.
+static Value *labelledFirst(Builder &b, Value *labels, int64_t ignore) {
+  const int64_t n = labels->type.count();
+  auto number = [&](int64_t v) { return b.scalar(double(v), Elem::I64); };
+  Value *isLabelled = b.make(ops::ne, {labels, number(ignore)});
+  Value *upTo = countUpTo(b, b.cast(isLabelled, Elem::I64));
+  Value *row = b.make(ops::iota, {}, {{"dims", std::vector<int64_t>{n}}, {"axis", int64_t(0)}, {"elem", "i64"}});
+  Value *all = b.slice(upTo, 0, n - 1, n);
+  Value *ofOthers = b.make(ops::add, {all, b.make(ops::sub, {row, upTo})});
+  Value *place = b.make(ops::select, {isLabelled, b.make(ops::sub, {upTo, number(1)}), ofOthers});
+  return b.make(ops::scatter_elements, {b.splat(0, row->type), place, row}, {{"axis", int64_t(0)}});
+}
+
+void RowRegion::keepLabelled(int64_t count) {
+  const Node &losses = *rowLosses();
+  Node &last = *nodes.back();
+  Builder b(fn, &last, losses.loc);
+  Value *first = b.slice(labelledFirst(b, losses.operand(1), losses.attrs.i("ignore", -100)), 0, 0, count);
+  RowTile::Flat flat;
+  RowTile tile(*this, last, flat, first);
+  for (Value *v : outputs) {
+    Value *part = tile.make(v);
+    v->replaceAllUsesWith(b.make(ops::scatter_add, {b.splat(0, v->type), first, part}, {{"axis", int64_t(0)}}, v->name));
   }
   for (Node *n : llvm::reverse(nodes))
     n->erase();

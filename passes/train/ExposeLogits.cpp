@@ -96,10 +96,10 @@ static const Value *otherInput(const Value *logits, const TokenModel &m) {
   return nullptr;
 }
 
-/// Whether a value is to be computed in tiles, and so is never whole.
-static bool isInTiles(const Value &v, const Function &f) {
+/// Whether a value belongs to what a node with such a note begins, and so is never whole.
+static bool isIn(StringRef note, const Value &v, const Function &f) {
   NodeOrder order = orderOf(f);
-  return llvm::any_of(f.nodes, [&](auto &n) { return n->attrs.has("tiles") && RowRegion(*n, order).holds(v); });
+  return llvm::any_of(f.nodes, [&](auto &n) { return n->attrs.has(note) && RowRegion(*n, order).holds(v); });
 }
 
 llvm::Expected<bool> zcc::exposeLogits(Module &m, PassContext &) {
@@ -116,8 +116,10 @@ llvm::Expected<bool> zcc::exposeLogits(Module &m, PassContext &) {
   Value *logits = logitsOf(*f, model, BatchRows(*f));
   if (!logits)
     return refuse("it computes no logits for each token of input '" + model.tokens->name + "'");
-  if (isInTiles(*logits, *f))
+  if (isIn("tiles", *logits, *f))
     return refuse("its logits are computed in tiles (--tile) and never whole");
+  if (isIn("labelled", *logits, *f))
+    return refuse("its logits are computed for rows with a label alone (--labelled-rows)");
   if (const Value *other = otherInput(logits, model))
     return refuse("its logits depend on input '" + other->name + "', too");
   auto at = llvm::find(f->results, logits);
