@@ -41,12 +41,11 @@ struct Obstacle {
 } // namespace
 
 /// Why the rows of a region cannot be left out, or "".
-static std::string whyNot(const RowRegion &region, bool mayDropResults) {
+static std::string whyNot(const RowRegion &region, const Node *losses, bool mayDropResults) {
   if (!region.whyNot().empty())
     return region.whyNot();
-  const Node *losses = region.rowLosses();
   if (!losses)
-    return "what follows from its rows is read of all of them, and not only as the losses of labels";
+    return "what follows from its rows is read of all of them, and not of those with a label alone";
   if (!labelsOf(*losses))
     return "the labels are no input of the model";
   return mayDropResults || region.returned().empty() ? "" : "it is a result";
@@ -62,19 +61,19 @@ static Obstacle note(Module &m, Function &f, PassContext &ctx) {
     RowRegion region(*n, order);
     if (llvm::none_of(f.nodes, [&](auto &other) { return other->is(ops::cross_entropy) && region.contains(*other); }))
       continue;
-    if (std::string why = whyNot(region, /*mayDropResults=*/f.name == "eval"); !why.empty()) {
+    const Node *losses = region.whyNot().empty() ? region.rowLosses(m) : nullptr;
+    if (std::string why = whyNot(region, losses, /*mayDropResults=*/f.name == "eval"); !why.empty()) {
       obstacle = {n->loc, why};
       continue;
     }
-    const Node &losses = *region.rowLosses();
-    const Value &labels = *labelsOf(losses);
+    const Value &labels = *labelsOf(*losses);
     const double share = ctx.options.labelledRows;
     const int64_t all = region.rows(), rows = share < 1 ? int64_t(std::ceil(share * double(all))) : int64_t(share);
     if (rows >= all)
       return {};
     dropResults(f, region.returned(), "for labelled rows only", ctx);
     n->attrs.set("labelled", rows);
-    m.attrs.set("labelled." + labels.name, std::vector<int64_t>{ignoredBy(losses), rows});
+    m.attrs.set("labelled." + labels.name, std::vector<int64_t>{ignoredBy(*losses), rows});
     return {};
   }
   return obstacle;

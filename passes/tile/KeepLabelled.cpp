@@ -25,10 +25,11 @@ llvm::Expected<bool> zcc::keepLabelled(Module &m, PassContext &) {
     std::optional<RowRegion> region;
     if (n.is(ops::matmul))
       region.emplace(n, order);
-    if (!region || !region->whyNot().empty() || !region->returned().empty() || !region->rowLosses() || rows < 1 ||
-        rows > region->rows())
+    const bool isWhole = !region || !region->whyNot().empty() || !region->returned().empty();
+    const Node *losses = isWhole ? nullptr : region->rowLosses(m);
+    if (!losses || rows < 1 || rows > region->rows())
       return refuseAt(n.loc, "this cannot be computed for " + llvm::Twine(rows) + " labelled rows");
-    region->keepLabelled(rows);
+    region->keepLabelled(rows, *losses);
     sortByUse(*f);
     changed = true;
   }

@@ -241,20 +241,6 @@ bool RowRegion::finish() {
   return why.empty();
 }
 
-Node *RowRegion::rowLosses() const {
-  Node *found = nullptr;
-  for (Value *v : outputs) {
-    Node *n = v->def;
-    const bool isLoss = n->is(ops::cross_entropy) && v->index == 0 && n->attrs.i("has_ignore", 1);
-    const bool isOther =
-        found && isLoss && (found->operand(1) != n->operand(1) || found->attrs.i("ignore", -100) != n->attrs.i("ignore", -100));
-    if (!isLoss || isOther)
-      return nullptr;
-    found = n;
-  }
-  return found;
-}
-
 void zcc::dropResults(Function &f, std::vector<unsigned> results, llvm::StringRef computed, PassContext &ctx) {
   llvm::sort(results, std::greater<unsigned>());
   for (unsigned i : results) {

@@ -27,13 +27,14 @@ public:
   bool holds(const Value &v) const { return isWide(v); }
   bool contains(const Node &n) const { return members.contains(&n); }
   int64_t rows() const { return spaces.back().rows; }
+  const Function &function() const { return fn; }
   /// Computes it in so many tiles, which get the note `tile`, with this number of a split.
   void split(int64_t count, int64_t number);
-  /// The cross-entropy whose labels say which rows count, if all that leaves are its losses of rows, which are 0 where a label is
-  /// ignored; else nullptr.
-  Node *rowLosses() const;
+  /// The cross-entropy whose labels say which rows count, if all that leaves is its losses, which are 0 where a label is ignored,
+  /// and what is read of rows with a label alone; else nullptr.
+  const Node *rowLosses(const Module &m) const;
   /// Computes it for so many rows only: those whose label is not ignored, and the first others behind them.
-  void keepLabelled(int64_t count);
+  void keepLabelled(int64_t count, const Node &losses);
 
 private:
   friend class RowTile;

@@ -200,8 +200,7 @@ static Value *labelledFirst(Builder &b, Value *labels, int64_t ignore) {
   return b.make(ops::scatter_elements, {b.splat(0, row->type), place, row}, {{"axis", int64_t(0)}});
 }
 
-void RowRegion::keepLabelled(int64_t count) {
-  const Node &losses = *rowLosses();
+void RowRegion::keepLabelled(int64_t count, const Node &losses) {
   Node &last = *nodes.back();
   Builder b(fn, &last, losses.loc);
   Value *first = b.slice(labelledFirst(b, losses.operand(1), losses.attrs.i("ignore", -100)), 0, 0, count);
