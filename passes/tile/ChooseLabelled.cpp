@@ -30,7 +30,6 @@ static const Value *inputBehind(const Value *labels, int64_t ignore) {
   return v->kind == Value::Argument && isInteger(v->type.elem) ? v : nullptr;
 }
 
-static int64_t ignoredBy(const Node &losses) { return losses.attrs.i("ignore", -100); }
 static const Value *labelsOf(const Node &losses) { return inputBehind(losses.operand(1), ignoredBy(losses)); }
 
 namespace {

@@ -11,7 +11,7 @@ namespace {
 class LabelledRows {
 public:
   LabelledRows(const Module &m, const RowRegion &r, const Node &losses)
-      : constants(m), region(r), labels(elementsOf(losses.operand(1))), ignore(losses.attrs.i("ignore", -100)) {}
+      : constants(m), region(r), labels(elementsOf(losses.operand(1))), ignore(ignoredBy(losses)) {}
   bool areLosses(const Value &v) const;
   bool areAllRead(const Value &v);
 
@@ -28,6 +28,11 @@ private:
 };
 } // namespace
 
+int64_t zcc::ignoredBy(const Node &losses) { return losses.attrs.i("ignore", -100); }
+
+/// Whether a value is losses of rows, 0 where a label is ignored.
+static bool isLoss(const Value *v) { return v->def->is(ops::cross_entropy) && v->index == 0 && v->def->attrs.i("has_ignore", 1); }
+
 /// What a value has the elements of, one by one.
 const Value *LabelledRows::elementsOf(const Value *v) {
   while (v->def && (v->def->op->reshapes || v->def->op->converts()))
@@ -36,9 +41,7 @@ const Value *LabelledRows::elementsOf(const Value *v) {
 }
 
 bool LabelledRows::areLosses(const Value &v) const {
-  const Node &n = *v.def;
-  return n.is(ops::cross_entropy) && v.index == 0 && n.attrs.i("has_ignore", 1) && n.attrs.i("ignore", -100) == ignore &&
-         elementsOf(n.operand(1)) == labels;
+  return isLoss(&v) && ignoredBy(*v.def) == ignore && elementsOf(v.def->operand(1)) == labels;
 }
 
 /// Whether it says of each row of a value whether it has a label.
@@ -65,8 +68,7 @@ bool LabelledRows::masks(const Value::Use &u) const {
 bool LabelledRows::areAllRead(const Value &v) {
   if (!seen.insert(&v).second)
     return false;
-  const auto &results = region.function().results;
-  if (llvm::is_contained(results, &v))
+  if (v.isReturned())
     return true;
   return llvm::any_of(v.uses, [&](const Value::Use &u) {
     if (region.contains(*u.node) || masks(u))
@@ -77,9 +79,6 @@ bool LabelledRows::areAllRead(const Value &v) {
 }
 
 const Node *RowRegion::rowLosses(const Module &m) const {
-  auto isLoss = [](const Value *v) {
-    return v->def->is(ops::cross_entropy) && v->index == 0 && v->def->attrs.i("has_ignore", 1);
-  };
   auto loss = llvm::find_if(outputs, isLoss);
   if (loss == outputs.end())
     return nullptr;

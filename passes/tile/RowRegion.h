@@ -27,7 +27,6 @@ public:
   bool holds(const Value &v) const { return isWide(v); }
   bool contains(const Node &n) const { return members.contains(&n); }
   int64_t rows() const { return spaces.back().rows; }
-  const Function &function() const { return fn; }
   /// Computes it in so many tiles, which get the note `tile`, with this number of a split.
   void split(int64_t count, int64_t number);
   /// The cross-entropy whose labels say which rows count, if all that leaves is its losses, which are 0 where a label is ignored,
@@ -76,6 +75,9 @@ private:
   llvm::DenseMap<Value *, Place> inside;
   std::vector<Value *> outputs; ///< narrow, and read elsewhere
 };
+
+/// The label that a cross-entropy ignores.
+int64_t ignoredBy(const Node &losses);
 
 /// What would have to be whole is no result of the function any more; a remark says that it is `computed`.
 void dropResults(Function &f, std::vector<unsigned> results, llvm::StringRef computed, PassContext &ctx);

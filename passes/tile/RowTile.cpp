@@ -203,7 +203,7 @@ static Value *labelledFirst(Builder &b, Value *labels, int64_t ignore) {
 void RowRegion::keepLabelled(int64_t count, const Node &losses) {
   Node &last = *nodes.back();
   Builder b(fn, &last, losses.loc);
-  Value *first = b.slice(labelledFirst(b, losses.operand(1), losses.attrs.i("ignore", -100)), 0, 0, count);
+  Value *first = b.slice(labelledFirst(b, losses.operand(1), ignoredBy(losses)), 0, 0, count);
   RowTile::Flat flat;
   RowTile tile(*this, last, flat, first);
   for (Value *v : outputs) {
