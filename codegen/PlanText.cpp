@@ -117,10 +117,11 @@ static void printSearch(const PlanReport &r, llvm::raw_ostream &os) {
   if (r.bound.bytesAway)
     os << formatv(" (at least {0} cannot stay)", sizeText(r.bound.bytesAway));
   size_t compute = size_t(EngineKind::Compute);
-  os << formatv(
-      "\n    the choice takes {0:f1} % more: {1} of it is computed again or in smaller pieces, {2} waits for other engines\n",
-      100 * aboveBound(r), durationText(secondsOf(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
-      durationText(secondsOf(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
+  os << formatv("\n    the choice takes {0:f1} % more: {1} of it is computed again, in smaller pieces or taken by transfers, "
+                "{2} waits for other engines\n",
+                100 * aboveBound(r),
+                durationText(secondsOf(std::max<int64_t>(r.taken.busyNs[compute] - r.bound.busyNs[compute], 0))),
+                durationText(secondsOf(std::max<int64_t>(r.taken.ns - r.taken.busyNs[compute], 0))));
   for (const std::string &why : r.gap)
     os << "      " << why << '\n';
 }

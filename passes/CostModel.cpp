@@ -20,6 +20,11 @@ Machine::Machine(double flops, double bytes, double link) {
   (*this)[Rate::Link] = (*this)[Rate::ShortLink] = (*this)[Rate::NearLink] = link;
 }
 
+void NodeCost::add(const NodeCost &c, double times) {
+  for (size_t i = 0; i < kRates; ++i)
+    all[i] += times * c.all[i];
+}
+
 double NodeCost::flops() const {
   double sum = (*this)[Rate::HostFlops] + (*this)[Rate::Operations];
   for (size_t i = 0; i < 2 * kProductRates; ++i)
@@ -55,6 +60,10 @@ double NodeCost::memorySeconds(const Machine &m) const {
 
 double NodeCost::startSeconds(const Machine &m) const {
   return secondsOf(*this, m, Rate::Teams) + secondsOf(*this, m, Rate::Collectives) + secondsOf(*this, m, Rate::Launches);
+}
+
+double NodeCost::takenSeconds(const Machine &m) const {
+  return m.hostComputes ? secondsOf(*this, m, Rate::DiskCores) + secondsOf(*this, m, Rate::DiskStarts) : 0;
 }
 
 /// What is computed and what is fetched for it overlap but for half of the shorter, as measured: libraries and loops begin and
@@ -260,6 +269,19 @@ double zcc::movedBytes(const Node &n, unsigned i) {
   const Type &t = n.result(i)->type;
   return double(moverOf(n, i) == EngineKind::Disk ? wholeBytes(t, kDiskBlock) : t.localBytes());
 }
+
+NodeCost zcc::costOfMove(const Node &n, unsigned i) {
+  NodeCost c;
+  const double bytes = movedBytes(n, i);
+  if (moverOf(n, i) == EngineKind::Disk) {
+    c[Rate::Disk] = c[Rate::DiskCores] = bytes;
+    c[Rate::DiskStarts] = bytes > 0;
+  } else {
+    c[Rate::HostCopy] = bytes;
+  }
+  return c;
+}
+
 bool zcc::transfers(const Node &n) { return performed(n)->structural == Structural::Transfer; }
 
 llvm::StringRef zcc::engineName(EngineKind e) {
@@ -282,11 +304,8 @@ static NodeCost costOfBodies(const Node &n, int ranks) {
   double trips = n.op->isScan() ? double(ScanForm(n).trips) : 1;
   for (const Function *body : bodiesOf(n)) {
     NodeCost inside;
-    for (auto &member : body->nodes) {
-      NodeCost one = costOf(*member, ranks);
-      for (size_t i = 0; i < kRates; ++i)
-        inside.all[i] += trips * one.all[i];
-    }
+    for (auto &member : body->nodes)
+      inside.add(costOf(*member, ranks), trips);
     for (size_t i = 0; i < kRates; ++i)
       c.all[i] = std::max(c.all[i], inside.all[i]);
   }
@@ -346,7 +365,7 @@ NodeCost zcc::costOf(const Node &n, int ranks) {
   }
   if (transfers(n)) {
     for (unsigned i = 0; i < n.numOperands(); ++i)
-      c[moverOf(n, i) == EngineKind::Disk ? Rate::Disk : Rate::HostCopy] += movedBytes(n, i);
+      c.add(costOfMove(n, i));
     return c;
   }
   if (!ownsMemory(n))

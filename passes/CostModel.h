@@ -43,11 +43,13 @@ struct Machine : PerRate {
 
 /// One node, once.
 struct NodeCost : PerRate {
+  void add(const NodeCost &c, double times = 1);
   double flops() const;
   double sentBytes() const;                      ///< by a rank to others
   double computeSeconds(const Machine &m) const; ///< of arithmetic alone
   double memorySeconds(const Machine &m) const;
   double startSeconds(const Machine &m) const; ///< until threads, or a device, have begun
+  double takenSeconds(const Machine &m) const; ///< that what computes meanwhile is kept from its cores, where those move it
   double seconds(const Machine &m) const;
 };
 NodeCost costOf(const Node &n, int ranks);
@@ -69,5 +71,6 @@ bool transfers(const Node &n);
 /// What moves operand i of a transfer, and how many bytes.
 EngineKind moverOf(const Node &n, unsigned i);
 double movedBytes(const Node &n, unsigned i);
+NodeCost costOfMove(const Node &n, unsigned i);
 
 } // namespace zcc

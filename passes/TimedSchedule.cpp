@@ -109,12 +109,8 @@ void Lister::wait(const Node &n, int span) {
 void Lister::move(const Node &n) {
   std::vector<int> made;
   if (transfers(n)) {
-    for (unsigned i = 0; i < n.numOperands(); ++i) {
-      EngineKind e = moverOf(n, i);
-      NodeCost work;
-      work[e == EngineKind::Disk ? Rate::Disk : Rate::HostCopy] = movedBytes(n, i);
-      made.push_back(run(n, e, work, i));
-    }
+    for (unsigned i = 0; i < n.numOperands(); ++i)
+      made.push_back(run(n, moverOf(n, i), costOfMove(n, i), i));
   } else {
     EngineKind e = movesBetweenRanks(n) ? EngineKind::Collectives : EngineKind::Host;
     made.assign(n.results.size(), run(n, e, costOf(n, ranks)));
@@ -192,6 +188,7 @@ void zcc::setTimes(TimedSchedule &s, const Machine &machine) {
       span.begin = std::max(clock, now);
       span.end = span.waits() ? std::max(now, f.spans[span.waitsFor].end) : span.begin + span.work.seconds(machine);
       clock = span.end;
+      now += span.work.takenSeconds(machine);
     }
     f.seconds = *std::max_element(free.begin(), free.end());
   }
@@ -259,6 +256,8 @@ StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
       const NodeCost &c = span.work;
       double seconds = c.seconds(machine);
       busy[size_t(clockOf(span, machine))] += seconds;
+      busy[size_t(EngineKind::Compute)] += c.takenSeconds(machine);
+      step.taken += f.times * c.takenSeconds(machine);
       step.flops += f.times * c.flops();
       addSent(step, span, f.times);
       if (transfers(*span.node) || (span.engine == EngineKind::Host && !machine.hostComputes))

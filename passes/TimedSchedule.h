@@ -46,6 +46,7 @@ struct StepCost {
   /// Bytes that a rank writes to disks.
   double diskWrites() const;
   std::array<double, kEngines> busy{}; ///< seconds of each engine
+  double taken = 0;                    ///< of compute's, those that threads of disks have its cores for
   std::map<std::string, double> bound; ///< seconds of what computes, by what takes most of each node's: as boundBy has it
   /// "compute", "memory", "launches" or "communication", "disk", "host copies" or "host compute": what takes most of the time.
   std::string boundBy;

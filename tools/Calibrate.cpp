@@ -27,7 +27,7 @@ int zcc::ownCores() {
 }
 
 /// Of what the folders are on, with the sizes that programs use.
-static double diskRate(StringRef folders, double seconds) {
+static DiskRates diskRates(StringRef folders, double seconds) {
   constexpr uint64_t kLeast = uint64_t(32) << 20, kMost = uint64_t(1) << 30;
   zccrt::NvmeOptions o;
   for (StringRef f : llvm::split(folders, ','))
@@ -42,7 +42,7 @@ static double diskRate(StringRef folders, double seconds) {
     o.bytes = std::min(bytes, kMost);
     r = measureDisk(o);
   }
-  return r.mixed;
+  return r;
 }
 
 /// Seconds that this process' threads were ready to run and another program had their processor (the second number of
@@ -88,7 +88,7 @@ static Profile measure(const ToolOptions &tool, int threads) {
   p.cpu = cpuName();
   p.whole = measureLinks(seconds / 40); // while there are no threads: it forks
   if (hasDisk)                          // first: a folder that cannot be used is known at once
-    p.whole[Rate::Disk] = diskRate(*tool.calibrate, seconds / 4);
+    diskRates(*tool.calibrate, seconds / 4).addTo(p);
   std::map<int, OwnCores> cores;
   const std::set<int> counts{1, threads};
   const double share = seconds / (hasDisk ? 1.5 : 1.1) / double(counts.size());

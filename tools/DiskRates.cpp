@@ -4,6 +4,7 @@
 #include "runtime/Arena.h"
 #include "tools/Timing.h"
 #include <algorithm>
+#include <ctime>
 #include <deque>
 
 using namespace zcc;
@@ -68,6 +69,16 @@ private:
 };
 } // namespace
 
+/// Seconds of cores that this process has taken.
+static double coreSeconds() {
+  timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+/// The same since then; not 0.
+static double coreSecondsSince(double then) { return std::max(coreSeconds() - then, 1e-9); }
+
 /// Seconds until all of them are through.
 static double run(std::vector<Stream> streams) {
   const auto start = Clock::now();
@@ -82,8 +93,9 @@ static double run(std::vector<Stream> streams) {
   return secondsSince(start);
 }
 
+static constexpr int kTimes = 101; // of one page
+
 static double latency(Nvme &nvme, Kind kind, uint64_t bytes, char *page) {
-  constexpr int kTimes = 101;
   constexpr uint64_t kStride = 7919; // pages; a prime, so that neighbours are not asked for in turn
   std::vector<double> seconds;
   for (uint64_t i = 0; i < kTimes; ++i) {
@@ -113,8 +125,18 @@ DiskRates zcc::measureDisk(zccrt::NvmeOptions o) {
   nvme.flush();
   r.write = o.bytes / run({Stream(nvme, Kind::Write, 0, o.bytes, out.span())});
   r.read = o.bytes / run({Stream(nvme, Kind::Read, 0, o.bytes, in.span())});
+  double before = coreSeconds();
   r.mixed = o.bytes / run({Stream(nvme, Kind::Read, 0, half, in.span()), Stream(nvme, Kind::Write, half, o.bytes, out.span())});
+  r.bytesPerCore = o.bytes / coreSecondsSince(before);
+  before = coreSeconds();
   r.readLatency = latency(nvme, Kind::Read, o.bytes, in.span().data());
   r.writeLatency = latency(nvme, Kind::Write, o.bytes, out.span().data());
+  r.movesPerCore = 2 * kTimes / coreSecondsSince(before);
   return r;
+}
+
+void DiskRates::addTo(Profile &p) const {
+  p.whole[Rate::Disk] = mixed;
+  p.whole[Rate::DiskCores] = bytesPerCore;
+  p.whole[Rate::DiskStarts] = movesPerCore;
 }

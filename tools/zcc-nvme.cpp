@@ -131,7 +131,9 @@ static llvm::json::Object rowOf(const Cell &c) {
                             {"write_bytes_per_s", int64_t(c.rates.write)},
                             {"mixed_bytes_per_s", int64_t(c.rates.mixed)},
                             {"read_latency_s", c.rates.readLatency},
-                            {"write_latency_s", c.rates.writeLatency}};
+                            {"write_latency_s", c.rates.writeLatency},
+                            {"bytes_per_core_s", int64_t(c.rates.bytesPerCore)},
+                            {"moves_per_core_s", int64_t(c.rates.movesPerCore)}};
 }
 
 static void writeJson(const zccrt::NvmeOptions &o, const std::vector<Cell> &cells) {
@@ -173,7 +175,8 @@ static std::vector<Cell> measured(zccrt::NvmeOptions o, const std::vector<uint64
       printCell(cells.back());
     }
   const DiskRates &r = typical(cells).rates;
-  llvm::outs() << llvm::formatv("one page: read in {0:f0} us, written in {1:f0} us\n", r.readLatency * 1e6, r.writeLatency * 1e6);
+  llvm::outs() << llvm::formatv("one page: read in {0:f0} us, written in {1:f0} us\n", r.readLatency * 1e6, r.writeLatency * 1e6)
+               << llvm::formatv("of cores: {0:f3} s a GB, {1:f0} us a page\n", 1e9 / r.bytesPerCore, 1e6 / r.movesPerCore);
   return cells;
 }
 
@@ -192,7 +195,7 @@ static llvm::Error measure() {
     cells = measured(*o, *blockSizes, *depthList);
     Profile p;
     p.cpu = cpuName();
-    p.whole[Rate::Disk] = typical(cells).rates.mixed;
+    typical(cells).rates.addTo(p);
     return p;
   };
   if (profile.empty())

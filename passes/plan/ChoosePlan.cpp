@@ -82,7 +82,7 @@ static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m,
   int64_t compute = INT64_MAX;
   for (auto &[p, t] : s.trials().all())
     if (t.isPossible)
-      compute = std::min(compute, t.busyNs[size_t(EngineKind::Compute)]);
+      compute = std::min(compute, t.busyNs[size_t(EngineKind::Compute)] - t.takenNs);
   auto bound = boundOf(m, ctx, compute);
   if (!bound)
     return bound.takeError();

@@ -53,6 +53,10 @@ llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, 
   b.bytesAway = std::clamp<int64_t>(all.changing + all.fixed - room, given.changing + given.fixed, all.changing + all.fixed);
   int64_t onDisk = o.separateHost ? o.hostBudget ? std::max<int64_t>(b.bytesAway - o.hostBudget, 0) : 0 : b.bytesAway;
   int64_t moved = std::max(onDisk + std::max<int64_t>(onDisk - all.fixed, 0), given.fixed + 2 * given.changing);
-  b.busyNs[size_t(EngineKind::Disk)] = int64_t(std::llround(double(moved) / ctx.target->machine()[Rate::Disk] * 1e9));
+  const Machine machine = t.machine();
+  NodeCost disk;
+  disk[Rate::Disk] = disk[Rate::DiskCores] = double(moved);
+  b.busyNs[size_t(EngineKind::Disk)] = int64_t(std::llround(disk.seconds(machine) * 1e9));
+  b.busyNs[size_t(EngineKind::Compute)] += int64_t(std::llround(disk.takenSeconds(machine) * 1e9));
   return b;
 }

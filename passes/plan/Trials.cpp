@@ -47,6 +47,7 @@ llvm::Error Trials::carryOut(Trial &t, const Point &p) const {
   t.ns = whole(cost.seconds);
   for (size_t e = 0; e < kEngines; ++e)
     t.busyNs[e] = whole(cost.busy[e]);
+  t.takenNs = whole(cost.taken);
   return llvm::Error::success();
 }
 

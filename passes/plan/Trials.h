@@ -22,6 +22,7 @@ struct Trial {
   Needs needs;
   int64_t ns = 0;
   std::array<int64_t, kEngines> busyNs{};
+  int64_t takenNs = 0; ///< of compute's, as StepCost has it
 };
 
 /// Writes the notes of a point.

@@ -2,7 +2,8 @@
 import json
 import sys
 
-RATES = ["read_bytes_per_s", "write_bytes_per_s", "mixed_bytes_per_s", "read_latency_s", "write_latency_s"]
+RATES = ["read_bytes_per_s", "write_bytes_per_s", "mixed_bytes_per_s", "read_latency_s", "write_latency_s",
+         "bytes_per_core_s", "moves_per_core_s"]
 
 with open(sys.argv[1]) as f:
     all = json.load(f)
