@@ -220,7 +220,12 @@ void LoopEmitter::elementwise() {
   openParts();
   pointToPart();
   openLoops(ArrayRef(p.keptAxes).drop_back());
-  innerLoop(w, 1, "0", extent(inner));
+  guarded([&] { innerLoop(w, 1, "0", extent(inner)); },
+          [&] {
+            openLoop(inner);
+            storeZeros(w);
+            out.close();
+          });
   closeLoops(isOfParts() ? 1 : inner);
 }
 
@@ -237,14 +242,28 @@ void LoopEmitter::rows() {
 }
 
 void LoopEmitter::row() {
+  auto passes = [&] {
+    for (const LoopPass &w : p.passes) {
+      for (const Node *n : w.before)
+        value(n->result(), *n, 0);
+      if (!w.empty())
+        rowPass(w);
+    }
+    storeWhere(Extent::Reduced);
+  };
+  auto zeros = [&] {
+    for (const LoopPass &w : p.passes)
+      if (!w.results.empty()) {
+        openLoops(p.reducedAxes);
+        storeZeros(w);
+        closeLoops(p.reducedAxes.size());
+      }
+    for (unsigned r = 0; r < k.results.size(); ++r)
+      if (p.isReduced(k.results[r]->def))
+        store(r, "0");
+  };
   pushScope();
-  for (const LoopPass &w : p.passes) {
-    for (const Node *n : w.before)
-      value(n->result(), *n, 0);
-    if (!w.empty())
-      rowPass(w);
-  }
-  storeWhere(Extent::Reduced);
+  guarded(passes, zeros);
   popScope();
 }
 
@@ -416,18 +435,25 @@ void LoopEmitter::narrowBytes(const LoopPass &w, const std::string &first) {
 
 /// A row's part of the sums of the strip.
 void LoopEmitter::columnRow(const LoopPass &w, const std::string &first, const std::string &width) {
-  pushScope();
-  loadSteady(w);
-  fillDraws(w, first, width);
-  if (isNarrow())
-    widenBytes(w, first);
   auto loop = [&] {
     bodyOf(w, openStrip(first, width));
     out.close();
   };
-  guardAngles(w, [&] { openStrip(first, width); }, loop);
-  narrowBytes(w, first);
-  drawn.clear();
+  auto strip = [&] {
+    fillDraws(w, first, width);
+    if (isNarrow())
+      widenBytes(w, first);
+    guardAngles(w, [&] { openStrip(first, width); }, loop);
+    narrowBytes(w, first);
+    drawn.clear();
+  };
+  pushScope();
+  loadSteady(w);
+  guarded(strip, [&] {
+    openStrip(first, width);
+    storeZeros(w);
+    out.close();
+  });
   popScope();
 }
 

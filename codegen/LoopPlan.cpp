@@ -1,11 +1,13 @@
 // Plans the loops of a kernel by its form (passes/fuse/KernelShape.h): axes, threads, pieces, and the passes over a row.
 #include "codegen/LoopPlan.h"
 #include "codegen/ScalarCode.h"
+#include "ir/Equal.h"
 #include "ir/Op.h"
 #include "ir/View.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>
+#include <cmath>
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -44,6 +46,8 @@ private:
   void total();
   void lanes();
   void share(int64_t length, int64_t unit);
+  bool isSteady(const Node &user, unsigned operand, ArrayRef<size_t> axes) const;
+  void findGuard();
   LoopPass wholePass() const;
   void planLoads(size_t pass);
   bool isDrawnInRuns(const Node &n) const;
@@ -93,6 +97,8 @@ LoopPlan Planner::plan(ArrayRef<Dims> strides) {
       total();
     break;
   }
+  if (threads != kGrid && p.parts == 1)
+    findGuard();
   return std::move(p);
 }
 
@@ -388,6 +394,74 @@ void Planner::total() {
   share(p.reducedElements(), kTotalChunk);
 }
 
+// ---- what need not be computed
+
+/// Whether an operand is the same along the axes, and is known before any sum.
+bool Planner::isSteady(const Node &user, unsigned operand, ArrayRef<size_t> axes) const {
+  const Value *v = user.operand(operand);
+  if (auto a = p.accessOf.find({&user, operand}); a != p.accessOf.end())
+    return llvm::all_of(axes, [&](size_t axis) { return p.accesses[a->second].strides[axis] == 0; });
+  if (!v || isConstant(v))
+    return true;
+  if (v->def->op->reduction || v->def->op->random)
+    return false;
+  for (unsigned i = 0; i < v->def->numOperands(); ++i)
+    if (!isSteady(*v->def, i, axes))
+      return false;
+  return true;
+}
+
+/// The select of which a value is a cast or another shape, if what it has instead is zero.
+static const Node *selectOfZero(const Value *v) {
+  while (v->def && (v->def->op->reshapes || v->def->op->converts()))
+    v = v->def->operand(0);
+  if (!v->def || !v->def->is(ops::select) || !isConstant(v->def->operand(2)))
+    return nullptr;
+  const double zero = literalValue(*v->def->operand(2));
+  return zero == 0 && !std::signbit(zero) ? v->def : nullptr;
+}
+
+/// Whether two values are computed alike from the same.
+static bool areAlike(const Value *a, const Value *b) {
+  if (a == b || !a || !b)
+    return a == b;
+  if (!a->def || !b->def || a->def->op != b->def->op || a->index != b->index || a->type != b->type ||
+      !areEqual(a->def->attrs, b->def->attrs))
+    return false;
+  return llvm::equal(a->def->operands(), b->def->operands(), areAlike);
+}
+
+void Planner::findGuard() {
+  constexpr int64_t kLeast = 64; // elements, for which it pays to look
+  const bool isRows = p.form == LoopPlan::Rows, isStrips = p.form == LoopPlan::Columns && p.passes.size() == 1;
+  const bool isPlain = p.form == LoopPlan::Elementwise && !p.chunk;
+  const size_t inner[] = {p.innermost()};
+  const ArrayRef<size_t> axes = isRows ? ArrayRef(p.reducedAxes) : ArrayRef(inner);
+  if (!(isRows || isStrips || isPlain) || p.elementsOf(axes) < kLeast)
+    return;
+  std::vector<const Value *> all;
+  for (const Value *r : p.kernel->results)
+    if (p.shape.extents.lookup(r->def) != (isRows ? Extent::Column : Extent::Reduced))
+      all.push_back(r);
+  for (const LoopPass &w : p.passes) {
+    if (!w.draws.empty())
+      return;
+    for (const Node *n : isRows ? w.columns : w.sums) {
+      if (n->op->reduction != Reduction::Sum)
+        return;
+      all.push_back(n->operand(0));
+    }
+  }
+  auto first = llvm::find_if(all, selectOfZero);
+  const Node *guard = first == all.end() ? nullptr : selectOfZero(*first);
+  auto isGuarded = [&](const Value *v) {
+    const Node *n = isFloat(v->type.elem) ? selectOfZero(v) : nullptr;
+    return areAlike(n ? n->operand(0) : v, guard->operand(0)); // the condition itself is zero, too
+  };
+  if (guard && llvm::all_of(all, isGuarded) && isSteady(*guard, 0, axes))
+    p.guard = guard;
+}
+
 ArrayRef<size_t> LoopPlan::rowAxes() const {
   size_t n = 1;
   while (n < reducedAxes.size() && reducedAxes[reducedAxes.size() - n - 1] + n + 1 == dims.size())
@@ -476,6 +550,8 @@ std::string zcc::describe(const LoopPlan &plan) {
       s += " " + std::to_string(x);
     s += "\n";
   }
+  if (plan.guard)
+    s += "where %" + plan.guard->operand(0)->name + " holds:\n";
   for (const LoopPass &w : plan.passes)
     s += ::describe(w);
   return s;

@@ -52,6 +52,10 @@ struct LoopPlan {
   std::map<std::pair<const Node *, unsigned>, unsigned> accessOf; ///< (user, operand) -> access
   std::vector<unsigned> resultAccess;                             ///< result -> access
   std::vector<LoopPass> passes;
+  /// A select whose condition is the same for a whole row, or for all that the innermost loop runs over: where it does not hold,
+  /// all that is stored there is zero, and so is what is added to sums over rows. Nothing else need be computed then. nullptr:
+  /// none.
+  const Node *guard = nullptr;
 
   int64_t parts = 1;       ///< so many times over other operands; if not 1, there is one kept or one reduced axis
   int threads = 1;         ///< 1: no parallel loop

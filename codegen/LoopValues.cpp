@@ -274,6 +274,26 @@ void LoopValues::addUnits(const LoopPass &w, llvm::function_ref<std::string(size
   storeWhere(Extent::Reduced);
 }
 
+void LoopValues::guarded(llvm::function_ref<void()> loops, llvm::function_ref<void()> zeros) {
+  if (!p.guard)
+    return loops();
+  pushScope();
+  const std::string holds = value(p.guard->operand(0), *p.guard, 0);
+  for (const auto &[head, part] : {std::pair("if (" + holds + ")", loops), {"else", zeros}}) {
+    out.open(head);
+    pushScope();
+    part();
+    popScope();
+    out.close();
+  }
+  popScope();
+}
+
+void LoopValues::storeZeros(const LoopPass &w) {
+  for (unsigned r : w.results)
+    store(r, "0");
+}
+
 void LoopValues::storeWhere(Extent e) {
   for (unsigned r = 0; r < k.results.size(); ++r)
     if (p.shape.extents.lookup(k.results[r]->def) == e)

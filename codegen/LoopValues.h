@@ -105,6 +105,9 @@ protected:
   /// Of the sums that units leave, which have 8 bytes each: whole numbers keep all their bits.
   static std::string typeOfTotal(const Node &sum);
   void addUnits(const LoopPass &w, llvm::function_ref<std::string(size_t)> part);
+  /// What the plan's guard, if it has one, makes of loops: `zeros` where it does not hold.
+  void guarded(llvm::function_ref<void()> loops, llvm::function_ref<void()> zeros);
+  void storeZeros(const LoopPass &w);
   /// Stores the results of an extent.
   void storeWhere(Extent e);
   void nameSum(const Node &sum, const std::string &value);

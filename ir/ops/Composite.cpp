@@ -168,7 +168,7 @@ static llvm::Error evalCrossEntropy(Node &n, ArrayRef<const Tensor *> in, ArrayR
     if (!ignored && (label < 0 || label >= classes))
       return errorAt(n.loc, "label " + llvm::Twine(label) + " is not a class of " + x.type.str());
     double lse = logSumExp(row);
-    out[1]->f[r] = lse;
+    out[1]->f[r] = ignored ? 0 : lse;
     out[0]->f[r] = ignored ? 0 : (weight ? weight->f[label] : 1) * (lse - row[label]);
   }
   return llvm::Error::success();
@@ -217,7 +217,7 @@ static Expansion expandCrossEntropy(Builder &b, Node &n) {
   Value *loss = b.make(ops::sub, {lse, picked});
   if (l.weight)
     loss = b.make(ops::mul, {loss, l.weight});
-  return {b.reshape(orZero(b, l.valid, loss), n.result()->type.dims), lse};
+  return {b.reshape(orZero(b, l.valid, loss), n.result()->type.dims), orZero(b, l.valid, lse)};
 }
 
 /// dx = (exp(x - lse) - onehot) * dy * weight of the label, 0 in ignored rows.
@@ -227,25 +227,26 @@ static Values gradCrossEntropy(Builder &b, Node &n, ArrayRef<Value *> dy) {
   Elem e = l.x->type.elem;
   Value *p = b.make(ops::exp, {b.make(ops::sub, {l.x, lse})});
   if (dy[0]) {
-    Value *row = orZero(b, l.valid, b.reshape(dy[0], lse->type.dims));
+    Value *row = b.reshape(dy[0], lse->type.dims);
     Value *weighted = l.weight ? b.make(ops::mul, {row, l.weight}) : row;
     Value *less = b.make(ops::sub, {p, b.scalar(1, e)});
-    dx = b.make(ops::mul, {b.make(ops::select, {l.hit, less, p}), weighted});
+    // Zero before and behind the factor: a forward may keep what does not depend on that.
+    dx = b.make(ops::mul, {orZero(b, l.valid, b.make(ops::select, {l.hit, less, p})), weighted});
     if (Value *weight = n.operand(2)) {
       Value *each = b.make(ops::mul, {b.make(ops::sub, {lse, l.x}), row});
       Value *own = b.make(ops::select, {l.hit, each, b.scalar(0, e)});
-      dWeight = b.cast(own, weight->type.elem);
+      dWeight = b.cast(orZero(b, l.valid, own), weight->type.elem);
     }
   }
   if (dy[1])
     dx = plus(b, dx, b.make(ops::mul, {p, dy[1]}));
-  return {dx ? b.cast(dx, n.operand(0)->type.elem) : nullptr, nullptr, dWeight};
+  return {dx ? b.cast(orZero(b, l.valid, dx), n.operand(0)->type.elem) : nullptr, nullptr, dWeight};
 }
 
 constexpr OpDef zcc::ops::cross_entropy = defineOp({
     .name = "cross_entropy",
-    .summary = "per-row loss -weight[label] * log_softmax(logits)[label], 0 where ignored; saves the "
-               "log of the sum",
+    .summary = "per-row loss -weight[label] * log_softmax(logits)[label], and the log of "
+               "the sum; both 0 where ignored",
     .operands = {{{"logits"}, {"labels", OperandDef::AnyElem}, {"weight", OperandDef::Optional}}},
     .attrs = {{{"ignore", AttrKind::Int, "-100"},
                {"has_ignore", AttrKind::Int, "1"},

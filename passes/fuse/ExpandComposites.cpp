@@ -52,18 +52,20 @@ static bool dropTrivialReductions(Function &f) {
   return changed;
 }
 
-/// Of reshapes, what is given back the shape it had, and what has been given the same shape before.
+/// Of reshapes, what is given back the shape it had, and what has been given the same shape before: in the same phase, as what
+/// the forward makes would else be kept for the backward; of what nothing makes, as labels, in any.
 static bool dropReshapes(Function &f) {
   bool changed = false;
   std::map<std::tuple<const Value *, Phase, Dims>, Value *> made;
   for (Node *n = f.first(); n; n = n->next()) {
     if (!n->is(ops::reshape))
       continue;
-    Value *from = n->operand(0), *to = n->result();
+    Value *from = n->operand(0), *to = n->result(), *root = from;
+    while (root->def && root->def->is(ops::reshape))
+      root = root->def->operand(0);
     Node *inner = from->def && from->def->is(ops::reshape) ? from->def : nullptr;
-    Value *same = inner && inner->operand(0)->type == to->type
-                      ? inner->operand(0)
-                      : made.try_emplace({from, n->phase, to->type.dims}, to).first->second;
+    const auto key = root->def ? std::tuple(from, n->phase, to->type.dims) : std::tuple(root, Phase::Forward, to->type.dims);
+    Value *same = inner && inner->operand(0)->type == to->type ? inner->operand(0) : made.try_emplace(key, to).first->second;
     if (same == to || same->type != to->type)
       continue;
     to->replaceAllUsesWith(same);

@@ -139,6 +139,79 @@ pass: sum over rows %c; store r0;
 )");
 }
 
+/// The value that a plan looks at before it computes a row, or "".
+std::string guardOf(const std::string &body) {
+  const std::string plan = planOf("  kernel @k(%a : f32[400x100], %is : bool[400x1]) -> " + body + "  }\n"), word = "where ";
+  const size_t at = plan.find(word);
+  return at == std::string::npos ? "" : plan.substr(at + word.size(), plan.find(' ', at + word.size()) - at - word.size());
+}
+
+const std::string kZero = "    %zero = constant {dims = [], value = [0.0]} : f32[]\n";
+
+/// Where a row's condition does not hold, and all that is stored there or added over rows is zero, nothing else is computed.
+TEST(LoopPlan, GuardsOfRows) {
+  const std::string row = "(f32[400x1], f32[400x100]) {\n" + kZero + R"(    %s = reduce_sum %a {axes = [1]} : f32[400x1]
+    %d = sub %a, %s : f32[400x100]
+)";
+  EXPECT_EQ(guardOf(row + R"(
+    %r = select %is, %s, %zero : f32[400x1]
+    %o = select %is, %d, %zero : f32[400x100]
+    return %r, %o
+)"),
+            "%is");
+  // One is something else; the condition needs the row.
+  EXPECT_EQ(guardOf(row + R"(
+    %o = select %is, %d, %zero : f32[400x100]
+    return %s, %o
+)"),
+            "");
+  EXPECT_EQ(guardOf(row + R"(
+    %le = le %s, %zero : bool[400x1]
+    %r = select %le, %s, %zero : f32[400x1]
+    %o = select %le, %d, %zero : f32[400x100]
+    return %r, %o
+)"),
+            "");
+}
+
+TEST(LoopPlan, GuardsOfStrips) {
+  auto strips = [](const std::string &values) {
+    return guardOf("(f32[400x100], f32[1x100]) {\n" + kZero + "    %e = exp %a : f32[400x100]\n" + values + R"(
+    %c = reduce_sum %h {axes = [0]} : f32[1x100]
+    return %o, %c
+)");
+  };
+  EXPECT_EQ(strips(R"(
+    %o = select %is, %e, %zero : f32[400x100]
+    %b = cast %o {to = "bf16"} : bf16[400x100]
+    %h = cast %b {to = "f32"} : f32[400x100]
+)"),
+            "%is");
+  // Something else is added, or stored; what is stored is not zero; the condition is an element's.
+  EXPECT_EQ(strips(R"(
+    %o = select %is, %e, %zero : f32[400x100]
+    %h = add %e, %a : f32[400x100]
+)"),
+            "");
+  EXPECT_EQ(strips(R"(
+    %h = select %is, %e, %zero : f32[400x100]
+    %o = add %e, %a : f32[400x100]
+)"),
+            "");
+  EXPECT_EQ(strips(R"(
+    %one = constant {dims = [], value = [1.0]} : f32[]
+    %o = select %is, %e, %one : f32[400x100]
+    %h = select %is, %e, %zero : f32[400x100]
+)"),
+            "");
+  EXPECT_EQ(strips(R"(
+    %le = le %a, %zero : bool[400x100]
+    %h = select %le, %e, %zero : f32[400x100]
+    %o = select %le, %a, %zero : f32[400x100]
+)"),
+            "");
+}
+
 // Of a GPU: blocks share the sums of few long columns and rows, of whichever axes; others have a block each.
 TEST(LoopPlan, Grids) {
   auto planOfSum = [](const std::string &from, const std::string &axes, const std::string &to) {

@@ -135,6 +135,7 @@ static const OpCase kCases[] = {
     {"cross_entropy", "f32[6x4], i64[6]<4"},
     {"cross_entropy", "f32[6x3], i64[6]<3, f32[3]", {{"ignore", 1}}},
     {"cross_entropy", "f32[2x5], i64[2]<5", {{"has_ignore", 0}}},
+    {"cross_entropy", "f32[6x70], i64[6]<3", {{"ignore", 1}}}, // rows without a label are passed by
     {"cross_entropy", "f32[6x7], i64[6]<4", {{"classes", 4}}},
     {"attention", "f32[1x2x3x4], f32[1x2x5x4], f32[1x2x5x2]", {{"scale", 0.5}}, -1, 1, 1},
     {"attention", "f32[2x4x3x2], f32[2x2x3x2], f32[2x2x3x3]", {{"scale", 0.7}, {"causal", 1}}, -1, 1, 1},
