@@ -23,7 +23,8 @@ enum class Scaling {
   Cores,    ///< more threads do more
   Channels, ///< as Cores up to what was measured; then memory gives no more
   Team,     ///< as measured with the nearest number of threads
-  Whole     ///< not at all
+  Whole,    ///< not at all
+  Taken     ///< not at all; without limit where the machine has cores that no thread computes on
 };
 struct RateRow {
   Rate rate;
@@ -42,7 +43,7 @@ static const RateRow *findRow(StringRef key) {
   const RateRow *row = llvm::find_if(kRows, [&](const RateRow &r) { return key == r.key; });
   return row == std::end(kRows) ? nullptr : row;
 }
-static bool isWhole(const RateRow &r) { return r.scaling == Scaling::Whole; }
+static bool isWhole(const RateRow &r) { return r.scaling == Scaling::Whole || r.scaling == Scaling::Taken; }
 
 // ---- looking into it
 
@@ -81,9 +82,10 @@ static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>>
 
 void Profile::apply(Machine &m, int threads, int ranks) const {
   std::array<bool, kRates> isKnown{};
+  const bool hasIdleCores = !byThreads.empty() && int64_t(threads) * ranks < byThreads.rbegin()->first;
   for (const RateRow &row : kRows) {
     if (auto i = whole.find(row.rate); i != whole.end()) {
-      m[row.rate] = i->second;
+      m[row.rate] = row.scaling == Scaling::Taken && hasIdleCores ? std::numeric_limits<double>::infinity() : i->second;
       isKnown[size_t(row.rate)] = true;
     }
     std::vector<std::pair<int, double>> measured;

@@ -108,10 +108,9 @@ static double latency(Nvme &nvme, Kind kind, uint64_t bytes, char *page) {
   return seconds[kTimes / 2];
 }
 
-DiskRates zcc::measureDisk(zccrt::NvmeOptions o) {
-  constexpr uint64_t kMost = uint64_t(64) << 20; // of memory for each direction
-  const uint64_t pages = o.bytes / zccrt::kNvmePage;
-  TransferMemory in(std::min(kMost, std::max<uint64_t>(pages / 4, 1) * 2 * zccrt::kNvmePage));
+DiskRates zcc::measureDisk(zccrt::NvmeOptions o, uint64_t memory) {
+  const uint64_t pages = o.bytes / zccrt::kNvmePage, two = 2 * zccrt::kNvmePage;
+  TransferMemory in(std::min(std::max(memory / two, uint64_t(1)) * two, std::max<uint64_t>(pages / 4, 1) * two));
   TransferMemory out(in.span().size());
   o.memory = {in.span(), out.span()};
   Nvme nvme(o);

@@ -21,7 +21,8 @@ struct DiskRates {
   void addTo(Profile &p) const;
 };
 
-/// Makes a file of o.bytes for it. Throws a zccrt::Failure.
-DiskRates measureDisk(zccrt::NvmeOptions o);
+/// Makes a file of o.bytes for it. `memory`: bytes that each direction goes through, the most; less than caches hold may be moved
+/// faster than the state of a model. Throws a zccrt::Failure.
+DiskRates measureDisk(zccrt::NvmeOptions o, uint64_t memory = uint64_t(64) << 20);
 
 } // namespace zcc

@@ -25,6 +25,8 @@ static cl::opt<std::string> blocks("block", cl::desc("block sizes"), cl::value_d
                                    cl::cat(optionCategory()));
 static cl::opt<std::string> depths("depth", cl::desc("blocks in flight, for each folder"), cl::value_desc("N[,N]"),
                                    cl::init("1,4,16,32"), cl::cat(optionCategory()));
+static cl::opt<std::string> memory("memory", cl::desc("that each direction goes through: what caches hold may be faster"),
+                                   cl::value_desc("SIZE"), cl::init("64MiB"), cl::cat(optionCategory()));
 static cl::opt<std::string> engine("engine", cl::desc("auto, uring or threads"), cl::value_desc("ENGINE"), cl::init("auto"),
                                    cl::cat(optionCategory()));
 static cl::opt<std::string> checksum("checksum", cl::desc("on or off"), cl::value_desc("on|off"), cl::init("on"),
@@ -157,13 +159,13 @@ static void writeJson(const zccrt::NvmeOptions &o, const std::vector<Cell> &cell
 
 /// Of all block sizes and depths, printed row by row.
 static std::vector<Cell> measured(zccrt::NvmeOptions o, const std::vector<uint64_t> &blockSizes,
-                                  const std::vector<unsigned> &depthList) {
+                                  const std::vector<unsigned> &depthList, uint64_t memoryBytes) {
   std::vector<Cell> cells;
   for (uint64_t block : blockSizes)
     for (unsigned depth : depthList) {
       o.blockBytes = block;
       o.depth = depth;
-      cells.push_back({block, depth, measureDisk(o)});
+      cells.push_back({block, depth, measureDisk(o, memoryBytes)});
       if (cells.size() == 1) {
         const DiskRates &r = cells[0].rates;
         for (const std::string &note : r.notes)
@@ -190,9 +192,12 @@ static llvm::Error measure() {
   auto depthList = readDepths();
   if (!depthList)
     return depthList.takeError();
+  auto memoryBytes = readSize("memory", memory);
+  if (!memoryBytes)
+    return memoryBytes.takeError();
   std::vector<Cell> cells;
   auto measureAll = [&] {
-    cells = measured(*o, *blockSizes, *depthList);
+    cells = measured(*o, *blockSizes, *depthList, *memoryBytes);
     Profile p;
     p.cpu = cpuName();
     typical(cells).rates.addTo(p);

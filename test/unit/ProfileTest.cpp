@@ -66,7 +66,7 @@ TEST(Profile, MergingKeepsWhatIsNotMeasuredAnew) {
 }
 
 TEST(Profile, RatesBetweenAndBeyondNumbersOfThreads) {
-  Profile p = parsed(R"({"version": 1, "rates": {"disk_bytes": 8},
+  Profile p = parsed(R"({"version": 1, "rates": {"disk_bytes": 8, "disk_core_bytes": 4},
                          "threads": {"2": {"f32_large_flops": 200, "memory_bytes": 20, "teams": 1000},
                                      "6": {"f32_large_flops": 400, "memory_bytes": 40, "teams": 600}}})");
   auto at = [&](int threads, Rate r) {
@@ -83,6 +83,8 @@ TEST(Profile, RatesBetweenAndBeyondNumbersOfThreads) {
   EXPECT_EQ(at(12, Rate::Teams), 600);
   EXPECT_TRUE(std::isinf(at(1, Rate::Teams))) << "one thread makes no team";
   EXPECT_EQ(at(3, Rate::Disk), 8);
+  EXPECT_TRUE(std::isinf(at(3, Rate::DiskCores))) << "there are idle cores";
+  EXPECT_EQ(at(6, Rate::DiskCores), 4);
   EXPECT_EQ(at(3, Rate::Narrow), 1) << "what was not measured stays";
 }
 
