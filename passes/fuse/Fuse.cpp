@@ -28,6 +28,41 @@ static std::vector<const Node *> nodeListOf(const Function &f) {
   return all;
 }
 
+/// Whether a node fetches a global, or is a view of what is fetched.
+static bool isFetched(const Node &n) {
+  const Node *root = &n;
+  while (root && root->op->view)
+    root = root->operand(0)->def;
+  return root && isTransfer(*root) && root->numOperands() == 1 && root->operand(0)->isGlobal();
+}
+
+/// What moved behind others when kernels were brought together has left its parameters where they were, from where on they would
+/// be kept: they go to their first readers, but not past what writes them.
+static void fetchLate(Function &f) {
+  constexpr int64_t kApart = 1 << 20; // places that are free before each node
+  llvm::DenseMap<const Node *, int64_t> place;
+  for (auto &n : f.nodes)
+    place[n.get()] = int64_t(place.size() + 1) * kApart;
+  for (Node *n = f.last(), *next; n; n = next) {
+    next = n->prev();
+    if (!isFetched(*n))
+      continue;
+    Node *first = nullptr;
+    for (auto &r : n->results)
+      for (auto &use : r->uses)
+        if (!first || place.lookup(use.node) < place.lookup(first))
+          first = use.node;
+    auto isWritten = [&](const Value::Use &use) {
+      return assigns(*use.node) && use.index == 0 && place.lookup(use.node) > place.lookup(n) &&
+             place.lookup(use.node) < place.lookup(first);
+    };
+    if (!first || first == n->next() || (isTransfer(*n) && llvm::any_of(n->operand(0)->uses, isWritten)))
+      continue;
+    n->moveBefore(first);
+    place[n] = place.lookup(first) - 1;
+  }
+}
+
 static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Target *target) {
   std::vector<const Node *> before = nodeListOf(f);
   FuseGroups groups(f);
@@ -46,6 +81,7 @@ static bool fuseFunction(Module &m, Function &f, KnownKernels &known, const Targ
     if (g->isKernel)
       kernels.build(*g, g->nodes.back());
   eraseDeadNodes(f); // members, and the views between them, which may stand in any order
+  fetchLate(f);
   return before != nodeListOf(f);
 }
 
