@@ -182,7 +182,7 @@ static int64_t kernelKind(const Node &n) {
 
 static void addKernels(json::Object &page, const Plan &p) {
   std::map<std::string, Kernel> kernels;
-  PerRate work;
+  NodeCost work;
   for (const TimedFunction &f : p.schedule.functions)
     for (const Span &s : f.spans) {
       if (s.waits() || s.engine != EngineKind::Compute)
@@ -195,8 +195,7 @@ static void addKernels(json::Object &page, const Plan &p) {
       k.seconds += f.times * (s.end - s.begin);
       k.flops += f.times * s.work.flops();
       k.bytes += f.times * (s.work[Rate::Bytes] + s.work[Rate::NearBytes]);
-      for (size_t i = 0; i < kRates; ++i)
-        work.all[i] += s.work.all[i];
+      work.add(s.work);
     }
   constexpr size_t kMost = 400;
   std::vector<std::pair<std::string, Kernel>> all(kernels.begin(), kernels.end());

@@ -254,10 +254,10 @@ StepCost zcc::costOf(const TimedSchedule &s, const Machine &machine) {
       if (span.waits())
         continue;
       const NodeCost &c = span.work;
-      double seconds = c.seconds(machine);
+      const double seconds = c.seconds(machine), taken = c.takenSeconds(machine);
       busy[size_t(clockOf(span, machine))] += seconds;
-      busy[size_t(EngineKind::Compute)] += c.takenSeconds(machine);
-      step.taken += f.times * c.takenSeconds(machine);
+      busy[size_t(EngineKind::Compute)] += taken;
+      step.taken += f.times * taken;
       step.flops += f.times * c.flops();
       addSent(step, span, f.times);
       if (transfers(*span.node) || (span.engine == EngineKind::Host && !machine.hostComputes))

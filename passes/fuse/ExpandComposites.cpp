@@ -9,6 +9,7 @@
 //                                         %y = div %e, %s
 #include "ir/Builder.h"
 #include "ir/Control.h"
+#include "ir/View.h"
 #include "passes/Pass.h"
 #include <map>
 
@@ -60,9 +61,7 @@ static bool dropReshapes(Function &f) {
   for (Node *n = f.first(); n; n = n->next()) {
     if (!n->is(ops::reshape))
       continue;
-    Value *from = n->operand(0), *to = n->result(), *root = from;
-    while (root->def && root->def->is(ops::reshape))
-      root = root->def->operand(0);
+    Value *from = n->operand(0), *to = n->result(), *root = behindReshapes(from);
     Node *inner = from->def && from->def->is(ops::reshape) ? from->def : nullptr;
     const auto key = root->def ? std::tuple(from, n->phase, to->type.dims) : std::tuple(root, Phase::Forward, to->type.dims);
     Value *same = inner && inner->operand(0)->type == to->type ? inner->operand(0) : made.try_emplace(key, to).first->second;

@@ -18,6 +18,7 @@
 #include "passes/Target.h"
 #include "passes/fuse/KernelBuilder.h"
 #include "passes/fuse/Operands.h"
+#include "passes/memory/Activations.h"
 
 using namespace zcc;
 
@@ -30,9 +31,7 @@ static std::vector<const Node *> nodeListOf(const Function &f) {
 
 /// Whether a node fetches a global, or is a view of what is fetched.
 static bool isFetched(const Node &n) {
-  const Node *root = &n;
-  while (root && root->op->view)
-    root = root->operand(0)->def;
+  const Node *root = n.op->view ? behindViews(n.result())->def : &n;
   return root && isTransfer(*root) && root->numOperands() == 1 && root->operand(0)->isGlobal();
 }
 
