@@ -55,7 +55,7 @@ Machine CpuTarget::machine() const {
   double core = llvm::StringRef(isa_).contains("avx512f") ? 185e9 : llvm::StringRef(isa_).contains("avx2") ? 90e9 : 25e9;
   Machine m(core * threads_, 12e9 * std::min(threads_, 8), 5e9);
   m[Rate::HostCopy] = 6e9;
-  m[Rate::Disk] = 1.5e9;
+  m[Rate::Disk] = m[Rate::DiskWrites] = 1.5e9;
   m[Rate::DiskCores] = 12e9;
   m[Rate::DiskStarts] = 2e4;
   if (profile_)

@@ -18,7 +18,7 @@ static json::Value text(llvm::StringRef s) { return json::fixUTF8(s); }
 
 /// Bytes that a span moves: through memory, between ranks, to and from the host or disks.
 static double bytesOf(const NodeCost &c) {
-  return c[Rate::Bytes] + c[Rate::NearBytes] + c.sentBytes() + c[Rate::HostCopy] + c[Rate::Disk];
+  return c[Rate::Bytes] + c[Rate::NearBytes] + c.sentBytes() + c[Rate::HostCopy] + c[Rate::Disk] + c[Rate::DiskWrites];
 }
 
 static std::string resultName(const Span &s) {

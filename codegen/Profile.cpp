@@ -69,7 +69,8 @@ static constexpr std::pair<Rate, Rate> kSubstitutes[] = {{Rate::ConvolutionInput
                                                          {Rate::Operations, Rate::Large},
                                                          {Rate::NearBytes, Rate::Bytes},
                                                          {Rate::ShortLink, Rate::Link},
-                                                         {Rate::NearLink, Rate::ShortLink}};
+                                                         {Rate::NearLink, Rate::ShortLink},
+                                                         {Rate::DiskWrites, Rate::Disk}};
 
 /// A rank's part of what the threads of all ranks get that were measured together.
 static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> measured, int threads, int ranks) {

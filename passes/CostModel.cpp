@@ -76,8 +76,9 @@ static double workSeconds(const NodeCost &c, const Machine &m) {
 
 double NodeCost::seconds(const Machine &m) const {
   double most = workSeconds(*this, m);
-  for (Rate r : {Rate::Link, Rate::ShortLink, Rate::NearLink, Rate::HostCopy, Rate::Disk})
+  for (Rate r : {Rate::Link, Rate::ShortLink, Rate::NearLink, Rate::HostCopy})
     most = std::max(most, secondsOf(*this, m, r));
+  most = std::max(most, secondsOf(*this, m, Rate::Disk) + secondsOf(*this, m, Rate::DiskWrites));
   return most + startSeconds(m);
 }
 
@@ -274,7 +275,7 @@ NodeCost zcc::costOfMove(const Node &n, unsigned i) {
   NodeCost c;
   const double bytes = movedBytes(n, i);
   if (moverOf(n, i) == EngineKind::Disk) {
-    c[Rate::Disk] = c[Rate::DiskCores] = bytes;
+    c[n.result(i)->type.space == Space::Nvme ? Rate::DiskWrites : Rate::Disk] = c[Rate::DiskCores] = bytes;
     c[Rate::DiskStarts] = bytes > 0;
   } else {
     c[Rate::HostCopy] = bytes;

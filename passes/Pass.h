@@ -60,9 +60,11 @@ struct Options {
   bool seeksOrder() const {
     return gradAccum > 1 && (accumOrder == AccumOrder::Auto || (hasBudget() && accumOrder == AccumOrder::WithBudget));
   }
+  /// Whether a flag moves states or parameters: how much of them is there at once is still to be found.
+  bool moves() const { return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device; }
   bool seeksPlan() const {
-    return !inference &&
-           (seeksCheckpoints() || seeks(offloadOptimizer) || seeks(offloadParam) || seeks(offloadActivations) || seeksOrder());
+    const bool seeksPlaces = seeks(offloadOptimizer) || seeks(offloadParam) || seeks(offloadActivations);
+    return !inference && (seeksCheckpoints() || seeksPlaces || seeksOrder() || (hasBudget() && moves()));
   }
   bool isLow() const { return dtype != Elem::F32; }
   /// Whether steps whose gradients are not finite are skipped.

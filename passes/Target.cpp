@@ -29,6 +29,6 @@ Machine zcc::machineOf(const Target *target) {
     return target->machine();
   Machine m(1e11, 1e10, 5e9);
   m[Rate::HostCopy] = 5e9;
-  m[Rate::Disk] = 1e9;
+  m[Rate::Disk] = m[Rate::DiskWrites] = 1e9;
   return m;
 }

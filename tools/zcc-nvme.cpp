@@ -33,7 +33,7 @@ static cl::opt<std::string> checksum("checksum", cl::desc("on or off"), cl::valu
                                      cl::cat(optionCategory()));
 static cl::opt<std::string> json("json", cl::desc("file for what was measured"), cl::value_desc("FILE"),
                                  cl::cat(optionCategory()));
-static cl::opt<std::string> profile("profile", cl::desc("profile of zcc (--calibrate) that gets the mixed rate of the disk"),
+static cl::opt<std::string> profile("profile", cl::desc("profile of zcc (--calibrate) that gets the rates of the disk"),
                                     cl::value_desc("FILE"), cl::cat(optionCategory()));
 
 namespace {

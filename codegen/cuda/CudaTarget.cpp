@@ -146,7 +146,7 @@ Machine CudaTarget::machine() const {
   m[Rate::NearBytes] = published.bytes * share::kNear;
   m[Rate::Launches] = 1 / kLaunchSeconds;
   m[Rate::HostCopy] = published.host * share::kLink;
-  m[Rate::Disk] = 3e9;
+  m[Rate::Disk] = m[Rate::DiskWrites] = 3e9;
   const Machine host = host_->machine();
   for (Rate r : {Rate::HostFlops, Rate::HostTranscendentals, Rate::HostBytes})
     m[r] = host[r];

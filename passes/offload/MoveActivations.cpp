@@ -29,7 +29,7 @@ struct Kept {
   Value *value;
   Node *lastRead, *firstAgain; ///< in the forward, and in the backward
   double from, until;          ///< when it may go, and when it must be back, seconds
-  double seconds;              ///< of either transfer
+  double away, back;           ///< seconds of either transfer
 };
 
 class ActivationOffloader {
@@ -38,14 +38,16 @@ public:
   bool run();
 
 private:
-  double freeRate();
-  void collect(double rate);
+  double freePart();
+  void collect(double part);
   std::vector<Kept *> choose();
   void move(const Kept &k);
 
   Function &f_;
   Space to_;
   PassContext &ctx_;
+  const Machine machine_ = machineOf(ctx_.target);
+  const Rate there_ = to_ == Space::Nvme ? Rate::DiskWrites : Rate::HostCopy, back_ = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
   const Positions at_;
   std::vector<double> begins_; ///< when each node begins
   std::vector<Kept> kept_;
@@ -55,23 +57,21 @@ private:
 /// Whether it brings a parameter: that is no activation, and goes where it is said to be released.
 static bool isBrought(const Node &n) { return n.is(ops::wait) || isTransfer(n) || n.op->collective != Collective::None; }
 
-/// Bytes a second that other transfers leave to this one's engine, with the clock of compute.
-double ActivationOffloader::freeRate() {
-  Machine machine = machineOf(ctx_.target);
-  Rate engine = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
+/// The part of the time that other transfers leave to this one's engine, with the clock of compute.
+double ActivationOffloader::freePart() {
   double now = 0, others = 0;
   for (auto &n : f_.nodes) {
     NodeCost c = costOf(*n, f_.module->ranks);
     begins_.push_back(now);
     if (performed(*n)->structural == Structural::Transfer)
-      others += c[engine] / machine[engine];
+      others += c[back_] / machine_[back_] + (there_ == back_ ? 0 : c[there_] / machine_[there_]);
     else
-      now += c.seconds(machine);
+      now += c.seconds(machine_);
   }
-  return now > 0 ? machine[engine] * std::max(0.0, 1 - others / now) : 0;
+  return now > 0 ? std::max(0.0, 1 - others / now) : 0;
 }
 
-void ActivationOffloader::collect(double rate) {
+void ActivationOffloader::collect(double part) {
   for (auto &n : f_.nodes) {
     if (n->phase != Phase::Forward || !ownsMemory(*n) || isBrought(*n))
       continue;
@@ -79,7 +79,7 @@ void ActivationOffloader::collect(double rate) {
       int64_t bytes = r->type.localBytes();
       if (bytes < kLeastMoved || r->type.space != Space::Device || r->type.isFuture || llvm::is_contained(f_.results, r.get()))
         continue;
-      Kept k{r.get(), n.get(), nullptr, 0, 0, double(bytes) / rate};
+      Kept k{r.get(), n.get(), nullptr, 0, 0, double(bytes) / (machine_[there_] * part), double(bytes) / (machine_[back_] * part)};
       for (Node *reader : readersOf(*r)) {
         Node *&end = reader->phase == Phase::Forward ? k.lastRead : k.firstAgain;
         bool isLast = reader->phase == Phase::Forward;
@@ -103,11 +103,11 @@ void ActivationOffloader::collect(double rate) {
 static bool fits(llvm::ArrayRef<Kept *> going, llvm::ArrayRef<Kept *> coming) {
   double clock = 0;
   for (Kept *k : going)
-    clock = std::max(clock, k->from) + k->seconds;
+    clock = std::max(clock, k->from) + k->away;
   double gone = clock;
   clock = coming.front()->until;
   for (Kept *k : coming)
-    clock = std::min(clock, k->until) - k->seconds;
+    clock = std::min(clock, k->until) - k->back;
   return clock >= gone;
 }
 
@@ -145,9 +145,9 @@ void ActivationOffloader::move(const Kept &k) {
 }
 
 bool ActivationOffloader::run() {
-  double rate = freeRate();
-  if (rate > 0)
-    collect(rate);
+  const double part = freePart();
+  if (part > 0)
+    collect(part);
   std::vector<Kept *> chosen = choose();
   int64_t bytes = 0, all = 0;
   for (const Kept &k : kept_)

@@ -378,8 +378,13 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
       if (!live)
         return live.takeError();
       std::vector<int64_t> own = liveBytes(now, *live, Space::Device, movedBy(now));
-      if (f->name == "micro" && m.attrs.i("transfer_window", 1) != 0) // else as little memory as can be
-        spreadUpdates(*f, own, *llvm::max_element(liveBytes(now, *live)), machineOf(ctx.target), m.ranks);
+      const int64_t window = m.attrs.i("transfer_window", INT64_MAX); // of 0: as little memory as can be
+      if (f->name == "micro" && window) {
+        int64_t most = *llvm::max_element(liveBytes(now, *live));
+        if (window != INT64_MAX)
+          most = std::min(most, *llvm::max_element(own) + window);
+        spreadUpdates(*f, own, most, machineOf(ctx.target), m.ranks);
+      }
       changed |= Scheduler(*f, std::move(own)).run();
     }
   return changed;

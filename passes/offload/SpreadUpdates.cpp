@@ -36,7 +36,7 @@ struct Unit {
   llvm::SmallVector<Node *, 12> nodes;
   llvm::SmallVector<const Value *, 4> held; ///< on the device, and not transferred for it alone: gradients
   int end = 0;                              ///< where its last node is
-  int64_t moves = 0, computes = 0;          ///< ns
+  int64_t reads = 0, moves = 0, computes = 0; ///< ns; `reads`: of `moves`, until it can be computed
 };
 
 class Spreader {
@@ -55,7 +55,7 @@ private:
   void walk();
   void begin(size_t position);
   void take(const Unit &u);
-  int64_t beginOf(const Unit &u) const { return std::max(moved_, computed_ - std::max(ahead_, u.moves / 2)); }
+  int64_t beginOf(const Unit &u) const { return std::max(moved_, computed_ - std::max(ahead_, u.reads)); }
   void pass(const Node &n);
   bool isFree(const Unit &u, size_t position) const;
   int64_t behind(size_t position) const { return (position + 1 < own_.size() ? own_[position + 1] : 0) + heldBytes_; }
@@ -191,7 +191,10 @@ bool Spreader::findUnit(Node &n, Unit &u) const {
   u.end = at_.lookup(u.nodes.back());
   u.computes = nsOf(n);
   for (Node *member : u.nodes)
-    u.moves += isTransfer(*member) ? nsOf(*member) : 0;
+    if (isTransfer(*member)) {
+      u.moves += nsOf(*member);
+      u.reads += member->result()->type.space == Space::Device ? nsOf(*member) : 0;
+    }
   return true;
 }
 
@@ -293,9 +296,9 @@ void Spreader::pass(const Node &n) {
     computed_ = std::max(computed_, moved_);
 }
 
-/// Whether what it reads, half of what is moved for it, is there in front of a node, and none of what is behind that is delayed.
+/// Whether what it reads is there in front of a node, and none of what is behind that is delayed.
 bool Spreader::isFree(const Unit &u, size_t position) const {
-  return beginOf(u) + u.moves / 2 <= computed_ && u.moves <= room_[position];
+  return beginOf(u) + u.reads <= computed_ && u.moves <= room_[position];
 }
 
 void Spreader::walk() {

@@ -173,7 +173,7 @@ std::vector<Space> Axes::spaces() const {
 
 bool Axes::movesAnything() const {
   bool seeks = !spaces().empty() && (o_.seeks(o_.offloadOptimizer) || (o_.seeks(o_.offloadParam) && mayMoveParams()));
-  return seeks || o_.away(o_.offloadOptimizer) != Space::Device || o_.away(o_.offloadParam) != Space::Device;
+  return seeks || o_.moves();
 }
 
 int64_t Axes::Moves::bytes(unsigned level) const {
@@ -202,7 +202,9 @@ llvm::DenseMap<const GlobalValue *, int64_t> Axes::timeLeft() const {
 
 /// Parameters that may move, in the order of the forward; those that a step would have to wait for in the end, last.
 std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) const {
-  const double rate = machineOf(ctx_.target)[spaces().front() == Space::Nvme ? Rate::Disk : Rate::HostCopy];
+  const Machine machine = machineOf(ctx_.target);
+  const bool isDisk = spaces().front() == Space::Nvme;
+  const double twice = 2 / machine[isDisk ? Rate::Disk : Rate::HostCopy] + 2 / machine[isDisk ? Rate::DiskWrites : Rate::HostCopy];
   const int64_t small = zeroLimits(m_, o_).persistence;
   auto left = timeLeft();
   std::vector<std::pair<int64_t, const GlobalValue *>> beside, behind;
@@ -210,7 +212,7 @@ std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) co
     bool isOpen = g->role == GlobalValue::Param && g->type.count() > small && (isParam || g->trained);
     if (!isOpen)
       continue;
-    int64_t late = int64_t(4 * double(g->type.localBytes()) / rate * 1e9) - left.lookup(g.get());
+    int64_t late = int64_t(double(g->type.localBytes()) * twice * 1e9) - left.lookup(g.get());
     (late > 0 ? behind : beside).push_back({late > 0 ? late : left.lookup(g.get()), g.get()});
   }
   std::vector<const GlobalValue *> out;

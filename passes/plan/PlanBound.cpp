@@ -52,10 +52,13 @@ llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, 
   int64_t room = o.memoryBudget - besides - largestOperator(*copy);
   b.bytesAway = std::clamp<int64_t>(all.changing + all.fixed - room, given.changing + given.fixed, all.changing + all.fixed);
   int64_t onDisk = o.separateHost ? o.hostBudget ? std::max<int64_t>(b.bytesAway - o.hostBudget, 0) : 0 : b.bytesAway;
-  int64_t moved = std::max(onDisk + std::max<int64_t>(onDisk - all.fixed, 0), given.fixed + 2 * given.changing);
+  const int64_t read = std::max(onDisk, given.fixed + given.changing);
+  const int64_t written = std::max(onDisk - all.fixed, given.changing);
   const Machine machine = t.machine();
   NodeCost disk;
-  disk[Rate::Disk] = disk[Rate::DiskCores] = double(moved);
+  disk[Rate::Disk] = double(read);
+  disk[Rate::DiskWrites] = double(written);
+  disk[Rate::DiskCores] = double(read + written);
   b.busyNs[size_t(EngineKind::Disk)] = int64_t(std::llround(disk.seconds(machine) * 1e9));
   b.busyNs[size_t(EngineKind::Compute)] += int64_t(std::llround(disk.takenSeconds(machine) * 1e9));
   return b;

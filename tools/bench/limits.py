@@ -11,8 +11,8 @@ limits.py --zcc ZCC --nvme-path FOLDER [--only NAME]... [--xl]      needs torch,
 
 stack: a transformer whose activations are four times the limit, computed again. head: a language model whose logits are, in tiles of
 rows. layer: one linear layer whose weights alone are four times the limit, by tile from the disk. gpt2: GPT-2 124M in a quarter of what
-it needs, on the disk. ten: a GPT-2 whose states (parameters and moments) are ten times the limit, all on the disk. update: eight linear
-layers, of whose step nearly all is the optimizer's, their moments on the disk. With --xl (24 GiB of disk) xl: GPT-2 XL, one sequence of
+it needs, on the disk, with clipping. ten: a GPT-2 whose states (parameters and moments) are ten times the limit, all on the disk; and
+ten-clipped: the same with clipping. update: eight linear layers, of whose step nearly all is the optimizer's, their moments on the disk. With --xl (24 GiB of disk) xl: GPT-2 XL, one sequence of
 1024, AdamW, clipping, within 6 GiB; and xl-ranks: the same on two ranks at stage 3, a sequence each, within 4 GiB each."""
 import argparse
 import json
@@ -40,6 +40,7 @@ from resident import peak_until_end
 MIB = 1 << 20
 CODE = 84 * MIB  # of the limit: the code of the program and of libraries, 52, and what a program wants to be left for threads' stacks
 AWAY = ["--offload-optimizer=nvme", "--offload-param=nvme"]
+CLIP = "--clip-grad-norm=1.0"
 
 
 class Stack(nn.Module):
@@ -95,14 +96,15 @@ CASES = {
     "layer": (lambda: nn.Linear(14336, 14336), squared, {"input": reals(16, 14336), "target": reals(16, 14336)}, 192,
               [*AWAY, "--tile=64"]),
     "gpt2": (gpt2, scored, {"input_ids": tokens(50257, 2, 256), "labels": tokens(50257, 2, 256)}, 0.25,
-             [*AWAY, "--checkpoint-activations=1", "--tile=16"]),
+             [*AWAY, CLIP, "--checkpoint-activations=1", "--tile=16"]),
     "ten": (lambda: gpt2(n_layer=28, n_embd=1024, n_head=16, vocab_size=8192, n_positions=256, bos_token_id=0, eos_token_id=0), scored,
             {"input_ids": tokens(8192, 2, 256), "labels": tokens(8192, 2, 256)}, 400, [*AWAY, "--checkpoint-activations=1", "--offload-activations=none"]),
     "update": (lambda: nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))), squared, {"input": reals(16, 4096), "target": reals(16, 4096)},
                0.6, ["--offload-optimizer=nvme"]),
     "xl": (lambda: gpt2(n_layer=48, n_embd=1600, n_head=25), scored,
-           {"input_ids": tokens(50257, 1, 1024), "labels": tokens(50257, 1, 1024)}, 6144, [*AWAY, "--checkpoint-activations=1"]),
+           {"input_ids": tokens(50257, 1, 1024), "labels": tokens(50257, 1, 1024)}, 6144, [*AWAY, CLIP, "--checkpoint-activations=1"]),
 }
+CASES["ten-clipped"] = (*CASES["ten"][:4], [*CASES["ten"][4], CLIP])
 CASES["xl-ranks"] = (*CASES["xl"][:3], 4096, [*CASES["xl"][4], "--zero=3", "--ranks=2"])
 
 
@@ -156,7 +158,7 @@ def floor(parameters, flags):
     """Bytes that a step of AdamW in float32 must move between memory and the disk, and 0 where nothing lies there."""
     states = 2 * 8 if "--offload-optimizer=nvme" in flags else 0
     weights = 3 * 4 if "--offload-param=nvme" in flags else 0
-    waiting = 2 * 4 if states and "--clip-grad-norm=1.0" in flags else 0
+    waiting = 2 * 4 if states and CLIP in flags else 0
     return parameters * (states + weights + waiting)
 
 
@@ -227,10 +229,9 @@ def measure(a, name, folder):
     path = os.path.join(folder, f"{name}.onnx")
     if not os.path.exists(path):
         export(build, loss, inputs, path)
-    flags = [*flags, *(["--clip-grad-norm=1.0"] if name.startswith(("gpt2", "ten", "xl")) else [])]
     need = needs(plan(a.zcc, path))
     limit = int(need * limit) if limit < 1 else limit * MIB
-    flags.append(f"--memory={limit - CODE}")
+    flags = [*flags, f"--memory={limit - CODE}"]
     row = f"| {name} | {need / MIB:.0f} | {limit / MIB:.0f} |"
     program = os.path.join(folder, name)
     took, refused = compiled(a.zcc, path, flags, program)
