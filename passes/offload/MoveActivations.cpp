@@ -47,7 +47,8 @@ private:
   Space to_;
   PassContext &ctx_;
   const Machine machine_ = machineOf(ctx_.target);
-  const Rate there_ = to_ == Space::Nvme ? Rate::DiskWrites : Rate::HostCopy, back_ = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
+  const Rate there_ = to_ == Space::Nvme ? Rate::DiskWrites : Rate::HostCopy,
+             back_ = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
   const Positions at_;
   std::vector<double> begins_; ///< when each node begins
   std::vector<Kept> kept_;
@@ -79,7 +80,8 @@ void ActivationOffloader::collect(double part) {
       int64_t bytes = r->type.localBytes();
       if (bytes < kLeastMoved || r->type.space != Space::Device || r->type.isFuture || llvm::is_contained(f_.results, r.get()))
         continue;
-      Kept k{r.get(), n.get(), nullptr, 0, 0, double(bytes) / (machine_[there_] * part), double(bytes) / (machine_[back_] * part)};
+      Kept k{
+          r.get(), n.get(), nullptr, 0, 0, double(bytes) / (machine_[there_] * part), double(bytes) / (machine_[back_] * part)};
       for (Node *reader : readersOf(*r)) {
         Node *&end = reader->phase == Phase::Forward ? k.lastRead : k.firstAgain;
         bool isLast = reader->phase == Phase::Forward;

@@ -10,10 +10,11 @@
 // A group is a transfer to the device and those that take back what is made of it. A group's bytes are taken from the start of
 // its first transfer to the end of its last one; as a new group starts, the oldest ones are waited for until it fits: into the
 // window where most is live of what compute makes, and elsewhere into what is free beside it, too; where a note says how wide the
-// window is, into no more than is enough. The first groups may start in front of any node before them: states are read beside the
-// forward. What is transferred away until later, gradients that wait and what the backward reads, has a window of its own, three
-// times as wide as the largest where less is live. Updates in the backward first go to where there is time for what they read and
-// write (SpreadUpdates.h).
+// window is, into no more than is enough. There a clock of what computes and one of what moves tell where a group is best begun:
+// early, but not where what takes older ones back is still to be waited for. The first groups may start in front of any node
+// before them: states are read beside the forward. What is transferred away until later, gradients that wait and what the
+// backward reads, has a window of its own, three times as wide as the largest where less is live. Updates in the backward first
+// go to where there is time for what they read and write (SpreadUpdates.h).
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/Target.h"
@@ -40,21 +41,38 @@ struct TransferGroup {
   Node *head; ///< the first node that reads it; once it is started, the first that waits for it
   int64_t bytes = 0;
   llvm::SmallVector<Node *, 2> out;  ///< what takes it back
+  int headAt = 0;                    ///< where `head` was before anything was started
   Node *begun = nullptr;             ///< what starts it
   llvm::SmallVector<Node *, 2> back; ///< what assigns what has been taken back
+  int64_t beside = 0;                ///< bytes of the groups beside it; of a place, of the last one before it
+  int64_t arrives = 0, gone = 0;     ///< when it is read, and when it has been taken back, ns of the clocks
 
   /// Whether it is no more than a place where later ones may start.
   bool isPlace() const { return !in && out.empty(); }
+  /// Whether that is behind the first group.
+  bool isBetween() const { return isPlace() && beside; }
+};
+
+/// What computes and what moves, as far as groups are begun.
+struct Clocks {
+  int64_t late = 0;  ///< ns by which what computes is behind
+  int64_t disk = 0;  ///< when what moves is free
+  size_t passed = 0; ///< groups before it have been read
 };
 
 /// The transfers of one function.
 class Scheduler {
 public:
-  Scheduler(Function &f, std::vector<int64_t> live) : f_(f), at_(positions(f)), live_(std::move(live)) {}
+  Scheduler(Function &f, std::vector<int64_t> live, const Machine &machine)
+      : f_(f), at_(positions(f)), live_(std::move(live)), machine_(machine) {}
   bool run();
 
 private:
   void collect();
+  void addPlaces();
+  void pass(Clocks &c, size_t place);
+  size_t bestPlace(Clocks &c, size_t place, size_t k, size_t oldest, int64_t taken, int64_t enough);
+  int64_t nsOf(const Node &n) const { return int64_t(costOf(n, f_.module->ranks).seconds(machine_) * 1e9); }
   void startGroups();
   void startSpills();
   void finish(TransferGroup &g, Node *before);
@@ -69,6 +87,9 @@ private:
   Function &f_;
   Positions at_;                    ///< before anything was started, but of what is gone since
   const std::vector<int64_t> live_; ///< at each node, bytes of what is not transferred
+  const Machine &machine_;
+  std::vector<int64_t> begins_; ///< when each node begins, if nothing is waited for, ns
+  std::vector<int64_t> room_;   ///< of each group, what may be under way from where it is first read on
   std::vector<TransferGroup> groups_;
   int64_t most_ = 0;           ///< bytes that are live anywhere, with the window
   std::vector<Node *> spills_; ///< transfers from the device of what is transferred back later
@@ -159,6 +180,28 @@ void Scheduler::collect() {
     if (!isTransfer(*n) && !n->op->view) // these move themselves
       places.push_back({nullptr, n, 0, {}});
   groups_.insert(groups_.begin(), places.begin(), places.end());
+  for (size_t k = 0; k < groups_.size(); ++k)
+    groups_[k].beside = groups_[k].isPlace() ? 0 : besideOf(k);
+}
+
+/// Where a window is narrow, later groups may also start in front of what computes between them.
+void Scheduler::addPlaces() {
+  std::vector<TransferGroup> all;
+  size_t next = 0;
+  int64_t now = 0, beside = 0;
+  for (auto &n : f_.nodes) {
+    begins_.push_back(now);
+    for (; next < groups_.size() && groups_[next].head == n.get(); beside = groups_[next++].beside)
+      all.push_back(std::move(groups_[next]));
+    if (isTransfer(*n))
+      continue;
+    if (next && next < groups_.size() && !n->op->view && !assigns(*n) && all.back().head != n.get()) {
+      all.push_back({nullptr, n.get()});
+      all.back().beside = beside;
+    }
+    now += nsOf(*n);
+  }
+  groups_ = std::move(all);
 }
 
 /// What takes a group back is waited for, and assigned, before `before` (nullptr: at the end).
@@ -194,11 +237,17 @@ int64_t Scheduler::besideOf(size_t k) const {
 std::vector<int64_t> Scheduler::windows() {
   const size_t count = groups_.size();
   std::vector<int64_t> live(count, 0);
-  for (size_t k = 0; k < count; ++k) {
+  for (size_t k = 0, next = 0; k < count; ++k) {
+    if (groups_[k].isBetween()) {
+      live[k] = live[k - 1];
+      continue;
+    }
+    for (next = k + 1; next < count && groups_[next].isBetween();)
+      ++next;
     auto begin = live_.begin() + at_.lookup(groups_[k].head);
-    auto end = k + 1 < count ? live_.begin() + at_.lookup(groups_[k + 1].head) : live_.end();
+    auto end = next < count ? live_.begin() + at_.lookup(groups_[next].head) : live_.end();
     live[k] = *std::max_element(begin, std::max(end, begin + 1));
-    most_ = std::max(most_, live[k] + (groups_[k].isPlace() ? 0 : windowFor(besideOf(k))));
+    most_ = std::max(most_, live[k] + (groups_[k].beside ? windowFor(groups_[k].beside) : 0));
   }
   for (int64_t &n : live)
     n = most_ - n;
@@ -229,25 +278,82 @@ private:
 };
 } // namespace
 
+/// Up to where a group is first read: those before it have come, and are taken back.
+void Scheduler::pass(Clocks &c, size_t place) {
+  for (; c.passed < place; ++c.passed) {
+    TransferGroup &g = groups_[c.passed];
+    c.late = std::max(c.late, g.arrives - begins_[g.headAt]);
+    for (Node *out : g.out) {
+      c.disk = std::max(c.disk, begins_[at_.lookup(out)] + c.late) + nsOf(*out);
+      g.gone = c.disk;
+    }
+  }
+}
+
+/// Of the places from `place` on that with which group k is read first, or the first of several such: where it is begun, what
+/// must have been taken back for it is waited for. `oldest`, `taken`, `enough`: as startGroups has them.
+size_t Scheduler::bestPlace(Clocks &clocks, size_t place, size_t k, size_t oldest, int64_t taken, int64_t enough) {
+  constexpr size_t kMostPlaces = 256;
+  const TransferGroup &g = groups_[k];
+  const bool isFar = k - place >= kMostPlaces;                  // so much is free that nothing is waited for
+  std::vector<int64_t> room(isFar ? 1 : k + 2 - place, enough); // of a start at each place
+  for (size_t p = k + 1; p-- > place && !isFar;)
+    room[p - place] = std::min(room[p - place + 1], room_[p]);
+  const int64_t read = g.in ? nsOf(*g.in) : 0;
+  size_t best = place;
+  Clocks then = clocks;
+  int64_t first = INT64_MAX;
+  bool waits = true;
+  for (size_t p = place; waits && p <= k; ++p) {
+    pass(clocks, p);
+    int64_t rest = taken, wait = 0;
+    const int64_t now = begins_[groups_[p].headAt] + clocks.late;
+    for (size_t i = oldest; i < p && rest > room[p - place] && !isFar; ++i) {
+      rest -= groups_[i].bytes;
+      wait = std::max(wait, groups_[i].gone - now);
+    }
+    waits = wait > 0;
+    Clocks c = clocks;
+    c.late += wait;
+    if (g.in)
+      c.disk = std::max(c.disk, now + wait) + read;
+    const int64_t at = std::max(g.in ? c.disk : 0, begins_[g.headAt] + c.late);
+    if (at < first) {
+      first = at;
+      best = p;
+      then = c;
+    }
+  }
+  clocks = then;
+  groups_[k].arrives = g.in ? clocks.disk : 0;
+  return best;
+}
+
 /// Group k starts where group `place` is first read; those before `oldest` are waited for.
 void Scheduler::startGroups() {
-  LeastOf window(windows());
+  room_ = windows();
+  LeastOf window(room_);
+  Clocks clocks;
   size_t place = 0, oldest = 0;
   int64_t unread = 0, taken = 0; // of groups [place, k], and of [oldest, k]
-  std::vector<int> heads;        // as they were
-  for (const TransferGroup &g : groups_)
-    heads.push_back(at_.lookup(g.head));
+  for (TransferGroup &g : groups_)
+    g.headAt = at_.lookup(g.head);
   for (size_t k = 0; k < groups_.size(); ++k) {
     TransferGroup &g = groups_[k];
+    if (g.isPlace())
+      continue;
     unread += g.bytes;
     taken += g.bytes;
-    const int64_t near = besideOf(k), enough = isNarrow() ? std::max({windowFor(near), near, kEnough}) : INT64_MAX;
+    const int64_t near = g.beside, enough = isNarrow() ? std::max({windowFor(near), near, kEnough}) : INT64_MAX;
     auto room = [&] { return std::min(window(place, k), enough); };
     auto mustWait = [&] {
-      return unread > room() / int64_t(kStages) * int64_t(kStages - 1) || (g.in && heads[place] <= madeAt(*g.in));
+      return unread > room() / int64_t(kStages) * int64_t(kStages - 1) || (g.in && groups_[place].headAt <= madeAt(*g.in));
     };
     for (; place < k && mustWait(); ++place)
       unread -= groups_[place].bytes;
+    if (isNarrow())
+      for (const size_t best = bestPlace(clocks, place, k, oldest, taken, enough); place < best; ++place)
+        unread -= groups_[place].bytes;
     Node *before = groups_[place].head;
     size_t written = oldest; // groups before it have to be back: this one reads what they write
     if (g.in && madeAt(*g.in) >= 0)
@@ -345,6 +451,8 @@ void Scheduler::startSpills() {
 
 bool Scheduler::run() {
   collect();
+  if (isNarrow())
+    addPlaces();
   startGroups();
   startSpills();
   return !groups_.empty() || !spills_.empty();
@@ -370,6 +478,7 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
   std::unique_ptr<Module> planned = m.clone();
   if (auto e = planApart(*planned, ctx))
     return e;
+  const Machine machine = machineOf(ctx.target);
   bool changed = false;
   for (auto &f : m.functions)
     if (moves(f)) {
@@ -383,9 +492,9 @@ llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
         int64_t most = *llvm::max_element(liveBytes(now, *live));
         if (window != INT64_MAX)
           most = std::min(most, *llvm::max_element(own) + window);
-        spreadUpdates(*f, own, most, machineOf(ctx.target), m.ranks);
+        spreadUpdates(*f, own, most, machine, m.ranks);
       }
-      changed |= Scheduler(*f, std::move(own)).run();
+      changed |= Scheduler(*f, std::move(own), machine).run();
     }
   return changed;
 }

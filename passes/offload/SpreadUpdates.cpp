@@ -34,8 +34,8 @@ namespace {
 /// An update, or a run of one: what it is computed of and what takes that back, in their order.
 struct Unit {
   llvm::SmallVector<Node *, 12> nodes;
-  llvm::SmallVector<const Value *, 4> held; ///< on the device, and not transferred for it alone: gradients
-  int end = 0;                              ///< where its last node is
+  llvm::SmallVector<const Value *, 4> held;   ///< on the device, and not transferred for it alone: gradients
+  int end = 0;                                ///< where its last node is
   int64_t reads = 0, moves = 0, computes = 0; ///< ns; `reads`: of `moves`, until it can be computed
 };
 
