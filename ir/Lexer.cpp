@@ -117,7 +117,7 @@ Token Lexer::quoted(const char *from, Token::Kind k) {
 
 Token Lexer::number(const char *from) {
   bool isFloat = false, negative = *from == '-';
-  if (rest(at).starts_with("inf") || rest(at).starts_with("nan")) {
+  if (!llvm::isDigit(*from) && (rest(at).starts_with("inf") || rest(at).starts_with("nan"))) {
     at += 3;
     Token t = make(Token::Float, from);
     t.number = at[-1] == 'f' ? (negative ? -INFINITY : INFINITY) : NAN;

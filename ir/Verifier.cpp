@@ -216,7 +216,7 @@ static void checkStarted(const Node &n, const Value &future, const llvm::DenseSe
     return;
   }
   for (const Node *k = n.next(); k && !waits.contains(k); k = k->next())
-    for (unsigned i = 0; i < k->numOperands() && i < 32; ++i) {
+    for (unsigned i = 0; i < k->numOperands(); ++i) {
       bool changes = k->op->updates(i) || is(*k, Structural::Release);
       if (changes && k->operand(i) && llvm::is_contained(n.operands(), k->operand(i)))
         r.at(*k, "[V3] " + quoted(k->operand(i)) + " is " + (is(*k, Structural::Release) ? "released" : "written") + " before " +

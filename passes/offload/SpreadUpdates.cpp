@@ -9,7 +9,8 @@
 //   %z = matmul ...                                     assign %w.m, %m2
 //
 // The function is walked with a clock of what computes and one of what moves. Transfers that something else needs come first: an
-// update begins where it delays none of those behind it. The gradients of those that wait take memory, which is there where less
+// update begins where it delays none of those behind it, or where those that wait could not all be moved any more before more is
+// live than leaves them room. The gradients of those that wait take memory, which is there where less
 // is live than somewhere else; where it ends they go on in the order in which they came.
 #include "passes/offload/SpreadUpdates.h"
 #include "ir/Op.h"
@@ -58,6 +59,7 @@ private:
   int64_t beginOf(const Unit &u) const { return std::max(moved_, computed_ - std::max(ahead_, u.reads)); }
   void pass(const Node &n);
   bool isFree(const Unit &u, size_t position) const;
+  bool isUrgent(size_t position) const;
   int64_t behind(size_t position) const { return (position + 1 < own_.size() ? own_[position + 1] : 0) + heldBytes_; }
   int64_t nsOf(const NodeCost &c) const { return int64_t(c.seconds(machine_) * 1e9); }
   int64_t nsOf(const Node &n) const { return ns_[at_.lookup(&n)]; }
@@ -81,7 +83,8 @@ private:
   };
   llvm::DenseMap<const Value *, Reads> reads_; ///< by global
   std::vector<Node *> order_;
-  std::vector<int64_t> ns_; ///< what each takes
+  std::vector<int64_t> ns_;     ///< what each takes
+  std::vector<int64_t> begins_; ///< ns of what computes before each, but for units
   std::vector<Unit> units_;
   llvm::DenseMap<const Node *, size_t> unitOf_;                            ///< by any of its nodes
   llvm::DenseMap<size_t, llvm::SmallVector<const Value *, 2>> lastReadAt_; ///< what units hold, by position
@@ -96,6 +99,7 @@ private:
   llvm::DenseMap<const Value *, int> holders_; ///< units that wait, by what they hold
   llvm::DenseSet<const Value *> held_;         ///< of that, what nothing else reads any more
   int64_t heldBytes_ = 0;
+  int64_t waitingMoves_ = 0; ///< ns, of units that wait
   struct Move {
     size_t unit;
     Node *before;
@@ -253,6 +257,7 @@ void Spreader::findRoom() {
 
 /// `by` more units wait that read these values: they take memory from their last reader of before on.
 void Spreader::hold(const Unit &u, int by) {
+  waitingMoves_ += by * u.moves;
   for (const Value *v : u.held) {
     holders_[v] += by;
     if (!holders_[v] && held_.erase(v))
@@ -296,9 +301,18 @@ void Spreader::pass(const Node &n) {
     computed_ = std::max(computed_, moved_);
 }
 
-/// Whether what it reads is there in front of a node, and none of what is behind that is delayed.
+/// Whether more is live soon than leaves what waits its room, and sooner than all of that is moved.
+bool Spreader::isUrgent(size_t position) const {
+  const int64_t until = begins_[position] + waitingMoves_;
+  for (size_t i = position; i < order_.size() && begins_[i] <= until; ++i)
+    if (behind(i) + near_[i + 1] > most_)
+      return true;
+  return false;
+}
+
+/// Whether what it reads is there in front of a node, and none of what is behind that is delayed, or must be.
 bool Spreader::isFree(const Unit &u, size_t position) const {
-  return beginOf(u) + u.reads <= computed_ && u.moves <= room_[position];
+  return beginOf(u) + u.reads <= computed_ && (u.moves <= room_[position] || isUrgent(position));
 }
 
 void Spreader::walk() {
@@ -353,6 +367,11 @@ void Spreader::run() {
   NodeCost some;
   some[Rate::Disk] = double(kAheadBytes);
   ahead_ = nsOf(some);
+  int64_t now = 0;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    begins_.push_back(now);
+    now += unitOf_.count(order_[i]) || transfers(*order_[i]) ? 0 : ns_[i];
+  }
   findNear();
   findRoom();
   walk();

@@ -409,7 +409,7 @@ void Axes::addWindow(std::vector<Axis> &out) const {
     if (g->role == GlobalValue::Param)
       total += g->type.localBytes();
   int64_t most = std::min(kMostWindow, total / 2);
-  std::vector<int64_t> values = {most, most / 4, most / 16, 0};
+  std::vector<int64_t> values = {most, most / 2, 3 * most / 8, most / 4, most / 16, 0};
   if (isSmall_)
     values = {0};
   out.push_back(numbers("window", "transfer_window", values, "under way between spaces at once: {0} bytes"));
