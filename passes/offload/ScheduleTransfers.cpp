@@ -69,6 +69,7 @@ public:
 
 private:
   void collect();
+  int endOf(const TransferGroup &g) const;
   void addPlaces();
   void pass(Clocks &c, size_t place);
   size_t bestPlace(Clocks &c, size_t place, size_t k, size_t oldest, int64_t taken, int64_t enough);
@@ -184,20 +185,43 @@ void Scheduler::collect() {
     groups_[k].beside = groups_[k].isPlace() ? 0 : besideOf(k);
 }
 
-/// Where a window is narrow, later groups may also start in front of what computes between them.
+/// The last node of what reads a group first, what takes it back and what assigns that.
+int Scheduler::endOf(const TransferGroup &g) const {
+  int end = at_.lookup(g.head);
+  if (g.head->op->view)
+    for (auto &u : g.head->result()->uses)
+      end = std::max(end, at_.lookup(u.node));
+  for (Node *out : g.out) {
+    end = std::max(end, at_.lookup(out));
+    for (auto &r : out->results)
+      for (auto &u : r->uses)
+        end = std::max(end, at_.lookup(u.node));
+  }
+  return end;
+}
+
+/// Where a window is narrow, later groups may also start in front of what computes between them, behind the end of all before.
 void Scheduler::addPlaces() {
+  constexpr int64_t kApart = 50000; // ns
   std::vector<TransferGroup> all;
   size_t next = 0;
-  int64_t now = 0, beside = 0;
+  int64_t now = 0, last = 0, beside = 0;
+  int end = -1;
   for (auto &n : f_.nodes) {
+    const int position = int(begins_.size());
     begins_.push_back(now);
-    for (; next < groups_.size() && groups_[next].head == n.get(); beside = groups_[next++].beside)
+    for (; next < groups_.size() && groups_[next].head == n.get(); ++next) {
+      end = std::max(end, endOf(groups_[next]));
+      beside = groups_[next].beside;
+      last = now - kApart;
       all.push_back(std::move(groups_[next]));
+    }
     if (isTransfer(*n))
       continue;
-    if (next && next < groups_.size() && !n->op->view && !assigns(*n) && all.back().head != n.get()) {
+    if (next && next < groups_.size() && !n->op->view && !assigns(*n) && position > end && now >= last + kApart) {
       all.push_back({nullptr, n.get()});
       all.back().beside = beside;
+      last = now;
     }
     now += nsOf(*n);
   }
@@ -295,7 +319,7 @@ void Scheduler::pass(Clocks &c, size_t place) {
 size_t Scheduler::bestPlace(Clocks &clocks, size_t place, size_t k, size_t oldest, int64_t taken, int64_t enough) {
   constexpr size_t kMostPlaces = 256;
   const TransferGroup &g = groups_[k];
-  const bool isFar = k - place >= kMostPlaces;                  // so much is free that nothing is waited for
+  const bool isFar = k - place >= kMostPlaces;                  // that it is begun at once
   std::vector<int64_t> room(isFar ? 1 : k + 2 - place, enough); // of a start at each place
   for (size_t p = k + 1; p-- > place && !isFar;)
     room[p - place] = std::min(room[p - place + 1], room_[p]);
@@ -318,7 +342,7 @@ size_t Scheduler::bestPlace(Clocks &clocks, size_t place, size_t k, size_t oldes
     if (g.in)
       c.disk = std::max(c.disk, now + wait) + read;
     const int64_t at = std::max(g.in ? c.disk : 0, begins_[g.headAt] + c.late);
-    if (at < first) {
+    if (at <= first) {
       first = at;
       best = p;
       then = c;

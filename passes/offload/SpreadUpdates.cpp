@@ -10,8 +10,8 @@
 //
 // The function is walked with a clock of what computes and one of what moves. Transfers that something else needs come first: an
 // update begins where it delays none of those behind it, or where those that wait could not all be moved any more before more is
-// live than leaves them room. The gradients of those that wait take memory, which is there where less
-// is live than somewhere else; where it ends they go on in the order in which they came.
+// live than leaves them room. The gradients of those that wait take memory, which is there where less is live than somewhere
+// else; where it ends they go on in the order in which they came.
 #include "passes/offload/SpreadUpdates.h"
 #include "ir/Op.h"
 #include "passes/memory/Activations.h"
@@ -30,6 +30,8 @@ constexpr int64_t kAheadBytes = 16 << 20;
 constexpr int64_t kEver = int64_t(1) << 60; ///< ns
 /// Transfers to the device that memory is left for.
 constexpr size_t kNearest = 3;
+/// Nodes behind one that are looked at.
+constexpr size_t kMostAhead = 512;
 
 namespace {
 /// An update, or a run of one: what it is computed of and what takes that back, in their order.
@@ -304,7 +306,7 @@ void Spreader::pass(const Node &n) {
 /// Whether more is live soon than leaves what waits its room, and sooner than all of that is moved.
 bool Spreader::isUrgent(size_t position) const {
   const int64_t until = begins_[position] + waitingMoves_;
-  for (size_t i = position; i < order_.size() && begins_[i] <= until; ++i)
+  for (size_t i = position; i < std::min(position + kMostAhead, order_.size()) && begins_[i] <= until; ++i)
     if (behind(i) + near_[i + 1] > most_)
       return true;
   return false;

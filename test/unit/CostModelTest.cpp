@@ -188,4 +188,16 @@ TEST(TimedSchedule, IsTimedForAnyMachine) {
   expectTimes(fast, {{0, 1}, {0, 1}, {1, 1}, {1, 2}});
 }
 
+TEST(TimedSchedule, DisksReadAndWriteAtRatesOfTheirOwn) {
+  auto m = stepOf("    %x = transfer %n {to = \"device\"} : f32[64x64]\n    %y = transfer %x {to = \"nvme\"} : f32[64x64]@nvme\n"
+                  "    assign %n, %y\n");
+  TimedSchedule s = scheduleOf(*m, Options());
+  Machine machine = round();
+  machine[Rate::DiskWrites] = machine[Rate::Disk] * 4;
+  setTimes(s, machine);
+  const StepCost step = costOf(s, machine);
+  EXPECT_NEAR(step.seconds, 1.25, 1e-3);
+  EXPECT_NEAR(step.busy[size_t(EngineKind::Disk)], 1.25, 1e-3);
+}
+
 } // namespace cost_model_test

@@ -88,6 +88,14 @@ TEST(Profile, RatesBetweenAndBeyondNumbersOfThreads) {
   EXPECT_EQ(at(3, Rate::Narrow), 1) << "what was not measured stays";
 }
 
+TEST(Profile, DisksWriteAsFastAsTheyReadWhereNothingElseIsKnown) {
+  Machine m(1, 1, 1);
+  parsed(R"({"version": 1, "rates": {"disk_bytes": 8}})").apply(m, 1);
+  EXPECT_EQ(m[Rate::DiskWrites], 8);
+  parsed(R"({"version": 1, "rates": {"disk_bytes": 8, "disk_write_bytes": 20}})").apply(m, 1);
+  EXPECT_EQ(m[Rate::DiskWrites], 20);
+}
+
 TEST(Profile, ShortCollectivesGoAtTheRateOfLongOnesWhereNothingElseIsKnown) {
   Machine m(1, 1, 1);
   parsed(R"({"version": 1, "rates": {"link_bytes": 8}})").apply(m, 1);
