@@ -342,7 +342,7 @@ size_t Scheduler::bestPlace(Clocks &clocks, size_t place, size_t k, size_t oldes
     if (g.in)
       c.disk = std::max(c.disk, now + wait) + read;
     const int64_t at = std::max(g.in ? c.disk : 0, begins_[g.headAt] + c.late);
-    if (at <= first) {
+    if (at < first) {
       first = at;
       best = p;
       then = c;
