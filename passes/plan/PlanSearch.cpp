@@ -44,7 +44,7 @@ bool PlanSearch::needsLess(const Point &a, const Point &b) const {
   return rank(a) < rank(b);
 }
 
-/// Along one axis to its ends, and in longer and longer steps, as long as that takes less.
+/// Along one axis to its ends, and in longer and longer steps, each from what takes least so far.
 llvm::Error PlanSearch::descend(size_t axis) {
   const int64_t last = axes_[axis].levels - 1;
   for (int64_t jump = strideOf(axes_[axis]); jump <= last; jump *= 2) {
@@ -54,17 +54,15 @@ llvm::Error PlanSearch::descend(size_t axis) {
         points.push_back(withLevel(taken_, axis, unsigned(level)));
     if (llvm::Error e = trials_.carryOut(points))
       return e;
-    const Point before = taken_;
     for (const Point &p : points)
       if (needsLess(p, taken_))
         taken_ = p;
-    if (taken_ == before || isFit(taken_))
-      break;
   }
   return llvm::Error::success();
 }
 
-/// Axis by axis from what takes least as a rule, until it fits or nothing takes less.
+/// Axis by axis from what takes least as a rule, until nothing takes less; where that rule's leaves a quarter of the memory free,
+/// no further.
 llvm::Error PlanSearch::findLeast() {
   Point p = plain_;
   for (size_t a = 0; a < axes_.size(); ++a)
@@ -73,9 +71,11 @@ llvm::Error PlanSearch::findLeast() {
   if (llvm::Error e = trials_.carryOut({plain_, p}))
     return e;
   taken_ = needsLess(p, plain_) ? p : plain_;
-  for (Point before; taken_ != before && !isFit(taken_);) {
+  const int64_t budget = options_.memoryBudget;
+  const bool isAmple = isFit(taken_) && (!budget || trials_.at(taken_).needs.memory <= budget - budget / 4);
+  for (Point before; taken_ != before && !isAmple;) {
     before = taken_;
-    for (size_t a = 0; a < axes_.size() && !isFit(taken_); ++a)
+    for (size_t a = 0; a < axes_.size(); ++a)
       if (llvm::Error e = descend(a))
         return e;
   }
