@@ -339,6 +339,30 @@ TEST(PlanSearch, LooksNoFurtherThanForWhatFits) {
   }
 }
 
+TEST(PlanSearch, LooksForWhatNeedsLeastPastLevelsThatNeedNoLess) {
+  std::unique_ptr<Module> m = differentiated();
+  Options o;
+  o.memoryBudget = 1;
+  o.nvmeBudget = 1 << 30;
+  PassContext ctx{o, nullptr};
+  Axis moves, idle;
+  moves.levels = idle.levels = 65;
+  moves.note = [](Module &m, unsigned level) {
+    if (level < 20 || level >= 40)
+      return;
+    m.attrs.set("transfer_window", int64_t(0));
+    for (const char *name : {"w", "v"})
+      for (const char *place : {"place", "states_place"})
+        m.global(name)->attrs.set(place, std::string("nvme"));
+  };
+  idle.note = [](Module &, unsigned) {};
+  const std::vector<Axis> axes = {moves, idle};
+  PlanSearch s(*m, ctx, axes);
+  ASSERT_FALSE(bool(s.runLeast()));
+  EXPECT_FALSE(s.hasFit());
+  EXPECT_LT(s.trials().at(s.taken()).needs.memory, s.trials().at(s.plain()).needs.memory);
+}
+
 TEST(PlanSearch, WhatIsLeftOpenIsNotSlowerThanWhatIsFixed) {
   using Fix = void (*)(Options &);
   const std::pair<const char *, Fix> fixes[] = {
