@@ -271,14 +271,17 @@ double zcc::movedBytes(const Node &n, unsigned i) {
   return double(moverOf(n, i) == EngineKind::Disk ? wholeBytes(t, kDiskBlock) : t.localBytes());
 }
 
+Rate zcc::rateOfMove(Space from, Space to) {
+  return to == Space::Nvme ? Rate::DiskWrites : from == Space::Nvme ? Rate::Disk : Rate::HostCopy;
+}
+
 NodeCost zcc::costOfMove(const Node &n, unsigned i) {
   NodeCost c;
   const double bytes = movedBytes(n, i);
+  c[rateOfMove(n.operand(i)->type.space, n.result(i)->type.space)] = bytes;
   if (moverOf(n, i) == EngineKind::Disk) {
-    c[n.result(i)->type.space == Space::Nvme ? Rate::DiskWrites : Rate::Disk] = c[Rate::DiskCores] = bytes;
+    c[Rate::DiskCores] = bytes;
     c[Rate::DiskStarts] = bytes > 0;
-  } else {
-    c[Rate::HostCopy] = bytes;
   }
   return c;
 }

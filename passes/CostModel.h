@@ -71,6 +71,8 @@ bool transfers(const Node &n);
 /// What moves operand i of a transfer, and how many bytes.
 EngineKind moverOf(const Node &n, unsigned i);
 double movedBytes(const Node &n, unsigned i);
+/// The rate of what is moved from one space to another.
+Rate rateOfMove(Space from, Space to);
 NodeCost costOfMove(const Node &n, unsigned i);
 
 } // namespace zcc

@@ -47,8 +47,7 @@ private:
   Space to_;
   PassContext &ctx_;
   const Machine machine_ = machineOf(ctx_.target);
-  const Rate there_ = to_ == Space::Nvme ? Rate::DiskWrites : Rate::HostCopy,
-             back_ = to_ == Space::Nvme ? Rate::Disk : Rate::HostCopy;
+  const Rate there_ = rateOfMove(Space::Device, to_), back_ = rateOfMove(to_, Space::Device);
   const Positions at_;
   std::vector<double> begins_; ///< when each node begins
   std::vector<Kept> kept_;

@@ -271,7 +271,7 @@ std::vector<int64_t> Scheduler::windows() {
     auto begin = live_.begin() + at_.lookup(groups_[k].head);
     auto end = next < count ? live_.begin() + at_.lookup(groups_[next].head) : live_.end();
     live[k] = *std::max_element(begin, std::max(end, begin + 1));
-    most_ = std::max(most_, live[k] + (groups_[k].beside ? windowFor(groups_[k].beside) : 0));
+    most_ = std::max(most_, live[k] + (groups_[k].isPlace() ? 0 : windowFor(groups_[k].beside)));
   }
   for (int64_t &n : live)
     n = most_ - n;

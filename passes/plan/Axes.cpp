@@ -203,9 +203,8 @@ llvm::DenseMap<const GlobalValue *, int64_t> Axes::timeLeft() const {
 /// Parameters that may move, in the order of the forward; those that a step would have to wait for in the end, last.
 std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) const {
   const Machine machine = machineOf(ctx_.target);
-  const bool isDisk = spaces().front() == Space::Nvme;
-  const double twice =
-      2 / machine[isDisk ? Rate::Disk : Rate::HostCopy] + 2 / machine[isDisk ? Rate::DiskWrites : Rate::HostCopy];
+  const Space away = spaces().front();
+  const double twice = 2 / machine[rateOfMove(away, Space::Device)] + 2 / machine[rateOfMove(Space::Device, away)];
   const int64_t small = zeroLimits(m_, o_).persistence;
   auto left = timeLeft();
   std::vector<std::pair<int64_t, const GlobalValue *>> beside, behind;
