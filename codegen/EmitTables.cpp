@@ -174,15 +174,11 @@ struct Source {
 /// Where a file of the model is, and the name under which the program finds it: relative if it lies below the program's
 /// folder or will be copied there.
 static WeightsFile weightsFile(const Module &m, const ProgramInfo &info, StringRef file) {
-  llvm::SmallString<256> path(file), real, folder;
-  if (llvm::sys::path::is_relative(file) && !m.folder.empty()) {
-    path = m.folder;
-    llvm::sys::path::append(path, file);
-  }
-  std::string here = path.str().str();
+  llvm::SmallString<256> real, folder;
+  const std::string here = m.pathOf(file);
   if (info.isBundle)
     return {(llvm::sys::path::is_relative(file) ? file : llvm::sys::path::filename(file)).str(), here};
-  if (llvm::sys::fs::real_path(path, real))
+  if (llvm::sys::fs::real_path(here, real))
     return {here, here}; // not there: the error comes with the hash
   if (llvm::sys::fs::real_path(info.outputFolder.empty() ? "." : info.outputFolder, folder))
     return {real.str().str(), here};
@@ -303,7 +299,8 @@ static std::string ioText(const Module &m, StringRef name, const zccrt_tensor &t
   std::vector<int64_t> labelled = m.attrs.ints(("labelled." + name).str());
   if (!labelled.empty())
     ignore = std::to_string(labelled[0]);
-  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}, {7}},\n", cString(name), tensorText(t), lo, hi,
+  const std::string called = m.attrs.s(("input." + name).str(), name); // where a state has the model's name
+  return formatv("  {{{0}, {1}, {2}, {3}, {4}, {5}, ZCCRT_TOKENS_AUTO, {6}, {7}},\n", cString(called), tensorText(t), lo, hi,
                  ignore, cString(m.attrs.s(("range_node." + name).str())), int(byRows), labelled.empty() ? 0 : labelled[1]);
 }
 

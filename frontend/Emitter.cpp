@@ -14,13 +14,18 @@ void zcc::unsupported(const llvm::Twine &what) { throw NodeError{NodeError::Unsu
 void zcc::notConstant(const llvm::Twine &what) { throw NodeError{NodeError::NotConstant, what.str()}; }
 void zcc::invalid(const llvm::Twine &what) { throw NodeError{NodeError::Invalid, what.str()}; }
 
+int64_t Known::loaded = 0;
+
 const Tensor &Known::tensor() {
   if (!tensor_) {
     tensor_ = load();
     load = nullptr;
+    loaded += tensor_->type.count();
   }
   return *tensor_;
 }
+
+Known::~Known() { loaded -= tensor_ ? tensor_->type.count() : 0; }
 
 int64_t Val::dim(int64_t i) const {
   int64_t a = i < 0 ? i + rank() : i;
@@ -33,6 +38,8 @@ void zcc::checkTableSize(double elements) {
   constexpr double kMost = 1 << 26; // 512 MiB as doubles
   if (!(elements <= kMost))
     unsupported("a table of more than 2^26 elements");
+  if (elements > double(Emitter::roomForKnown()))
+    unsupported("more than 2^27 elements of tables in all");
 }
 
 int64_t zcc::normalAxis(int64_t axis, int64_t rank) {
@@ -72,6 +79,11 @@ Val Emitter::of(Value *v) {
   return r;
 }
 
+int64_t Emitter::roomForKnown() {
+  constexpr int64_t kMost = int64_t(1) << 27; // 1 GiB as doubles
+  return std::max<int64_t>(kMost - Known::loaded, 0);
+}
+
 std::optional<Vals> Emitter::fold(const OpDef &op, ArrayRef<Val> operands, const Attrs &attrs) {
   if (op.random || !op.isPure() || callsBodies(op))
     return std::nullopt;
@@ -85,7 +97,7 @@ std::optional<Vals> Emitter::fold(const OpDef &op, ArrayRef<Val> operands, const
   if (!results)
     invalid(llvm::toString(results.takeError()));
   for (const Type &t : *results)
-    if (t.count() > kMostFoldedElements)
+    if (t.count() > std::min(kMostFoldedElements, roomForKnown()))
       return std::nullopt;
   Function scratch;
   scratch.name = "fold";
@@ -164,7 +176,11 @@ Value *Emitter::inside(Body &body, Value *v) {
   return arg;
 }
 
-BodyScope::BodyScope(Emitter &e, StringRef name) : e_(e), fn_(e.module.addBody(name)) { e.bodies_.emplace_back().fn = fn_; }
+BodyScope::BodyScope(Emitter &e, StringRef name, Runs runs) : e_(e), fn_(e.module.addBody(name)) {
+  Emitter::Body &body = e.bodies_.emplace_back();
+  body.fn = fn_;
+  body.isSometimes = runs == Runs::Sometimes;
+}
 
 BodyScope::~BodyScope() {
   if (!isOpen_)

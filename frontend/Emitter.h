@@ -27,9 +27,13 @@ struct NodeError {
 
 /// A tensor whose elements are known while compiling; read from its file when first looked at.
 struct Known {
+  Known() = default;
+  Known(const Known &) = delete;
+  ~Known();
   std::function<Tensor()> load;
   GlobalValue *global = nullptr; ///< the constant of the module that holds the same, if there is one
   const Tensor &tensor();
+  static int64_t loaded; ///< elements of all that are
 
 private:
   std::optional<Tensor> tensor_;
@@ -84,6 +88,8 @@ public:
   static Val full(double v, const Type &t);
   static Val integers(llvm::ArrayRef<int64_t> v, llvm::ArrayRef<int64_t> dims = {-1}, Elem e = Elem::I64);
   static Val floats(llvm::ArrayRef<double> v, const Type &t);
+  /// Elements that may still become known: a file of a few nodes could ask for tables without end.
+  static int64_t roomForKnown();
   Val like(double v, const Val &x) { return number(v, x.elem()); }
   /// The elements, if they are known now.
   static const Tensor *tensorOf(const Val &v);
@@ -132,6 +138,10 @@ public:
 
   /// What an argument of a body stands for outside: the captured value, or the tensor whose slices it is; or nullptr.
   Value *origin(Value *arg) const { return origins_.lookup(arg); }
+  /// Whether nodes that are made now run whatever the data are.
+  bool runsAlways() const {
+    return llvm::none_of(bodies_, [](const Body &b) { return b.isSometimes; });
+  }
 
 private:
   friend class BodyScope;
@@ -142,6 +152,7 @@ private:
     Materialized materialized;
     std::vector<Value *> captured; ///< values of outside; their arguments are the last ones
     llvm::DenseMap<Value *, Value *> args;
+    bool isSometimes = false;
   };
   Val byNumber(const OpDef &op, const Val &a, double b);
   std::optional<Vals> fold(const OpDef &op, llvm::ArrayRef<Val> operands, const Attrs &attrs);
@@ -156,7 +167,8 @@ private:
 /// arguments. It is erased unless it is finished.
 class BodyScope {
 public:
-  BodyScope(Emitter &e, llvm::StringRef name);
+  enum class Runs { Always, Sometimes };
+  BodyScope(Emitter &e, llvm::StringRef name, Runs runs = Runs::Always);
   ~BodyScope();
   Val arg(llvm::StringRef name, const Type &t);
   /// A slice of a tensor along axis 0.

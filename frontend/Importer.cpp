@@ -1,6 +1,7 @@
 // The import loop: values by name, one node after the other, local functions and subgraphs in place.
 #include "frontend/Importer.h"
 #include "frontend/onnx/SourceLoc.h"
+#include "ir/StateNames.h"
 #include "ir/Verifier.h"
 #include "onnx.pb.h"
 #include "llvm/ADT/StringExtras.h"
@@ -184,7 +185,16 @@ GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
   return module.addGlobal(GlobalValue::State, name, Type(elem, {}), Init());
 }
 
+/// Whether a cast leaves integers what they are, but for numbers that no index or class has.
+static bool keepsIntegers(const Node &cast) {
+  const Elem from = cast.operand(0)->type.elem, to = cast.result()->type.elem;
+  return isFloat(from) || isFloat(to) || from == to ||
+         (to != Elem::Bool && elemBytes(to) >= std::min<int64_t>(elemBytes(from), 4));
+}
+
 bool GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {
+  if (!e.runsAlways()) // another branch may be there for others
+    return false;
   Value *v = index.value;
   while (v && (v->def || e.origin(v))) { // whatever only moves or widens elements
     if (!v->def) {
@@ -197,7 +207,7 @@ bool GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
     // labels.
     bool isPart = v->def->is(ops::slice) && 2 * v->type.count() <= from->type.count();
     bool moves = op->view || op->converts() || op->isIdentity() || v->def->is(ops::pad);
-    if (!moves || isPart)
+    if (!moves || isPart || (op->converts() && !keepsIntegers(*v->def)))
       return false;
     v = from;
   }
@@ -212,7 +222,7 @@ bool GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::opt
   if (before.size() == 3) { // both hold
     bool narrower = lo > before[0] || hi < before[1];
     range = {std::max(lo, before[0]), std::min(hi, before[1]), before[2]};
-    if (!ignore || (before[2] >= before[0] && before[2] <= before[1]))
+    if (!ignore || before[2] != *ignore || (before[2] >= before[0] && before[2] <= before[1]))
       range[2] = range[0];
     module.attrs.set(key, range);
     if (!narrower)
@@ -271,9 +281,9 @@ llvm::Error GraphImporter::addInput(const onnx_pb::ValueInfoProto &input) {
     return t.takeError();
   if (main.values.count(name))
     return error("two inputs are called '" + name + "'");
-  Value *arg = e.fn.addArg(name, *t);
-  if (arg->name != name)
-    return error("input '" + name + "' has a name that zcc needs for itself; rename it when exporting (input_names=...)");
+  Value *arg = e.fn.addArg(isStateName(name) ? name + ".input" : name, *t);
+  if (arg->name != name) // by which the data go on to be called
+    module.attrs.set("input." + arg->name, name);
   main.values[name] = Emitter::of(arg);
   return llvm::Error::success();
 }

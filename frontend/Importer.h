@@ -79,7 +79,7 @@ public:
   const Val &in(unsigned i) const; ///< throws if it is left out
   Val optional(unsigned i) const { return has(i) ? operands_[i] : Val(); }
   void setInput(unsigned i, Val v); ///< what an upgrade does
-  void dropInput(unsigned i) { operands_[i] = Val(); }
+  void dropInput(unsigned i) { i < operands_.size() ? void(operands_[i] = Val()) : void(); }
 
   unsigned outputs() const;
   bool wants(unsigned i) const; ///< whether output i has a name
@@ -162,6 +162,14 @@ public:
   llvm::MapVector<Value *, Quantized> quantized;
   /// What integers were made of, for what passes the gradient on; nullptr: that is not known.
   const Quantized *passOn(const Val &integers);
+  /// What is told of values and nodes, which is taken back with the nodes of a body that cannot be made.
+  struct Notes {
+    Problems problems;
+    llvm::MapVector<Value *, Quantized> quantized;
+    llvm::DenseSet<Value *> named;
+  };
+  Notes notes() const { return {problems, quantized, named_}; }
+  void restore(Notes n) { problems = std::move(n.problems), quantized = std::move(n.quantized), named_ = std::move(n.named); }
   /// What losses ignore of labels, by the input's name; nullopt: not all the same.
   llvm::StringMap<std::optional<int64_t>> ignored;
   void remarkOnce(const std::string &text);
@@ -241,6 +249,8 @@ struct CrossEntropy {
   bool isChecked = true; ///< whether the data are looked at for labels of no class; else the loss of these is NaN
   double smoothing = 0;
 };
+/// root(s), and 0 with the gradient 0 where s is zero, as PyTorch's norms have it.
+Val rootOf(Emitter &e, const Val &s, llvm::function_ref<Val(const Val &)> root);
 Val meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, const CrossEntropy &c);
 Val crossEntropyRows(Emitter &e, const CrossEntropy &c);
 

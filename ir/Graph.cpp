@@ -1,11 +1,14 @@
 // Attributes, values with their uses, nodes, functions, and modules with their clones.
 #include "ir/Graph.h"
 #include "ir/Op.h"
+#include "ir/StateNames.h"
 #include "ir/Steps.h"
 #include "ir/Tensor.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
@@ -250,8 +253,12 @@ Module::~Module() {
 
 GlobalValue *Module::addGlobal(GlobalValue::Role role, StringRef n, Type t, Init init) {
   std::string unique = n.str();
-  if (byName_.count(unique))
-    for (unsigned &i = numbers_[n]; byName_.count(unique); ++steps)
+  auto isTaken = [&] { // inputs keep the names that data have, but for those that the runtime knows
+    return byName_.count(unique) ||
+           (!isStateName(unique) && llvm::any_of(functions, [&](auto &f) { return f->isEntry() && f->arg(unique); }));
+  };
+  if (isTaken())
+    for (unsigned &i = numbers_[n]; isTaken(); ++steps)
       unique = (n + "." + llvm::Twine(++i)).str();
   globals.push_back(std::make_unique<GlobalValue>(role, unique, std::move(t), std::move(init)));
   byName_[unique] = globals.back().get();
@@ -419,6 +426,26 @@ void zcc::forRows(const GlobalValue &box, const Type &whole, llvm::function_ref<
   }
 }
 
+std::string Module::pathOf(StringRef file) const {
+  llvm::SmallString<128> path(file);
+  if (llvm::sys::path::is_relative(path) && !folder.empty()) {
+    path = folder;
+    llvm::sys::path::append(path, file);
+  }
+  return path.str().str();
+}
+
+llvm::Error Module::expectNotRead(StringRef made) const {
+  llvm::StringSet<> files;
+  for (auto &g : globals)
+    if (g->init.kind == Init::File && !g->init.file.empty())
+      files.insert(g->init.file);
+  for (auto &f : files)
+    if (llvm::sys::fs::equivalent(pathOf(f.first()), made))
+      return error("'" + made + "' would overwrite the weights of the model; name another file");
+  return llvm::Error::success();
+}
+
 llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit) const {
   if (g.init.kind == Init::Zero || g.init.kind == Init::Splat)
     return splatBytes(g.type, g.init.kind == Init::Zero ? 0 : g.init.a);
@@ -441,17 +468,13 @@ llvm::Expected<std::string> Module::bytesOf(const GlobalValue &g, int64_t limit)
       return errorAt(g.loc, "'" + g.name + "' lies outside the constant data");
     raw = StringRef(constData).substr(g.init.offset, g.init.bytes).str();
   } else {
-    llvm::SmallString<128> path(g.init.file);
-    if (llvm::sys::path::is_relative(path) && !folder.empty()) {
-      path = folder;
-      llvm::sys::path::append(path, g.init.file);
-    }
+    const std::string path = pathOf(g.init.file);
     auto buf = llvm::MemoryBuffer::getFileSlice(path, g.init.bytes, g.init.offset);
     if (!buf)
-      return error("cannot read '" + path.str() + "': " + buf.getError().message());
+      return error("cannot read '" + path + "': " + buf.getError().message());
     raw = (*buf)->getBuffer().str();
     if (int64_t(raw.size()) != g.init.bytes)
-      return error("'" + path.str() + "' is too short for '" + g.name + "'");
+      return error("'" + path + "' is too short for '" + g.name + "'");
   }
   auto converted = [&](std::string bytes) {
     return g.init.elem ? convertedBytes(bytes, g.type.withElem(*g.init.elem), g.type.elem) : bytes;

@@ -315,6 +315,10 @@ public:
   void eraseFunction(Function *f);
   /// Adds a constant with these bytes (row-major, little-endian) to constData, or returns an equal one.
   GlobalValue *addConst(llvm::StringRef name, Type t, llvm::StringRef bytes);
+  /// Where a file of an Init is.
+  std::string pathOf(llvm::StringRef file) const;
+  /// An error if a file that is about to be made is one that weights are in.
+  llvm::Error expectNotRead(llvm::StringRef made) const;
   /// The bytes of a global that is a constant or comes from a file or splat; reads files at most `limit` bytes large.
   llvm::Expected<std::string> bytesOf(const GlobalValue &g, int64_t limit = INT64_MAX) const;
   std::unique_ptr<Module> clone() const;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace zcc {
 
@@ -16,6 +16,12 @@ inline bool isStepStateName(llvm::StringRef name) {
 /// Of any of them: no weight of a model is called so.
 inline bool isStateName(llvm::StringRef name) {
   return isStepStateName(name) || name == "late" || name == "skipped" || name == "loss_scale";
+}
+
+/// Whether a state is the gradient of a parameter, by the name that it gets: with a number where something else has that.
+inline bool isGradientName(llvm::StringRef name, llvm::StringRef param) {
+  return name.consume_front(param) && name.consume_front(".grad") &&
+         (name.empty() || (name.consume_front(".") && !name.empty() && llvm::all_of(name, llvm::isDigit)));
 }
 
 } // namespace zcc

@@ -164,11 +164,18 @@ void flexAttention(NodeImport &n) {
   Elem wide = n.elemOf("softmax_precision", q.elem() == Elem::F64 ? Elem::F64 : Elem::F32);
   Val k = repeatHeads(e, n.in(1), heads), v = repeatHeads(e, n.in(2), heads);
   Val x = e.cast(e.mul(e.matmul(q, e.swapAxes(k, -1, -2)), scale), wide);
-  if (auto *g = n.subgraph("score_mod"))
-    x = n.graph.importSubgraph(*g, {x}, n.scope)[0];
+  auto modified = [&](const char *name) {
+    auto *g = n.subgraph(name);
+    if (!g)
+      return x;
+    Vals r = n.graph.importSubgraph(*g, {x}, n.scope);
+    if (r.size() != 1)
+      invalid(llvm::Twine(name) + " has " + llvm::Twine(r.size()) + " outputs, not one");
+    return r[0];
+  };
+  x = modified("score_mod");
   x = softmaxOrZero(e, x);
-  if (auto *g = n.subgraph("prob_mod"))
-    x = n.graph.importSubgraph(*g, {x}, n.scope)[0];
+  x = modified("prob_mod");
   n.out(e.matmul(e.cast(x, q.elem()), v));
 }
 

@@ -28,7 +28,7 @@ void ifElse(NodeImport &n) {
   std::vector<Value *> captured[2];
   bool failed = false; // what is wrong with the second branch is told as well
   for (int k : {0, 1}) {
-    BodyScope body(n.e, k ? "else" : "then");
+    BodyScope body(n.e, k ? "else" : "then", BodyScope::Runs::Sometimes);
     try {
       Vals r = n.graph.importSubgraph(k ? *no : *yes, {}, n.scope);
       bodies[k] = body.finish(r, captured[k]);
@@ -176,13 +176,13 @@ Results iterate(NodeImport &n, const Iteration &it) {
   bool hasList = llvm::any_of(it.state, [](const Val &v) { return v.list != nullptr; });
   if (it.trips <= kFewIterations || hasList || (folds && it.trips <= kMostIterations))
     return unrolled(n, it);
-  Problems before = n.graph.problems;
+  GraphImporter::Notes before = n.graph.notes();
   try {
     return scanned(n, it);
   } catch (const NodeError &) {
     if (it.trips > kMostIterations)
       throw;
-    n.graph.problems = before;
+    n.graph.restore(std::move(before));
   }
   return unrolled(n, it);
 }

@@ -170,8 +170,11 @@ Val updateStatistic(NodeImport &n, unsigned input, const Val &batch, double mome
   Val next = e.add(e.mul(running, momentum), e.mul(e.cast(batch, running.elem()), 1 - momentum));
   // A constant has nowhere to be updated; one that --train names is updated by the optimizer.
   if (n.graph.training() && running.value && running.value->isGlobal() &&
-      static_cast<GlobalValue *>(running.value)->role == GlobalValue::State)
+      static_cast<GlobalValue *>(running.value)->role == GlobalValue::State) {
+    if (&e.current() != &e.fn)
+      unsupported("running statistics that a branch, or a loop which is not unrolled, updates");
     e.emitAll(ops::assign, {running, next});
+  }
   return next;
 }
 

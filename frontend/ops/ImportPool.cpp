@@ -119,14 +119,17 @@ void averagePool(NodeImport &n) {
   n.out(y);
 }
 
+Val rootOf(Emitter &e, const Val &sums, double order) {
+  return rootOf(e, sums, [&](const Val &s) { return e(ops::pow, s, e.like(1 / order, s)); });
+}
+
 /// (sum |x|^p)^(1/p) over each window.
 void lpPool(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   double p = double(n.i("p", 2));
   Windows w = Windows::from(n, x, n.ints("kernel_shape"));
-  Val y = windowSums(e, w, e(ops::pow, e(ops::abs, x), e.like(p, x)));
-  n.out(e(ops::pow, y, e.like(1 / p, y)));
+  n.out(rootOf(e, windowSums(e, w, e(ops::pow, e(ops::abs, x), e.like(p, x))), p));
 }
 
 /// The axes behind samples and channels, of which there must be one.
@@ -146,8 +149,7 @@ void globalLp(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   double p = double(n.i("p", 2));
-  Val y = e.sum(e(ops::pow, e(ops::abs, x), e.like(p, x)), spatialAxes(x));
-  n.out(e(ops::pow, y, e.like(1 / p, y)));
+  n.out(rootOf(e, e.sum(e(ops::pow, e(ops::abs, x), e.like(p, x)), spatialAxes(x)), p));
 }
 
 /// Puts each value back to where MaxPool found it; the indices count within the whole (unpadded)

@@ -49,11 +49,6 @@ void sumSquare(NodeImport &n) {
   n.out(n.e.sum(n.e.mul(n.in(0), n.in(0)), r.axes, r.keep));
 }
 
-/// A root is not taken of zero, so that the gradient of a zero vector is zero, as in PyTorch.
-template <typename F> Val rootOf(Emitter &e, const Val &s, F root) {
-  Val none = e(ops::eq, s, e.like(0, s));
-  return e.select(none, e.like(0, s), root(e.select(none, e.like(1, s), s)));
-}
 Val rootOf(Emitter &e, const Val &s) {
   return rootOf(e, s, [&](const Val &x) { return e(ops::sqrt, x); });
 }
@@ -162,3 +157,8 @@ const OnnxOp kOps[] = {
 } // namespace
 
 llvm::ArrayRef<OnnxOp> zcc::reduceOps() { return reduce_ops::kOps; }
+
+Val zcc::rootOf(Emitter &e, const Val &s, llvm::function_ref<Val(const Val &)> root) {
+  Val none = e(ops::eq, s, e.like(0, s));
+  return e.select(none, e.like(0, s), root(e.select(none, e.like(1, s), s)));
+}

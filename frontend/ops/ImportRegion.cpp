@@ -52,6 +52,7 @@ void roiAlign(NodeImport &n) {
   if (x.rank() != 4 || rois.rank() != 2 || rois.dim(1) != 4 || H < 1 || W < 1)
     invalid("regions " + rois.type.str() + " of " + x.type.str());
   int64_t N = x.dim(0), C = x.dim(1), R = rois.dim(0), h = x.dim(2), w = x.dim(3);
+  rois = n.graph.training() ? e(ops::stop_gradient, rois) : rois; // torchvision passes none to them
   Val scaled = e.add(e.mul(rois, scale), halfPixel ? -0.5 : 0.0);
   auto axis = [&](int64_t from, int64_t to, int64_t output, int64_t size) {
     Val start = column(e, scaled, from), extent = e.sub(column(e, scaled, to), start);

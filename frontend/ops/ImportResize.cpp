@@ -45,7 +45,7 @@ template <typename T> T coordinate(const Settings &s, const Axis &a, int64_t i) 
   if (s.coordinates == "tf_half_pixel_for_nn")
     return (x + half) / scale;
   if (s.coordinates == "tf_crop_and_resize")
-    return a.out > 1 ? start * (in - 1) + x * (end - start) * (in - 1) / (out - 1) : half * (start + end) * (in - 1);
+    return a.out > 1 ? start * (in - 1) + x * (end - start) * (in - 1) / (T(a.out) - 1) : half * (start + end) * (in - 1);
   unsupported("coordinate_transformation_mode '" + s.coordinates + "'");
 }
 

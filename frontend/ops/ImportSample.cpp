@@ -20,8 +20,10 @@ struct Sampler {
   size_t rank() const { return size_t(x.rank()) - 2; }
   int64_t size(size_t a) const { return x.dim(int64_t(a) + 2); }
 
+  /// No gradient passes at either end, as in PyTorch. What is not a number comes to the lower end: as an index it is one.
   Val clamp(const Val &v, double lo, double hi) const {
-    return e.select(e(ops::lt, v, e.like(lo, v)), e.like(lo, v), e.select(e(ops::gt, v, e.like(hi, v)), e.like(hi, v), v));
+    const Val low = e.like(lo, v), high = e.like(hi, v);
+    return e.select(e(ops::ge, v, high), high, e.select(e(ops::gt, v, low), v, low));
   }
 
   /// Mirrors coordinates at the borders of axis `a`.

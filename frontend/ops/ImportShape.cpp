@@ -200,7 +200,7 @@ void slice(NodeImport &n) {
       b = std::clamp(b, int64_t(0), d);
       f = std::clamp(f, b, d);
     } else {
-      b = std::clamp(b, int64_t(-1), d - 1);
+      b = d ? std::clamp(b, int64_t(0), d - 1) : -1;
       f = std::clamp(f, int64_t(-1), b);
     }
     s[a] = b;

@@ -173,11 +173,18 @@ llvm::Error Decision::applyTrainAndFreeze() {
     auto matches = matching(p, names);
     if (!matches)
       return matches.takeError();
+    bool isAny = false;
     for (Parameter *m : *matches)
       if (m->role == Parameter::Trained || m->role == Parameter::Frozen) {
         m->role = Parameter::Frozen;
         m->evidence = "--freeze";
+        isAny = true;
       }
+    if (!isAny)
+      warn(p.option + " matches nothing that is trained" +
+           (llvm::any_of(*matches, [](const Parameter *m) { return m->role == Parameter::Statistic; })
+                ? "; --batch-norm=frozen keeps running statistics"
+                : ""));
   }
   return llvm::Error::success();
 }
