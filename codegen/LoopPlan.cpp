@@ -47,6 +47,8 @@ private:
   void lanes();
   void share(int64_t length, int64_t unit);
   bool isSteady(const Node &user, unsigned operand, ArrayRef<size_t> axes) const;
+  bool areAlike(const Node &user, unsigned operand, const Node &other, unsigned otherOperand) const;
+  bool areAlike(const Node &a, const Node &b) const;
   void findGuard();
   LoopPass wholePass() const;
   void planLoads(size_t pass);
@@ -421,14 +423,23 @@ static const Node *selectOfZero(const Value *v) {
   return zero == 0 && !std::signbit(zero) ? v->def : nullptr;
 }
 
-/// Whether two values are computed alike from the same.
-static bool areAlike(const Value *a, const Value *b) {
-  if (a == b || !a || !b)
-    return a == b;
-  if (!a->def || !b->def || a->def->op != b->def->op || a->index != b->index || a->type != b->type ||
-      !areEqual(a->def->attrs, b->def->attrs))
+/// Whether two operands are the same in each element of the domain: what memory has lies the same way, and what is computed is
+/// computed alike from such.
+bool Planner::areAlike(const Node &user, unsigned operand, const Node &other, unsigned otherOperand) const {
+  const auto read = p.accessOf.find({&user, operand}), otherRead = p.accessOf.find({&other, otherOperand});
+  if (read != p.accessOf.end() || otherRead != p.accessOf.end())
+    return read != p.accessOf.end() && otherRead != p.accessOf.end() && p.accesses[read->second] == p.accesses[otherRead->second];
+  const Value *v = user.operand(operand), *w = other.operand(otherOperand);
+  return v == w || (v && w && v->def && w->def && areAlike(*v->def, *w->def));
+}
+
+bool Planner::areAlike(const Node &a, const Node &b) const {
+  if (a.op != b.op || a.numOperands() != b.numOperands() || a.result()->type != b.result()->type || !areEqual(a.attrs, b.attrs))
     return false;
-  return llvm::equal(a->def->operands(), b->def->operands(), areAlike);
+  for (unsigned i = 0; i < a.numOperands(); ++i)
+    if (!areAlike(a, i, b, i))
+      return false;
+  return true;
 }
 
 void Planner::findGuard() {
@@ -455,8 +466,10 @@ void Planner::findGuard() {
   auto first = llvm::find_if(all, selectOfZero);
   const Node *guard = first == all.end() ? nullptr : selectOfZero(*first);
   auto isGuarded = [&](const Value *v) {
-    const Node *n = isFloat(v->type.elem) ? selectOfZero(v) : nullptr;
-    return areAlike(n ? n->operand(0) : v, guard->operand(0)); // the condition itself is zero, too
+    if (const Node *n = isFloat(v->type.elem) ? selectOfZero(v) : nullptr)
+      return areAlike(*n, 0, *guard, 0);
+    const Value *condition = guard->operand(0); // is zero itself, too
+    return v->def && condition->def && !p.accessOf.count({guard, 0}) && areAlike(*v->def, *condition->def);
   };
   if (guard && llvm::all_of(all, isGuarded) && isSteady(*guard, 0, axes))
     p.guard = guard;

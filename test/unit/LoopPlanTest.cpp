@@ -174,6 +174,21 @@ TEST(LoopPlan, GuardsOfRows) {
             "");
 }
 
+/// One condition along two axes of the domain: what is zero in one result may not be in the other.
+TEST(LoopPlan, NoGuardLiesTwoWays) {
+  const std::string plan = planOf(R"(  kernel @k(%a : f32[400x400], %is : bool[400]) -> (f32[400], f32[400x400]) {
+    %zero = constant {dims = [], value = [0.0]} : f32[]
+    %e = exp %a : f32[400x400]
+    %s = reduce_sum %e {axes = [1]} : f32[400x1]
+    %t = reshape %s {dims = [400]} : f32[400]
+    %r = select %is, %t, %zero : f32[400]
+    %o = select %is, %e, %zero : f32[400x400]
+    return %r, %o
+  }
+)");
+  EXPECT_EQ(plan.find("where "), std::string::npos) << plan;
+}
+
 TEST(LoopPlan, GuardsOfStrips) {
   auto strips = [](const std::string &values) {
     return guardOf("(f32[400x100], f32[1x100]) {\n" + kZero + "    %e = exp %a : f32[400x100]\n" + values + R"(
