@@ -36,30 +36,34 @@ template <typename F> static void forRows(const Tensor &x, Tensor &y, int64_t ax
     }
 }
 
-/// log(sum(exp(v))), stable; not a number where the largest is infinite: as in PyTorch, it is subtracted first.
-static double logSumExp(ArrayRef<double> v) {
-  double m = -INFINITY, s = 0;
-  for (double x : v)
-    m = std::isnan(x) || x > m ? x : m;
-  for (double x : v)
-    s += std::exp(x - m);
-  return m + std::log(s);
-}
+namespace {
+/// The sum of exp(v - max), and the largest, which is subtracted first as in PyTorch: not a number where it is infinite. They
+/// stay apart: beside a large number the logarithm of the sum would be lost.
+struct SumOfExp {
+  explicit SumOfExp(ArrayRef<double> v) {
+    for (double x : v)
+      max = std::isnan(x) || x > max ? x : max;
+    for (double x : v)
+      sum += std::exp(x - max);
+  }
+  double max = -INFINITY, sum = 0;
+};
+} // namespace
 
 static llvm::Error evalSoftmax(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   forRows(*in[0], *out[0], n.attrs.i("axis"), [](auto &x, auto &y) {
-    double lse = logSumExp(x);
+    const SumOfExp s(x);
     for (size_t e = 0; e < x.size(); ++e)
-      y[e] = std::exp(x[e] - lse);
+      y[e] = std::exp(x[e] - s.max) / s.sum;
   });
   return llvm::Error::success();
 }
 
 static llvm::Error evalLogSoftmax(Node &n, ArrayRef<const Tensor *> in, ArrayRef<Tensor *> out) {
   forRows(*in[0], *out[0], n.attrs.i("axis"), [](auto &x, auto &y) {
-    double lse = logSumExp(x);
+    const SumOfExp s(x);
     for (size_t e = 0; e < x.size(); ++e)
-      y[e] = x[e] - lse;
+      y[e] = (x[e] - s.max) - std::log(s.sum);
   });
   return llvm::Error::success();
 }
@@ -167,9 +171,9 @@ static llvm::Error evalCrossEntropy(Node &n, ArrayRef<const Tensor *> in, ArrayR
     bool ignored = isIgnored(n.attrs, label);
     if (!ignored && (label < 0 || label >= classes))
       return errorAt(n.loc, "label " + llvm::Twine(label) + " is not a class of " + x.type.str());
-    double lse = logSumExp(row);
-    out[1]->f[r] = ignored ? 0 : lse;
-    out[0]->f[r] = ignored ? 0 : (weight ? weight->f[label] : 1) * (lse - row[label]);
+    const SumOfExp s(row);
+    out[1]->f[r] = ignored ? 0 : s.max + std::log(s.sum);
+    out[0]->f[r] = ignored ? 0 : (weight ? weight->f[label] : 1) * (std::log(s.sum) - (row[label] - s.max));
   }
   return llvm::Error::success();
 }

@@ -125,7 +125,7 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
       p.bufferOf[v] = b;
     }
     Space space = computeSpace(n);
-    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : productScratch(n);
+    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : n.attrs.i("scratch_bytes", productScratch(n));
     for (const Function *body : bodiesOf(n))
       scratch = std::max(scratch, plans.find(body)->second.bytes[int(Space::Device)]);
     if (scratch > 0) {
@@ -245,6 +245,9 @@ static void writeOffsets(FunctionPlan &p, const PerSpace &base, Plans &plans,
       const Buffer &b = p.buffers[scratch->second];
       n->attrs.set("scratch", base[int(b.space)] + b.offset);
       n->attrs.set("scratch_bytes", b.bytes);
+    } else {
+      n->attrs.erase("scratch");
+      n->attrs.erase("scratch_bytes");
     }
     if (!ownsMemory(*n))
       continue;

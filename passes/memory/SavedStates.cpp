@@ -11,7 +11,7 @@ using namespace zcc;
 /// What the runtime sets in each step, and what is of a step alone.
 static bool isOfStep(const GlobalValue &g) {
   return (g.role == GlobalValue::State && (isStepStateName(g.name) || g.attrs.has("late"))) || g.type.isPacked() ||
-         (g.attrs.has("of") && g.name == g.attrs.s("of") + ".grad");
+         (g.attrs.has("of") && isGradientName(g.name, g.attrs.s("of")));
 }
 
 static bool isAssigned(const GlobalValue &g) {

@@ -103,8 +103,9 @@ void Resolver::takeAuto(const ConfigKey &k, const std::string &written) {
   else if (k.treatment == Treatment::Hint || k.treatment == Treatment::Prefetch || k.treatment == Treatment::Derive ||
            (isFlag && !hasDefault))
     value = "derived", reason = "zcc's choice";
-  else if (auto lr = out_.flags.find("lr"); StringRef(k.name) == "warmup_max_lr" && hasDefault && lr != out_.flags.end()) {
-    value = lr->second, reason = "optimizer.params.lr";
+  else if (auto lr = out_.flags.find("lr");
+           StringRef(k.name) == "warmup_max_lr" && hasDefault && (isGiven("lr") || lr != out_.flags.end())) {
+    value = isGiven("lr") ? given_.at("lr") : lr->second, reason = isGiven("lr") ? "--lr" : "optimizer.params.lr";
     out_.scheduleParams.emplace_back(k.name, value);
   } else if (k.treatment == Treatment::Param && !hasDefault && *k.why)
     value = k.why;

@@ -65,7 +65,7 @@ bool RowRegion::grow() {
 
 /// Whether a value is outside, or else is now inside.
 bool RowRegion::bring(Value *v) {
-  if (inside.count(v) || !v->def || order.lookup(v->def) <= order.lookup(&seed) || members.contains(v->def))
+  if (inside.count(v) || outside.count(v) || !v->def || order.lookup(v->def) <= order.lookup(&seed) || members.contains(v->def))
     return true;
   bool depends = false;
   for (Value *o : v->def->operands()) {
@@ -73,7 +73,10 @@ bool RowRegion::bring(Value *v) {
       return false;
     depends |= o && inside.count(o);
   }
-  return !depends || add(*v->def);
+  if (depends)
+    return add(*v->def);
+  outside.insert(v);
+  return true;
 }
 
 bool RowRegion::add(Node &n) {
@@ -92,6 +95,7 @@ void RowRegion::join(Node &n, Place at) {
   for (auto &r : n.results)
     if (auto axes = rowAxes(r->type, at.space)) {
       inside[r.get()] = {at.space, *axes};
+      outside.clear();
       follow(*r);
     }
 }

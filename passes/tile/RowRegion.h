@@ -73,7 +73,8 @@ private:
   std::vector<Node *> nodes;          ///< at the end in order
   llvm::DenseSet<const Node *> members;
   llvm::DenseMap<Value *, Place> inside;
-  std::vector<Value *> outputs; ///< narrow, and read elsewhere
+  llvm::DenseSet<const Value *> outside; ///< known to depend on nothing inside, as that is now
+  std::vector<Value *> outputs;          ///< narrow, and read elsewhere
 };
 
 /// The label that a cross-entropy ignores.

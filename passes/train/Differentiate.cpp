@@ -14,6 +14,7 @@
 #include "ir/Control.h"
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
+#include "passes/memory/Activations.h"
 #include "passes/train/Sweep.h"
 
 using namespace zcc;
@@ -26,6 +27,9 @@ public:
 
 private:
   void findActive();
+  bool carriesGradient(const Node &n) const;
+  void keepOverwritten();
+  void copyReturned();
   llvm::Error checkLoss();
   bool dependsWithoutGradient(const Value *loss) const;
   void store(GlobalValue *param);
@@ -63,6 +67,48 @@ void Differentiation::findActive() {
       else if (param && seen.insert(param).second)
         firstUses[n.get()].push_back(param);
     }
+}
+
+/// Whether a gradient goes through a node, or through what reads a view of what it reads.
+bool Differentiation::carriesGradient(const Node &n) const {
+  if (llvm::any_of(n.results, [&](auto &r) { return sweep.active.count(r.get()); }))
+    return true;
+  return n.op->view && llvm::any_of(n.result()->uses, [&](auto &u) { return carriesGradient(*u.node); });
+}
+
+/// What @micro assigns has another value by the time of the backward: what carries a gradient reads a copy from before, as the
+/// backward does.
+void Differentiation::keepOverwritten() {
+  llvm::DenseMap<const Node *, size_t> order;
+  for (auto &n : fn.nodes)
+    order.insert({n.get(), order.size()});
+  for (Node *assign : nodesOf(fn)) {
+    if (!assigns(*assign))
+      continue;
+    Value *state = assign->operand(0);
+    llvm::SmallVector<Node *> readers;
+    for (auto &u : state->uses)
+      if (u.node->parent() == &fn && order.lookup(u.node) < order.lookup(assign) && !assigns(*u.node) && carriesGradient(*u.node))
+        readers.push_back(u.node);
+    if (readers.empty())
+      continue;
+    Node *first = *llvm::min_element(readers, [&](Node *a, Node *b) { return order.lookup(a) < order.lookup(b); });
+    Value *before = Builder(fn, first, assign->loc).make(ops::copy, {state}, {}, state->name + ".before");
+    for (Node *n : readers)
+      for (unsigned i = 0; i < n->numOperands(); ++i)
+        if (n->operand(i) == state)
+          n->setOperand(i, before);
+  }
+}
+
+/// A result that is a trained parameter, or a view of one, is the one from before the update.
+void Differentiation::copyReturned() {
+  for (Value *&r : fn.results) {
+    Value *base = behindViews(r);
+    auto *param = base->isGlobal() ? static_cast<GlobalValue *>(base) : nullptr;
+    if (llvm::is_contained(trained, param))
+      r = Builder(fn, nullptr, locOf(r->def ? r : fn.results[0])).make(ops::copy, {r}, {}, r->name);
+  }
 }
 
 /// Whether the loss follows from a trained parameter at all: through integers or comparisons, which carry no gradient.
@@ -116,6 +162,7 @@ llvm::Error Differentiation::run() {
   findActive();
   if (auto e = checkLoss())
     return e;
+  keepOverwritten();
   llvm::SmallVector<Node *, 0> forward = nodesOf(fn);
   Value *loss = fn.results[0];
   Builder b(fn, /*before=*/nullptr, locOf(loss));
@@ -136,6 +183,7 @@ llvm::Error Differentiation::run() {
   }
   for (Node *n = forward.empty() ? fn.first() : forward.back()->next(); n; n = n->next())
     n->phase = assigns(*n) ? Phase::Update : Phase::Backward; // gradients are stored for the update
+  copyReturned();
   // What only gradients of passive operands needed.
   eraseDeadNodes(fn, forward.empty() ? nullptr : forward.back());
   return llvm::Error::success();

@@ -13,6 +13,7 @@
 #include "ir/ops/Rules.h"
 #include "passes/train/Sweep.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include <map>
 
 using namespace zcc;
 using llvm::ArrayRef;
@@ -104,7 +105,8 @@ struct SumOverTrips {
   Elem elem = Elem::F32;     ///< Carried: of the value
   const OpDef *op = nullptr; ///< Linear: of the sums of its operands
   Attrs attrs;               ///< Linear, Reduced
-  std::vector<SumOverTrips> parts;
+  std::vector<SumOverTrips *> parts;
+  Value *built = nullptr; ///< behind the scan
 };
 
 class ScanGradient {
@@ -128,7 +130,9 @@ private:
   std::vector<Value *> rows;               ///< to be stacked
   llvm::DenseMap<Value *, Value *> slices; ///< arguments that are slices
   llvm::DenseMap<Value *, unsigned> rowOf;
-  llvm::DenseMap<unsigned, SumOverTrips> sums;    ///< by argument of the body
+  llvm::DenseMap<unsigned, SumOverTrips *> sums; ///< by argument of the body
+  std::map<Value *, SumOverTrips> sumOf_;        ///< each once, wherever it is shared
+  mutable llvm::DenseMap<const Value *, bool> leaves_;
   llvm::DenseMap<unsigned, unsigned> gradientRow; ///< of scanned arguments
   std::vector<Value *> saved;                     ///< forward values, in the order of their slices
   llvm::SmallPtrSet<const Node *, 32> isForward;
@@ -143,7 +147,7 @@ private:
   bool isProduct(const Value *v) const;
   bool isReduced(const Value *v) const;
   bool leaves(const Value *v) const;
-  SumOverTrips sumOf(Value *v);
+  SumOverTrips &sumOf(Value *v);
   void copyForward();
   void findFixed();
   Value *resolve(Value *v);
@@ -153,7 +157,8 @@ private:
   Node *makeBackward();
   Value *stackOf(Node *backward, unsigned row);
   Value *reducedOf(const SumOverTrips &s, Value *stack);
-  Value *build(const SumOverTrips &s, Node *backward);
+  Value *build(SumOverTrips &s, Node *backward);
+  Value *made(const SumOverTrips &s, Node *backward);
 };
 } // namespace
 
@@ -180,8 +185,10 @@ void ScanGradient::seed() {
 /// The number of a value among those that are stacked.
 unsigned ScanGradient::row(Value *v) {
   auto [at, isNew] = rowOf.try_emplace(v, rows.size());
-  if (isNew)
+  if (isNew) {
     rows.push_back(v);
+    leaves_.clear(); // more is stacked
+  }
   return at->second;
 }
 
@@ -208,12 +215,19 @@ bool ScanGradient::isReduced(const Value *v) const {
 bool ScanGradient::leaves(const Value *v) const {
   if (isProduct(v) || isReduced(v))
     return true;
-  return v->def && !isForward.count(v->def) && isLinear(*v->def) &&
-         llvm::any_of(v->def->operands(), [&](Value *o) { return leaves(o); });
+  if (auto known = leaves_.find(v); known != leaves_.end())
+    return known->second;
+  const bool is = v->def && !isForward.count(v->def) && isLinear(*v->def) &&
+                  llvm::any_of(v->def->operands(), [&](Value *o) { return leaves(o); });
+  leaves_[v] = is;
+  return is;
 }
 
-SumOverTrips ScanGradient::sumOf(Value *v) {
-  SumOverTrips s;
+SumOverTrips &ScanGradient::sumOf(Value *v) {
+  auto [known, isNew] = sumOf_.try_emplace(v);
+  SumOverTrips &s = known->second;
+  if (!isNew)
+    return s;
   if (isProduct(v)) {
     Builder b(*joint.fn, v->def, v->def->loc);
     s.kind = SumOverTrips::Product;
@@ -228,7 +242,7 @@ SumOverTrips ScanGradient::sumOf(Value *v) {
     s.op = v->def->op;
     s.attrs = v->def->attrs;
     for (Value *o : v->def->operands())
-      s.parts.push_back(sumOf(o));
+      s.parts.push_back(&sumOf(o));
   } else {
     s.left = carryArgs.size();
     s.elem = v->type.elem;
@@ -260,12 +274,12 @@ void ScanGradient::collect() {
     if (form.isSlice(i))
       gradientRow[i] = row(g);
     else if (leaves(g))
-      sums[i] = sumOf(g);
+      sums[i] = &sumOf(g);
     else
       reduced.push_back({i, g});
   }
   for (auto [i, g] : reduced)
-    sums[i] = sumOf(g);
+    sums[i] = &sumOf(g);
 }
 
 /// The forward body that saves starts as the joint one's first part.
@@ -415,13 +429,19 @@ Value *ScanGradient::reducedOf(const SumOverTrips &s, Value *stack) {
   return outside.reshape(sum, llvm::ArrayRef(sum->type.dims).drop_front());
 }
 
-Value *ScanGradient::build(const SumOverTrips &s, Node *backward) {
+Value *ScanGradient::build(SumOverTrips &s, Node *backward) {
+  if (!s.built)
+    s.built = made(s, backward);
+  return s.built;
+}
+
+Value *ScanGradient::made(const SumOverTrips &s, Node *backward) {
   if (s.kind == SumOverTrips::Carried)
     return outside.cast(backward->result(s.left), s.elem);
   if (s.kind == SumOverTrips::Linear) {
     std::vector<Value *> parts;
-    for (const SumOverTrips &p : s.parts)
-      parts.push_back(build(p, backward));
+    for (SumOverTrips *p : s.parts)
+      parts.push_back(build(*p, backward));
     return outside.make(*s.op, parts, s.attrs);
   }
   if (s.kind == SumOverTrips::Reduced)
@@ -456,7 +476,7 @@ llvm::Expected<Gradients> ScanGradient::run() {
     out[arg] = stackOf(backward, row);
   for (unsigned i = form.carried; i < scan.numOperands(); ++i)
     if (auto s = sums.find(i); s != sums.end())
-      out[i] = build(s->second, backward);
+      out[i] = build(*s->second, backward);
   return out;
 }
 

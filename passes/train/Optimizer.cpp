@@ -107,7 +107,9 @@ Value *zcc::squaredNorms(Builder &end, llvm::ArrayRef<Value *> values, llvm::Arr
 
 Optimizer::Optimizer(Module &m, const Options &o, Function &f, Node *top, Loc loc)
     : m_(m), o_(o), def_(definition(o)), top_(f, top, std::move(loc)) {
-  lr_ = scalarState("lr", Elem::F32, baseLr(o));
+  GlobalValue *rate = scalarState("lr", Elem::F32, baseLr(o));
+  rate->attrs.set("optimizer", o.optimizer);
+  lr_ = rate;
   if (o.optimizer == "sgd")
     return;
   lr_ = top_.cast(lr_, Elem::F64);
@@ -165,14 +167,14 @@ GlobalValue *Optimizer::scalarState(llvm::StringRef name, Elem e, double value) 
 /// How the state of a box starts, in the tensor of all such states of the box's tensor, which starts by `init`.
 Init Optimizer::boxOfStates(const GlobalValue &param, llvm::StringRef suffix, const Init &init) {
   const GlobalValue &whole = m_.wholeOf(param);
-  std::string name = whole.name + suffix.str();
-  if (!m_.global(name)) {
-    GlobalValue *tensor = m_.addGlobal(GlobalValue::Tensor, name, Type(Elem::F32, whole.type.dims), init);
+  GlobalValue *&tensor = tensorsOfStates_[{&whole, suffix.str()}];
+  if (!tensor) {
+    tensor = m_.addGlobal(GlobalValue::Tensor, whole.name + suffix.str(), Type(Elem::F32, whole.type.dims), init);
     tensor->loc = param.loc;
   }
   Init box;
   box.kind = Init::Box;
-  box.from = name;
+  box.from = tensor->name;
   box.start = param.init.start;
   return box;
 }

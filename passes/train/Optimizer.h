@@ -99,7 +99,9 @@ private:
   std::vector<std::pair<GlobalValue *, Value *>> assigns_; ///< of moments, behind the step
   std::map<const GlobalValue *, std::map<GlobalValue *, Pending>> pending_; ///< by tensor and box
   std::map<double, Value *> numbers_;
-  std::map<double, Value *> rates_;                     ///< by lr_scale
+  std::map<double, Value *> rates_; ///< by lr_scale
+  std::map<std::pair<const GlobalValue *, std::string>, GlobalValue *>
+      tensorsOfStates_;                                 ///< by the tensor of parameters and the suffix
   std::map<std::pair<double, double>, Value *> decays_; ///< by lr_scale and weight decay
 };
 

@@ -1,6 +1,7 @@
 // Applies gradient rules node by node from the last, and adds up what meets at a value.
 #include "passes/train/Sweep.h"
 #include "ir/Control.h"
+#include "ir/StateNames.h"
 #include "ir/ops/Rules.h"
 #include "passes/Refusal.h"
 
@@ -203,5 +204,5 @@ GlobalValue *zcc::paramOfGradient(const Node &n) {
     return nullptr;
   auto &state = *static_cast<GlobalValue *>(n.operand(0));
   GlobalValue *param = n.parent()->module->global(state.attrs.s("of"));
-  return param && param->trained && state.name == param->name + ".grad" ? param : nullptr;
+  return param && param->trained && isGradientName(state.name, param->name) ? param : nullptr;
 }

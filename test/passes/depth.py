@@ -65,11 +65,36 @@ def values(n):
     return module([("w", "8")], body, x)
 
 
+def tower(n):
+    """Beside a product in tiles, a tower of residual blocks that does not depend on it: there are 2^n ways through."""
+    body, v = ["%p = matmul %x, %w {!tiles = 2} : f32[4x16]", "%v0 = broadcast %u {dims = [4, 16]} : f32[4x16]"], "v0"
+    for i in range(n):
+        body += [f"%t{i} = tanh %{v} : f32[4x16]", f"%v{i + 1} = add %{v}, %t{i} : f32[4x16]"]
+        v = f"v{i + 1}"
+    return module([("w", "8x16"), ("u", "16")], body + [f"%y = add %p, %{v} : f32[4x16]", "%r = reduce_sum %y {axes = [1]} : f32[4x1]"], "r")
+
+
+def shared(n):
+    """A scan over sums that share their terms, as many ways."""
+    body, v = [], "u"
+    for i in range(n):
+        body += [f"%t{i} = transpose %{v} {{perm = [1, 0]}} : f32[4x4]", f"%v{i} = add %{v}, %t{i} : f32[4x4]"]
+        v = f"v{i}"
+    lines = ["  body @b(%h : f32[4x4], %u : f32[4x4]) -> (f32[4x4]) {"] + ["    " + b for b in body]
+    lines += [f"    %m = matmul %h, %{v} : f32[4x4]", "    return %m", "  }"]
+    text = module([("w", "4x4")], ['%s = scan %x, %w {body = "b", carried = 1, trips = 3} : f32[4x4]'], "s").replace("4x8", "4x4")
+    return text.replace("  func @micro", "\n".join(lines) + "\n  func @micro")
+
+
 def compiled(tool, text, *flags):
+    return passed(tool, text, "--pipeline", "--optimizer=sgd", "--time-passes", *flags)
+
+
+def passed(tool, text, *flags):
     with tempfile.NamedTemporaryFile("w", suffix=".zir") as f:
         f.write(text)
         f.flush()
-        out = subprocess.run([tool, "--pipeline", "--optimizer=sgd", "--time-passes", *flags, f.name], capture_output=True, text=True)
+        out = subprocess.run([tool, *flags, f.name], capture_output=True, text=True)
     if out.returncode:
         sys.exit(out.stderr)
     return out
@@ -107,6 +132,11 @@ def main():
     if many > few:
         print(f"total: the longest kernel has {few} lines for 200 operands, {many} for 800")
         wrong += 1
+    for graph, flag in (tower, "--tile-operators"), (shared, "--differentiate"):
+        few, many = (passed(tool, graph(n), flag).stdout.count("\n") for n in (20, 80))
+        if many > 4.5 * few:
+            print(f"{graph.__name__}: {few} lines for 20, {many} for 80")
+            wrong += 1
     print(f"{wrong} passes grow faster than the graph")
 
 
