@@ -100,9 +100,19 @@ template <int N, typename T> __device__ void store(T *p, const Vector<T, N> &v, 
       p[i] = v.at[i];
 }
 
+/// One for all sums of a type in a kernel, whatever operation they are of: each leaves it free.
+template <typename T> __device__ T *partsOfWarps() {
+  __shared__ T parts[kWarp];
+  return parts;
+}
+template <typename T> __device__ auto partsOfColumns() -> T (*)[kWarp] {
+  __shared__ T parts[8][kWarp];
+  return parts;
+}
+
 /// Over the warps of a block of one axis, at most 32 of them, in their order; every thread gets the result.
 template <typename T, typename Op> __device__ T blockReduce(T value, Op op) {
-  __shared__ T parts[kWarp];
+  T *parts = partsOfWarps<T>();
   value = warpReduce(value, op);
   if (threadIdx.x % kWarp == 0)
     parts[threadIdx.x / kWarp] = value;
@@ -116,7 +126,7 @@ template <typename T, typename Op> __device__ T blockReduce(T value, Op op) {
 
 /// Over threadIdx.y, of 32 columns side by side; every thread gets its column's.
 template <typename T, typename Op> __device__ T columnReduce(T value, Op op) {
-  __shared__ T parts[8][kWarp];
+  auto parts = partsOfColumns<T>();
   parts[threadIdx.y][threadIdx.x] = value;
   __syncthreads();
   value = parts[0][threadIdx.x];

@@ -73,8 +73,6 @@ void CudaDevice::open(int rankOnNode) {
   check(cudaDeviceGetStreamPriorityRange(&usual, &first), "say what its streams may have");
   for (int s = 0; s < kStreams; ++s) {
     check(cudaStreamCreateWithPriority(&streams[s], cudaStreamNonBlocking, s == Collectives ? first : usual), "make a stream");
-    for (cudaEvent_t &event : events[s])
-      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "make an event");
   }
   void *shared = nullptr;
   check(cudaHostAlloc(&shared, sizeof(Fault), cudaHostAllocMapped), "share memory with the host");
@@ -188,7 +186,8 @@ std::unique_ptr<DeviceGraph> CudaDevice::capture(const std::function<void()> &f)
   check(cudaStreamBeginCapture(streams[Compute], cudaStreamCaptureModeThreadLocal), "begin a graph");
   f();
   check(cudaStreamEndCapture(streams[Compute], &graph), "end a graph");
-  check(cudaGraphInstantiate(&exec, graph, 0), "make a graph");
+  // Messages come first there, too: nodes have the priority of the streams that they were captured from.
+  check(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority), "make a graph");
   check(cudaGraphDestroy(graph), "forget what a graph was made of");
   return std::make_unique<CudaGraph>(*this, exec, std::move(captured));
 }
@@ -203,41 +202,70 @@ void CudaDevice::checkFaults() {
 Device::Mark CudaDevice::mark(Stream s) {
   use();
   std::lock_guard lock(mutex);
-  Mark m = {s, ++marked[s]};
-  check(cudaEventRecord(eventOf(m), streams[s]), "record an event");
-  return m;
+  Marks &of = marks[s];
+  if (unused.empty()) {
+    unused.emplace_back();
+    check(cudaEventCreateWithFlags(&unused.back(), cudaEventDisableTiming | cudaEventBlockingSync), "make an event");
+  }
+  of.events.push_back({unused.back()});
+  unused.pop_back();
+  check(cudaEventRecord(of.events.back().event, streams[s]), "record an event");
+  return {s, of.first + of.events.size() - 1};
+}
+
+cudaEvent_t CudaDevice::eventOf(Mark m, int waiting) {
+  std::lock_guard lock(mutex);
+  Marks &of = marks[m.stream];
+  if (m.number < of.first)
+    return nullptr;
+  Marks::Event &e = of.events[m.number - of.first];
+  e.waiting += waiting;
+  return e.event;
 }
 
 void CudaDevice::wait(Stream s, Mark m) {
   use();
-  if (m.number && m.stream != s)
-    check(cudaStreamWaitEvent(streams[s], eventOf(m), 0), "wait for an event");
+  if (cudaEvent_t e = m.stream == s ? nullptr : eventOf(m))
+    check(cudaStreamWaitEvent(streams[s], e, 0), "wait for an event");
+}
+
+/// The stream has come to this mark, for which a thread has waited: nobody need wait for it or those before.
+void CudaDevice::retire(Mark m) {
+  std::lock_guard lock(mutex);
+  Marks &of = marks[m.stream];
+  --of.events[m.number - of.first].waiting;
+  for (; of.first <= m.number && !of.events.front().waiting; ++of.first) {
+    unused.push_back(of.events.front().event);
+    of.events.pop_front();
+  }
 }
 
 void CudaDevice::synchronize(Mark m) {
   use();
-  if (!m.number)
+  const cudaEvent_t event = eventOf(m, /*waiting=*/1);
+  if (!event)
     return;
   // What comes at once is looked for; while more is waited for, the core is for others: those that compute in host memory.
   constexpr auto kAtOnce = std::chrono::microseconds(100);
-  cudaError_t e = cudaEventQuery(eventOf(m));
+  cudaError_t e = cudaEventQuery(event);
   for (const auto begin = std::chrono::steady_clock::now();
-       e == cudaErrorNotReady && std::chrono::steady_clock::now() - begin < kAtOnce; e = cudaEventQuery(eventOf(m)))
+       e == cudaErrorNotReady && std::chrono::steady_clock::now() - begin < kAtOnce; e = cudaEventQuery(event))
     ;
   if (e == cudaErrorNotReady)
-    e = whileWaiting ? awaitWatching(m) : cudaEventSynchronize(eventOf(m));
+    e = whileWaiting ? awaitWatching(event) : cudaEventSynchronize(event);
   check(e, "run its kernels");
+  retire(m);
 }
 
 /// Messages whose other side is gone never end: looks now and then whether it is, and sleeps for a 64th of what it has
 /// waited, 20 us at least and 100 at most, as what comes next waits for as long.
-cudaError_t CudaDevice::awaitWatching(Mark m) {
+cudaError_t CudaDevice::awaitWatching(cudaEvent_t event) {
   using namespace std::chrono;
   constexpr nanoseconds kLeast = microseconds(20), kMost = microseconds(100), kLook = milliseconds(100);
   const auto begin = steady_clock::now();
   auto looked = begin;
   for (;;) {
-    const cudaError_t e = cudaEventQuery(eventOf(m));
+    const cudaError_t e = cudaEventQuery(event);
     const auto now = steady_clock::now();
     if (e != cudaErrorNotReady)
       return e;

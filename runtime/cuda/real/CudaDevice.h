@@ -6,6 +6,7 @@
 #include "runtime/cuda/Faults.h"
 #include <array>
 #include <cuda_runtime.h>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -46,14 +47,21 @@ public:
   std::function<void()> whileWaiting;
 
 private:
-  /// Events are used again: who waits for one waits for a later mark of its stream, too.
-  static constexpr uint64_t kEvents = 256;
+  /// Of a stream, from mark `first` on: the host has seen those before, and their events are used again.
+  struct Marks {
+    struct Event {
+      cudaEvent_t event;
+      int waiting = 0; ///< threads
+    };
+    uint64_t first = 1;
+    std::deque<Event> events;
+  };
 
   int number = 0;
   cudaDeviceProp properties = {};
   cudaStream_t streams[kStreams] = {};
-  std::array<cudaEvent_t, kEvents> events[kStreams] = {};
-  uint64_t marked[kStreams] = {};
+  Marks marks[kStreams];
+  std::vector<cudaEvent_t> unused;
   std::mutex mutex;
   std::vector<char *> memory;
   std::vector<std::unique_ptr<std::function<void()>>> captured; ///< functions of the host in the graph that is made
@@ -69,10 +77,12 @@ private:
   double originTime = 0; ///< of `origin`
 
   char *map(int64_t bytes) override;
-  cudaError_t awaitWatching(Mark m);
+  cudaError_t awaitWatching(cudaEvent_t event);
   /// Makes it the calling thread's: CUDA has a device for each.
   void use() const;
-  cudaEvent_t eventOf(Mark m) const { return events[m.stream][m.number % kEvents]; }
+  /// nullptr: the stream has come there, or it is none. `waiting`: it is not used again before retire().
+  cudaEvent_t eventOf(Mark m, int waiting = 0);
+  void retire(Mark m);
 };
 
 } // namespace zccrt::cuda
