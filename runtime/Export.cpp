@@ -54,8 +54,8 @@ struct Pieces {
 
 class Writer {
 public:
-  Writer(const zccrt_program &p, const Arenas &arenas, Comm &comm, OutFile &file, const std::string &weightsDir)
-      : program(p), arenas(arenas), comm(comm), file(file), weightsDir(weightsDir) {}
+  Writer(const zccrt_program &p, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files)
+      : program(p), arenas(arenas), comm(comm), file(file), files(files) {}
 
   void bytes(const char *data, int64_t n) {
     if (comm.rank == 0)
@@ -193,12 +193,13 @@ private:
   }
 
   void copyFromFile(const zccrt_global &g, bool transposed) {
-    const File from(weightsPath(program, g.file, weightsDir));
+    const File &from = files[g.file];
     TensorInFile t{g.file_offset, g.file_elem, dimsOf(g.t), transposed != bool(g.transposed)};
     if (swapsAxes(g, transposed))
       std::swap(t.dims[g.t.ndim - 2], t.dims.back());
     inChunks(g, g.export_elem,
              [&](int64_t at, int64_t n, char *to) { runs.read(from, t, {Box::whole(t.dims), at, n}, g.export_elem, to); });
+    expectUnchanged(g, from);
   }
 
   /// What is in the buffer.
@@ -214,7 +215,7 @@ private:
   const Arenas &arenas;
   Comm &comm;
   OutFile &file;
-  const std::string &weightsDir;
+  ModelFiles &files;
   RunReader runs;
   std::vector<char> gathered, lines, buffer, converted, aside;
 };
@@ -261,9 +262,9 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
   return total;
 }
 
-void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file,
-                   const std::string &weightsDir, const GraphPart *part) {
-  Writer writer(p, arenas, comm, file, weightsDir);
+void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files,
+                   const GraphPart *part) {
+  Writer writer(p, arenas, comm, file, files);
   if (isSafetensors(form)) {
     std::string header = safetensorsHeader(p, form);
     writer.bytes(header.data(), header.size());

@@ -4,6 +4,7 @@
 #include "runtime/Arena.h"
 #include "runtime/GraphPart.h"
 #include "runtime/OutFile.h"
+#include "runtime/Weights.h"
 #include "runtime/comm/Comm.h"
 #include "runtime/zccrt.h"
 #include <string>
@@ -17,10 +18,11 @@ enum class ExportForm { Onnx, OnnxTrain, Safetensors, SafetensorsFirst };
 int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *part = nullptr);
 
 /// Writes the file on rank 0 and commits it; every rank calls it, to hand over its pieces of
-/// partitioned tensors. What is computed in 16 bits and frozen is copied from its file, found as when it was loaded.
-/// `file` is open on rank 0 only. Throws a Failure if the disk is full.
-void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file,
-                   const std::string &weightsDir = {}, const GraphPart *part = nullptr);
+/// partitioned tensors. What is computed in 16 bits and frozen is copied from its file.
+/// `file` is open on rank 0 only. Throws a Failure if the disk is full, or what is copied is not what the program was compiled
+/// with.
+void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files,
+                   const GraphPart *part = nullptr);
 
 /// The header of a safetensors file, with its length in front: names, types, shapes as in the
 /// model, offsets.

@@ -50,12 +50,46 @@ std::string JsonReader::string() {
   return s;
 }
 
+/// A UTF-16 code unit, of the digits behind the 'u'.
+uint32_t JsonReader::codeUnit() {
+  constexpr int kDigits = 4;
+  uint32_t unit = 0;
+  const char *begin = text.data() + at + 1, *end = begin + kDigits;
+  if (text.size() - at <= kDigits || std::from_chars(begin, end, unit, 16).ptr != end)
+    invalid();
+  at += kDigits;
+  return unit;
+}
+
+/// Halves of a character beyond 16 bits.
+static bool isHigh(uint32_t unit) { return unit >> 10 == 0xd800 >> 10; }
+static bool isLow(uint32_t unit) { return unit >> 10 == 0xdc00 >> 10; }
+
+static void addUtf8(std::string &s, uint32_t c) {
+  auto add = [&](uint32_t byte) { s += static_cast<char>(byte); };
+  auto rest = [&](int shift) { add(0x80 | (c >> shift & 0x3f)); };
+  if (c < 0x80)
+    return add(c);
+  if (c < 0x800)
+    return add(0xc0 | c >> 6), rest(0);
+  if (c < 0x10000)
+    return add(0xe0 | c >> 12), rest(6), rest(0);
+  add(0xf0 | c >> 18), rest(12), rest(6), rest(0);
+}
+
 void JsonReader::escaped(std::string &s) {
   constexpr const char *from = "\"\\/bfnrt", *to = "\"\\/\b\f\n\r\t";
-  if (isAt('u') && at + 4 < text.size()) {
-    s += "\\" + text.substr(at, 5);
-    at += 4;
-    return;
+  if (isAt('u')) {
+    uint32_t c = codeUnit();
+    if (isHigh(c) && text.compare(at + 1, 2, "\\u") == 0) {
+      const size_t behind = at;
+      at += 2;
+      if (uint32_t low = codeUnit(); isLow(low))
+        c = 0x10000 + ((c & 0x3ff) << 10 | (low & 0x3ff));
+      else
+        at = behind; // a character of its own
+    }
+    return addUtf8(s, c);
   }
   const char *c = at < text.size() && text[at] ? strchr(from, text[at]) : nullptr;
   if (!c)

@@ -37,7 +37,7 @@ public:
   }
   int64_t number();
   std::vector<int64_t> numbers();
-  /// Escapes of characters by their number stay as they are: only equality counts.
+  /// In UTF-8; half a surrogate pair is written as if it were a character.
   std::string string();
   /// Reads any value and leaves it.
   void skip();
@@ -50,6 +50,7 @@ private:
   bool isAt(char c) const { return at < text.size() && text[at] == c; }
   bool take(char c);
   void expect(char c);
+  uint32_t codeUnit();
   void escaped(std::string &s);
   void skipNested(int depth);
 

@@ -33,11 +33,16 @@ Log::Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps,
   struct stat before;
   const bool isThere = isOwnFile(path);
   isOwn = isThere || stat(path.c_str(), &before) != 0;
-  const bool isCut = isThere && (trains || !first);
+  isCut = isThere && (trains || !first);
+  fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0)
+    failErrno("cannot write the log '%s'", path.c_str());
+}
+
+void Log::begin() {
   if (first && isCut)
     keepBefore(first);
-  fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0 || (isCut && ftruncate(fd, wholeLines) != 0))
+  if (isCut && ftruncate(fd, wholeLines) != 0)
     failErrno("cannot write the log '%s'", path.c_str());
 }
 

@@ -15,14 +15,16 @@ namespace zccrt {
 /// A line of the log file is {"step": 0, "loss": 1.23456789, ...}; what is not finite is null.
 class Log {
 public:
-  /// Creates the log file. Throws a Failure if it cannot be written.
-  /// `first`: the step with which the run begins; of a file that is there the steps before it stay, or all if the run does not
-  /// train.
+  /// Creates the log file, and leaves one that is there as it is. Throws a Failure if it cannot be written.
+  /// `first`: the step with which the run begins.
   Log(const zccrt_program &p, const Options &o, int64_t first, int64_t steps, const Epochs &epochs, bool trains);
   ~Log();
   Log(const Log &) = delete;
   Log &operator=(const Log &) = delete;
 
+  /// The run has all that it needs: of a file that was there the steps before its first one stay, or all if it does not train.
+  /// Throws a Failure.
+  void begin();
   /// A step of the training, which goes on where its log or standard output cannot be written: one
   /// warning says so.
   void report(const StepReport &r);
@@ -53,6 +55,7 @@ private:
   int fd = -1;
   int64_t wholeLines = 0, lostLines = 0; ///< bytes; how many
   bool quiet, exports, saves;
+  bool isCut = false; ///< as it begins
   bool isOwn = false; ///< no device, pipe or file that others have open
   Progress progress;
   std::optional<TensorBoard> tensorBoard;

@@ -27,9 +27,16 @@ int Session::run() try { return runAll(); } catch (const std::bad_alloc &) {
     report->writeUnfinished("out of memory");
   throw;
 } catch (const std::exception &e) {
+  finishAfter(e);
+  throw;
+}
+
+/// What is begun of a checkpoint is of steps that were sound, and every rank that is left is here to finish it.
+void Session::finishAfter(const std::exception &e) {
   if (report)
     report->writeUnfinished(e.what());
-  throw;
+  if (comm.ranks == 1 || dynamic_cast<const AgreedFailure *>(&e))
+    finishSaving();
 }
 
 int Session::runAll() {
@@ -39,18 +46,19 @@ int Session::runAll() {
   if (data)
     train();
   finishSaving();
-  if (trace)
-    writeTrace();
+  useTrace(nullptr);
   // Before anything else can fail.
   if (!o.exportFile.empty())
-    exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, o.weights, partToExport());
+    exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, files, partToExport());
+  if (trace)
+    attempt([&] { writeTrace(); });
   onSignals(OnSignal::EndAtOnce);
   if (data)
     agreeOnSignal();
   if (!o.report.empty())
-    together([&] { writeReport(); });
+    attempt([&] { together([&] { writeReport(); }); });
   if (!stoppedBy && (outputs || onlyEvaluates()))
-    evaluateAll();
+    attempt([&] { evaluateAll(); });
   if (comm.rank == 0)
     log->finish(written(), stoppedBy);
   if (!stoppedBy && generator)
@@ -59,6 +67,8 @@ int Session::runAll() {
     if (checkpoints && !checkpoints->error().empty())
       fail("the run's last state is not saved: %s", checkpoints->error().c_str());
   });
+  if (!failed.empty())
+    throw AgreedFailure(failed);
   return stoppedBy ? exitStatusOf(stoppedBy) : 0;
 }
 
@@ -82,11 +92,11 @@ std::vector<std::string> Session::written() const {
   std::vector<std::string> list;
   if (!o.exportFile.empty())
     list.push_back("'" + o.exportFile + "' (export)");
-  if (trace)
+  if (trace && !traceFile.isOpen())
     list.push_back("'" + o.trace + "' (trace)");
-  if (report)
+  if (report && report->isWritten())
     list.push_back("'" + o.report + "' (report)");
-  if (outputs && !stoppedBy)
+  if (outputs && !stoppedBy && failed.empty())
     list.push_back("'" + o.outputs + "' (outputs)");
   if (checkpoints && checkpoints->lastStep() > first && checkpoints->isSaved())
     list.push_back("'" + checkpoints->lastFolder() + "' (checkpoint)");
@@ -151,7 +161,8 @@ void Session::train() {
 /// A step, and what is due behind it.
 void Session::runStep(int64_t s) {
   StepReport r = trainStep(s);
-  if (isSaveDue(s + 1)) {
+  const bool isDueToSave = isSaveDue(s + 1);
+  if (isDueToSave && !(o.stopOnNan && isWrong(r))) {
     flush();
     save(s + 1);
     if (report)
@@ -163,10 +174,13 @@ void Session::runStep(int64_t s) {
   if (!o.evalData.empty() && p.has_loss && isDue && !stoppedBy) {
     flush();
     const double begin = traceClock();
-    int64_t samples;
     if (trace)
       trace->pause();
-    evaluate(*evalData, nullptr, r, samples);
+    auto run = [&] {
+      int64_t samples;
+      evaluate(*evalData, nullptr, r, samples);
+    };
+    last ? attempt(run) : run(); // what was trained is exported all the same
     if (trace)
       trace->resume();
     traceSpan(Lane::Program, "evaluation", -1, -1, begin);
@@ -223,13 +237,12 @@ void Session::writeReport() {
   if (notSaved.empty() && checkpoints && !checkpoints->isSaved())
     notSaved = "another rank could not write its part";
   report->write(peaks, {stoppedBy ? signalName(stoppedBy) : nullptr,
-                        notSaved.empty() ? "" : "the run's last state is not saved: " + notSaved});
+                        notSaved.empty() ? failed : "the run's last state is not saved: " + notSaved});
 }
 
 /// Rank 0 writes what all ranks have recorded.
 void Session::writeTrace() {
   constexpr int64_t kPiece = 1 << 20; // of each rank at once
-  useTrace(nullptr);
   comm.barrier();
   std::string mine;
   together([&] { mine = trace->json(comm.rank); });
@@ -444,7 +457,7 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
     int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
     if (p.batch)
       setScalar(p.rows, counted && rows ? rows : p.batch);
-    set.load(*arena, (first + comm.rank) % set.rounds());
+    together([&] { set.load(*arena, (first + comm.rank) % set.rounds()); });
     call(p.eval, "evaluation of a batch", i);
     if (p.has_loss) {
       Weighted mine = lossOf(rows, counted);

@@ -59,9 +59,13 @@ std::string Session::describeNotFinite(const StepReport &r) {
   return text;
 }
 
+bool Session::isWrong(const StepReport &r) const {
+  return !std::isfinite(r.loss) || !std::isfinite(r.evalLoss.value_or(0)) || isSkipped(r);
+}
+
 /// One warning at the first loss or step's gradients that are not finite, or the end of the run. Every rank sees the same.
 void Session::checkLoss(const StepReport &r) {
-  if (std::isfinite(r.loss) && std::isfinite(r.evalLoss.value_or(0)) && !isSkipped(r))
+  if (!isWrong(r))
     return;
   if (o.stopOnNan) {
     std::string text = describeNotFinite(r);

@@ -16,7 +16,7 @@ struct Named {
 
 } // namespace
 
-static std::vector<Named> read(const zccrt_program &p, const Options &o) {
+static std::vector<Named> read(const zccrt_program &p, const Options &o, const std::string &folder) {
   std::vector<Named> all = {{"the program", "/proc/self/exe"}};
   auto addData = [&](const DataFiles &data, const char *option, const char *tokens) {
     for (const std::string &f : data.npz)
@@ -31,19 +31,21 @@ static std::vector<Named> read(const zccrt_program &p, const Options &o) {
   if (!o.weights.empty())
     all.push_back({"--weights", o.weights});
   std::error_code ec;
-  const std::string folder = fs::is_directory(o.weights, ec) ? o.weights : "";
+  if (!o.resume.empty() && o.resume != "auto")
+    for (const fs::directory_entry &e : fs::recursive_directory_iterator(o.resume, ec))
+      all.push_back({"--resume", e.path().string()});
   for (int i = -1; i < p.nfiles; ++i)
     all.push_back({"a file that holds the model's weights", weightsPath(p, i, folder)});
   return all;
 }
 
-static bool areSame(const std::string &a, const std::string &b) {
+bool areSameFile(const std::string &a, const std::string &b) {
   std::error_code ec;
   return fs::equivalent(a, b, ec) || fs::absolute(a, ec).lexically_normal() == fs::absolute(b, ec).lexically_normal();
 }
 
-void checkOverwrites(const zccrt_program &p, const Options &o) {
-  std::vector<Named> known = read(p, o);
+void checkOverwrites(const zccrt_program &p, const Options &o, const std::string &folder) {
+  std::vector<Named> known = read(p, o, folder);
   for (const Named &out : std::initializer_list<Named>{{"--log", o.log},
                                                        {"--trace", o.trace},
                                                        {"--report", o.report},
@@ -53,7 +55,7 @@ void checkOverwrites(const zccrt_program &p, const Options &o) {
     if (out.file.empty() || fs::is_character_file(out.file, ec)) // such as /dev/null
       continue;
     for (const Named &k : known)
-      if (areSame(out.file, k.file))
+      if (areSameFile(out.file, k.file))
         fail("%s=%s would overwrite %s", out.option.c_str(), out.file.c_str(),
              k.option.starts_with("--") ? ("what " + k.option + " names").c_str() : k.option.c_str());
     known.push_back(out);

@@ -7,6 +7,10 @@
 namespace zccrt {
 
 /// Throws a Failure where a file that is written is one that is read, or is written for two options: by any name that it has.
-void checkOverwrites(const zccrt_program &p, const Options &o);
+/// `folder`: of the model's own files, as in weightsPath().
+void checkOverwrites(const zccrt_program &p, const Options &o, const std::string &folder);
+
+/// Whether two names are of one file, which need not be there.
+bool areSameFile(const std::string &a, const std::string &b);
 
 } // namespace zccrt

@@ -29,6 +29,7 @@ public:
   void write(const std::vector<int64_t> &peaks, const Ending &ending);
   /// What there is when an error ends the run on whatever thread, unless the page is there already or cannot be written.
   void writeUnfinished(const std::string &error) noexcept;
+  bool isWritten() const { return !file.isOpen(); }
 
 private:
   /// Steps in a row.

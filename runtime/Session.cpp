@@ -17,8 +17,8 @@
 namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
-    : p(p), o(o), launch(launch), comm(comm), gathered(comm.ranks), gatheredLosses(comm.ranks), ends(comm.ranks),
-      stepMetrics(p, comm), evalMetrics(p, comm) {
+    : p(p), o(o), launch(launch), comm(comm), files(p, o.weights), gathered(comm.ranks), gatheredLosses(comm.ranks),
+      ends(comm.ranks), stepMetrics(p, comm), evalMetrics(p, comm) {
   saves.reserve(size_t(comm.ranks));
 }
 
@@ -39,13 +39,23 @@ void Session::together(const std::function<void()> &phase) {
   comm.agree(error);
 }
 
+/// What is due once all steps are done: what fails has been told, and the rest is done all the same.
+void Session::attempt(const std::function<void()> &work) {
+  try {
+    work();
+  } catch (const AgreedFailure &e) {
+    if (failed.empty())
+      failed = e.what();
+  }
+}
+
 static SpaceOptions spaceOptions(const zccrt_program &p, const Options &o) {
   bool isDefault = o.nvmePaths.empty() && p.nvme_path;
   return {isDefault ? std::vector<std::string>{p.nvme_path} : o.nvmePaths, o.nvmeChecksum};
 }
 
 /// Which checkpoint the run goes on from, and what it says of options.
-void Session::findResume() {
+void Session::findResume(const GivenWeights &given) {
   auto tell = [&](int to, const std::string &text) {
     if (comm.rank == 0)
       writeAll(to, (text + "\n").data(), text.size() + 1);
@@ -59,6 +69,8 @@ void Session::findResume() {
   if (!resume)
     return;
   const Manifest &m = resume->manifest;
+  if (given.areByName() && o.resume != "auto") // which first starts from them
+    warn("--weights: parameters go on from checkpoint '" + resume->folder + "' instead");
   // One that was converted has taken no data yet, and what only draws tokens takes none.
   const bool trains = !o.eval && (!o.data.empty() || o.steps > 0 || o.epochs > 0), isOrdered = trains && m.dataSamples > 0;
   together([&] {
@@ -88,7 +100,7 @@ void Session::start(const GivenWeights &given) {
            p.ranks, p.ranks == 1 ? "" : "s", comm.ranks, p.ranks, comm.ranks, p.compile_line, comm.ranks);
     checkCpu(p.isa);
   });
-  findResume();
+  findResume(given);
   together([&] {
     openData();
     if (!o.save.empty() && !data && o.resume.empty())
@@ -122,13 +134,15 @@ void Session::start(const GivenWeights &given) {
     useSpaces(spaces.get());
     arena = &spaces->arenas()[kDevice];
     std::vector<bool> resumed = resume ? resumedGlobals(p, *resume) : std::vector<bool>();
-    hashes = loadWeights(p, spaces->arenas(), comm, o.weights, o.seed, resumed);
+    hashes = loadWeights(p, spaces->arenas(), comm, files, o.seed, resumed);
     if (resume)
       loadCheckpoint(p, *resume, spaces->arenas(), comm.rank);
     skippedBefore = (resume ? resume->manifest.skipped : 0) - integerAt(p.skipped);
   });
   together([&] {
-    checkHashes(p, hashes, comm, o.weights, resume ? resumedGlobals(p, *resume) : std::vector<bool>());
+    checkHashes(p, hashes, comm, files, resume ? resumedGlobals(p, *resume) : std::vector<bool>());
+    if (o.exportFile.empty()) // which copies what is frozen
+      files.close();
     if (p.prepare)
       p.prepare();
   });
@@ -139,12 +153,12 @@ void Session::start(const GivenWeights &given) {
 void Session::openCheckpoints() {
   if (o.save.empty() || !data)
     return;
-  auto warn = [this](const std::string &text) {
+  auto warn = [](const std::string &text) {
     endDrawing();
     std::string line = warningText(text);
     writeAll(STDERR_FILENO, line.data(), line.size());
   };
-  checkpoints = std::make_unique<Checkpoints>(p, o, comm, spaces->arenas(), resume ? first : -1, warn);
+  checkpoints = std::make_unique<Checkpoints>(p, o, comm, spaces->arenas(), resume, warn);
 }
 
 void Session::openData() {
@@ -267,6 +281,10 @@ void Session::explainRest() {
 }
 
 void Session::announce(const GivenWeights &given) {
+  together([&] {
+    if (log)
+      log->begin();
+  });
   std::string ofSpaces;
   for (const std::string &note : spaces->notes())
     ofSpaces += note + "\n";
@@ -341,6 +359,7 @@ static GivenWeights givenWeights(const zccrt_program &p, const Options &o, Comm 
   std::string wrong;
   try {
     given.emplace(p, o.weights, o.weightsMap);
+    checkOverwrites(given->program, o, given->ownFolder);
   } catch (const Failure &e) {
     wrong = e.what();
   }
@@ -364,7 +383,6 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
     std::string wrong;
     try {
       o = parseOptions(p, argc, argv);
-      checkOverwrites(p, o);
     } catch (const Failure &e) {
       wrong = e.what();
     }

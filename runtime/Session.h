@@ -12,6 +12,7 @@
 #include "runtime/Spaces.h"
 #include "runtime/StepGraphs.h"
 #include "runtime/Trace.h"
+#include "runtime/Weights.h"
 #include "runtime/checkpoint/Checkpoints.h"
 #include "runtime/comm/Comm.h"
 #include "runtime/weights/GivenWeights.h"
@@ -41,7 +42,8 @@ public:
 
 private:
   void together(const std::function<void()> &phase);
-  void findResume();
+  void attempt(const std::function<void()> &work);
+  void findResume(const GivenWeights &given);
   void openData();
   Rest restOfEvaluation() const;
   void explainRest();
@@ -52,6 +54,7 @@ private:
   void announce(const GivenWeights &given);
 
   int runAll();
+  void finishAfter(const std::exception &e);
   void train();
   bool onlyEvaluates() const;
   void evaluateAll();
@@ -76,6 +79,7 @@ private:
   void checkGradients(const StepReport &r);
   const char *firstParameterNotFinite();
   std::string describeNotFinite(const StepReport &r);
+  bool isWrong(const StepReport &r) const;
   void checkLoss(const StepReport &r);
   void takeStatistics();
   void evaluate(DataSet &set, Outputs *to, StepReport &r, int64_t &samples);
@@ -89,6 +93,7 @@ private:
   Options o; ///< with what a checkpoint says
   const Launch &launch;
   Comm &comm;
+  ModelFiles files;
   std::unique_ptr<DataSet> data, evalData;
   std::unique_ptr<Spaces> spaces;
   Arena *arena = nullptr; // the device's
@@ -115,6 +120,7 @@ private:
   int stoppedBy = 0;          // the signal that ends the run; every rank knows the same
   bool leavesUpdates = false; // the last step has left some that nothing has done yet
   bool saidNotFinite = false;
+  std::string failed; ///< of what is due behind the last step, the first; every rank knows the same
 };
 
 /// The whole program; returns its exit status.

@@ -3,14 +3,11 @@
 #include "runtime/Elem.h"
 #include "runtime/Fail.h"
 #include "runtime/Hash.h"
-#include "runtime/Npy.h"
 #include "runtime/weights/RunReader.h"
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <map>
-#include <memory>
 #include <set>
 #include <unistd.h>
 #include <vector>
@@ -33,10 +30,18 @@ Run runOf(const zccrt_program &p, const zccrt_global &g, int rank) {
   return {std::move(box), piece.begin, piece.count};
 }
 
+/// The program's file. It is asked for as the run begins: that of one that has been compiled anew since is " (deleted)".
+static const std::string &programPath() {
+  static const std::string path = [] {
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    return std::string(self, n > 0 ? n : 0);
+  }();
+  return path;
+}
+
 std::string weightsPath(const zccrt_program &p, int index, const std::string &weightsDir) {
-  char self[PATH_MAX];
-  ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-  std::string program(self, n > 0 ? n : 0);
+  const std::string &program = programPath();
   std::string name = index < 0 ? program + ".weights" : p.files[index];
   std::string base = name.substr(name.rfind('/') + 1);
   if (!weightsDir.empty()) {
@@ -53,13 +58,47 @@ static bool isChecked(const zccrt_global &g) { return g.init == ZCCRT_INIT_FILE 
 
 static const char *label(const zccrt_global &g) { return g.onnx_name && *g.onnx_name ? g.onnx_name : g.name; }
 
+std::string ModelFiles::path(int index) const { return weightsPath(program, index, dir); }
+
+const File &ModelFiles::operator[](int index) {
+  auto &f = open[index];
+  if (!f)
+    f = std::make_unique<File>(path(index));
+  return *f;
+}
+
+/// Blocks [begin, end) of a global's bytes in its file.
+static uint64_t hashOfBlocks(const zccrt_global &g, const File &file, int64_t begin, int64_t end, std::vector<char> &buffer) {
+  uint64_t sum = 0;
+  buffer.resize(kHashBlockBytes);
+  for (int64_t b = begin; b < end; ++b) {
+    const int64_t at = b * kHashBlockBytes, n = std::min<int64_t>(kHashBlockBytes, g.file_bytes - at);
+    file.read(g.file_offset + at, n, buffer.data());
+    sum += hashBlock(buffer.data(), n, b);
+  }
+  return sum;
+}
+
+static int64_t blocksOf(const zccrt_global &g) { return (g.file_bytes + kHashBlockBytes - 1) / kHashBlockBytes; }
+
+static void expectHash(const zccrt_global &g, uint64_t sum, const std::string &path) {
+  if (hashFinish(sum, g.file_bytes) != g.hash)
+    fail("'%s' has changed since the program was compiled (tensor '%s'); compile again", path.c_str(), label(g));
+}
+
+void expectUnchanged(const zccrt_global &g, const File &file) {
+  std::vector<char> buffer;
+  if (isChecked(g))
+    expectHash(g, hashOfBlocks(g, file, 0, blocksOf(g), buffer), file.path());
+}
+
 namespace {
 
 class Loader {
 public:
-  Loader(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &dir, int64_t seed,
+  Loader(const zccrt_program &p, const Arenas &arenas, const Comm &comm, ModelFiles &files, int64_t seed,
          const std::vector<bool> &skipped)
-      : program(p), arenas(arenas), comm(comm), dir(dir), seed(seed), skipped(skipped) {}
+      : program(p), arenas(arenas), comm(comm), files(files), seed(seed), skipped(skipped) {}
 
   void load() {
     for (int i = 0; i < program.nglobals; ++i)
@@ -73,30 +112,19 @@ public:
   /// The hashes of this rank's part of every tensor's blocks.
   std::vector<uint64_t> hash() {
     std::vector<uint64_t> sums(program.nglobals);
-    buffer.resize(kHashBlockBytes);
     for (int i = 0; i < program.nglobals; ++i) {
       const zccrt_global &g = program.globals[i];
       if (!isChecked(g) || skips(i))
         continue;
-      int64_t blocks = (g.file_bytes + kHashBlockBytes - 1) / kHashBlockBytes, mine = comm.piece(blocks);
-      for (int64_t b = comm.rank * mine; b < std::min(blocks, (comm.rank + 1) * mine); ++b) {
-        int64_t at = b * kHashBlockBytes, n = std::min<int64_t>(kHashBlockBytes, g.file_bytes - at);
-        file(g.file).read(g.file_offset + at, n, buffer.data());
-        sums[i] += hashBlock(buffer.data(), n, b);
-      }
+      const int64_t blocks = blocksOf(g), mine = comm.piece(blocks), begin = comm.rank * mine;
+      if (begin < blocks)
+        sums[i] = hashOfBlocks(g, files[g.file], begin, std::min(blocks, begin + mine), buffer);
     }
     return sums;
   }
 
 private:
   bool skips(int i) const { return !skipped.empty() && skipped[i]; }
-
-  const File &file(int index) {
-    auto &f = files[index];
-    if (!f)
-      f = std::make_unique<File>(weightsPath(program, index, dir));
-    return *f;
-  }
 
   void fill(const zccrt_global &g) {
     Piece piece = pieceOf(g, comm.rank);
@@ -166,7 +194,7 @@ private:
     if (g.file_bytes != elementCount(g.t) * size)
       fail("tensor '%s' takes %lld bytes, its file entry has %lld; compile again", label(g),
            static_cast<long long>(elementCount(g.t) * size), static_cast<long long>(g.file_bytes));
-    const File &f = file(g.file);
+    const File &f = files[g.file];
     if (g.file_offset < 0 || g.file_bytes > f.bytes() - g.file_offset)
       fail("'%s' is too short for tensor '%s'; it has changed since the program was compiled", f.path().c_str(), label(g));
     return f;
@@ -198,10 +226,9 @@ private:
   const zccrt_program &program;
   const Arenas &arenas;
   const Comm &comm;
-  std::string dir;
+  ModelFiles &files;
   int64_t seed;
   const std::vector<bool> &skipped;
-  std::map<int, std::unique_ptr<File>> files;
   RunReader runs;
   std::vector<char> buffer, aside, asideFrom;
 };
@@ -209,14 +236,14 @@ private:
 } // namespace
 
 /// All files that the program needs must be there: one message names those that are not.
-static void expectFiles(const zccrt_program &p, const std::string &weightsDir, const std::vector<bool> &skipped) {
+static void expectFiles(const zccrt_program &p, const ModelFiles &files, const std::vector<bool> &skipped) {
   std::string missing;
   std::set<int> needed;
   for (int i = 0; i < p.nglobals; ++i)
     if (p.globals[i].init == ZCCRT_INIT_FILE && (skipped.empty() || !skipped[i]))
       needed.insert(p.globals[i].file);
   for (int i : needed) {
-    std::string path = weightsPath(p, i, weightsDir);
+    std::string path = files.path(i);
     if (access(path.c_str(), R_OK) != 0)
       missing += format("%s'%s': %s", missing.empty() ? "" : ", ", path.c_str(), strerror(errno));
   }
@@ -224,24 +251,23 @@ static void expectFiles(const zccrt_program &p, const std::string &weightsDir, c
     fail("cannot read the weights %s; put the files there, or all into one folder, and give --weights=DIR", missing.c_str());
 }
 
-std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, const std::string &weightsDir,
-                                  int64_t seed, const std::vector<bool> &skipped) {
-  expectFiles(p, weightsDir, skipped);
-  Loader loader(p, arenas, comm, weightsDir, seed, skipped);
+std::vector<uint64_t> loadWeights(const zccrt_program &p, const Arenas &arenas, const Comm &comm, ModelFiles &files, int64_t seed,
+                                  const std::vector<bool> &skipped) {
+  expectFiles(p, files, skipped);
+  Loader loader(p, arenas, comm, files, seed, skipped);
   loader.load();
   return loader.hash();
 }
 
-void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const std::string &weightsDir,
+void checkHashes(const zccrt_program &p, const std::vector<uint64_t> &sums, Comm &comm, const ModelFiles &files,
                  const std::vector<bool> &skipped) {
   std::vector<uint64_t> total(sums.size());
   comm.allReduce(sums.data(), total.data(), sums.size(), ZCCRT_U64, /*mean=*/false);
   for (int i = 0; i < p.nglobals; ++i) {
     const zccrt_global &g = p.globals[i];
     bool isRead = skipped.empty() || !skipped[i];
-    if (isRead && isChecked(g) && hashFinish(total[i], g.file_bytes) != g.hash)
-      fail("'%s' has changed since the program was compiled (tensor '%s'); compile again",
-           weightsPath(p, g.file, weightsDir).c_str(), label(g));
+    if (isRead && isChecked(g))
+      expectHash(g, total[i], files.path(g.file));
   }
 }
 

@@ -35,12 +35,15 @@ public:
 private:
   llvm::Error readOptions();
   llvm::Error checkOverwrites() const;
+  llvm::Error checkSources() const;
+  void takePlanned();
   llvm::Error checkOutput();
   llvm::Error checkTarget();
   void makeTarget();
   llvm::Error nameProgram();
   llvm::Error readModel();
   llvm::Error runPasses();
+  llvm::Error runTiled(const Module &whole, llvm::ArrayRef<Options::TileRule> asked, int64_t count);
   llvm::Error runPipeline();
   llvm::Error makePlan();
   llvm::Error showPlan();
@@ -147,6 +150,8 @@ llvm::Error Compilation::checkOverwrites() const {
       {"the model", r.model}, {"the configuration", configFile()}, {"the profile", tool.profile}};
   for (const std::string &file : textsOf("weights"))
     known.push_back({"the weights", file});
+  if (isZir())
+    known.push_back({"the module's data", r.model + ".data"});
   const std::string made = printsOutput() || tool.plan ? "" : output;
   for (const auto &[option, file] : {std::pair("-o", &made), std::pair("--report", &tool.report)}) {
     if (file->empty())
@@ -155,6 +160,26 @@ llvm::Error Compilation::checkOverwrites() const {
       if (llvm::sys::fs::equivalent(*file, other) || *file == other)
         return error(llvm::Twine(option) + " would overwrite " + what);
     known.push_back({llvm::Twine("what " + llvm::Twine(option) + " makes").str(), *file});
+  }
+  return llvm::Error::success();
+}
+
+static std::string folderOf(StringRef file) {
+  StringRef folder = llvm::sys::path::parent_path(file);
+  return folder.empty() ? "." : folder.str();
+}
+
+/// Nor of the files that the module's weights are in, or of what is in a folder that --weights names.
+llvm::Error Compilation::checkSources() const {
+  const std::string made = printsOutput() || tool.plan || isExe ? "" : output; // a program is looked at when it is linked
+  for (const std::string &file : {made, tool.report}) {
+    if (file.empty() || !llvm::sys::fs::exists(file))
+      continue;
+    for (const std::string &folder : textsOf("weights"))
+      if (llvm::sys::fs::is_directory(folder) && llvm::sys::fs::equivalent(folder, folderOf(file)))
+        return error("'" + file + "' would overwrite what --weights names");
+    if (auto e = module->expectNotRead(file))
+      return e;
   }
   return llvm::Error::success();
 }
@@ -254,6 +279,19 @@ void Compilation::noteElement() const {
                  << " and are trained in f32; --dtype=bf16 and --dtype=fp16 compute in 16 bits\n";
 }
 
+/// A module that passes have made is a program already: what it was made with stays, but for the rate that the runtime sets.
+void Compilation::takePlanned() {
+  constexpr StringRef kStillRead[] = {"lr", "ranks", "threads"};
+#define ZCC_PASS_OPTION(NAME, ...)                                                                                               \
+  if (r.given.count(NAME) && !llvm::is_contained(kStillRead, NAME))                                                              \
+    llvm::errs() << "zcc: warning: --" NAME " has no effect: the module has been through the passes, which read it\n";
+#include "passes/options/Options.def"
+  if (const GlobalValue *rate = module->global("lr")) {
+    options.optimizer = rate->attrs.s("optimizer", options.optimizer);
+    options.lr = r.given.count("lr") ? options.lr : rate->init.a;
+  }
+}
+
 llvm::Error Compilation::readModel() {
   if (isZir() && !importing.weights.empty())
     return error("--weights: a module in text says itself where its weights are; give --weights to the program");
@@ -277,6 +315,12 @@ llvm::Error Compilation::readModel() {
     module->ranks = options.ranks;
   options.ranks = module->ranks;
   options.inference |= !module->function("micro");
+  if (auto e = checkSources())
+    return e;
+  if (isZir() && module->has(Property::Planned)) {
+    takePlanned();
+    return llvm::Error::success();
+  }
   for (const std::string &text : idleOptions(options, r.given))
     llvm::errs() << "zcc: warning: " << text << '\n';
   if (isExe) {
@@ -297,6 +341,7 @@ static llvm::Error checkWorkspaces(const Module &m, const Target &target) {
 }
 
 /// With --tile=auto, and by default with a budget, as few tiles as fit, and none where all fits whole: they change the last bits.
+/// Where nothing fits, what is said is of those with which least is needed.
 llvm::Error Compilation::runPasses() {
   if (module->has(Property::Planned)) {
     if (auto e = verifyPlan(*module))
@@ -307,22 +352,34 @@ llvm::Error Compilation::runPasses() {
     return runPipeline();
   const std::unique_ptr<Module> whole = std::move(module);
   const std::vector<Options::TileRule> asked = options.tileRules;
-  for (int64_t count : {0, 8, 64}) {
-    module = whole->clone();
-    options.tileRules = asked;
-    options.triesMoreTiles = count != 64;
-    if (asked.empty() && count)
-      options.tileRules.push_back({"", count});
-    for (Options::TileRule &r : options.tileRules)
-      r.count = r.count == Options::kAuto ? count : r.count;
-    if (auto e = runPipeline())
+  constexpr int64_t kMost = 64;
+  std::pair<int64_t, int64_t> least = {INT64_MAX, 0}; // bytes above the budgets, tiles
+  for (int64_t count : {int64_t(0), int64_t(8), kMost}) {
+    options.triesMoreTiles = count != kMost;
+    if (auto e = runTiled(*whole, asked, count))
       return e;
-    if (count)
-      remarks.push_back("nothing fits --memory whole: what is large is in " + std::to_string(count) +
-                        " tiles, which changes the last bits of losses");
-    if (fits(needsOf(*module, options, target.get()), options))
-      break;
+    const Needs needs = needsOf(*module, options, target.get());
+    if (fits(needs, options))
+      return llvm::Error::success();
+    const Needs over = excessOf(needs, options);
+    least = std::min(least, {over.memory + over.host + over.disk, count});
   }
+  return least.second == kMost ? llvm::Error::success() : runTiled(*whole, asked, least.second);
+}
+
+/// All passes on a copy, where no rule says into how many pieces, into so many.
+llvm::Error Compilation::runTiled(const Module &whole, llvm::ArrayRef<Options::TileRule> asked, int64_t count) {
+  module = whole.clone();
+  options.tileRules = asked.vec();
+  if (asked.empty() && count)
+    options.tileRules.push_back({"", count});
+  for (Options::TileRule &r : options.tileRules)
+    r.count = r.count == Options::kAuto ? count : r.count;
+  if (auto e = runPipeline())
+    return e;
+  if (count)
+    remarks.push_back("nothing fits --memory whole: what is large is in " + std::to_string(count) +
+                      " tiles, which changes the last bits of losses");
   return llvm::Error::success();
 }
 
@@ -427,8 +484,7 @@ llvm::Error Compilation::emit() {
     info.scheduleParams = config->scheduleParams;
     info.nvmePath = config->nvmePath;
   }
-  StringRef folder = llvm::sys::path::parent_path(output);
-  info.outputFolder = folder.empty() ? "." : folder.str();
+  info.outputFolder = folderOf(output);
   if (auto e = addExports(*module, imported, info))
     return e;
   auto program = emitProgram(*module, info);

@@ -142,9 +142,21 @@ private:
     return {origin.weights.files[t.file], {t.offset, t.elem, {like.dims, like.dims + like.ndim}, isTransposed}};
   }
 
+  /// A state has an element for each of its parameter's.
+  void expectLike(const zccrt_global &g, const GivenTensor &t, const std::string &state) const {
+    int64_t count = 1;
+    const bool isCounted =
+        std::none_of(t.dims.begin(), t.dims.end(), [&](int64_t d) { return __builtin_mul_overflow(count, d, &count); });
+    if (!isCounted || count != elementCount(g.t) || t.elem < 0 || !isFloat(t.elem))
+      fail("'%s': '%s' of '%s' is %s%s, where the parameter is %s", origin.weights.files[t.file].c_str(), state.c_str(),
+           t.name.c_str(), t.dtype.c_str(), shapeText(t.dims.data(), int(t.dims.size())).c_str(),
+           shapeText(g.t.dims, g.t.ndim).c_str());
+  }
+
   void addStates(std::map<int, Source> &all, int parameter, const std::string &name, bool isTransposed) {
     for (int k = 0; k < program.nglobals; ++k)
       if (auto s = stateFor(name, program.globals[parameter].saved, program.globals[k]); s != origin.states.end()) {
+        expectLike(program.globals[k], s->second, s->first.second);
         all[k] = sourceOf(k, s->second, isTransposed);
         taken[name].insert(s->first.second);
       }

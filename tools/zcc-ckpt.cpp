@@ -5,6 +5,7 @@
 #include "runtime/Hash.h"
 #include "runtime/Interrupt.h"
 #include "runtime/Options.h"
+#include "runtime/Overwrites.h"
 #include "runtime/checkpoint/Recipe.h"
 #include "runtime/checkpoint/TensorReader.h"
 #include "tools/Convert.h"
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <set>
 
 using namespace zccrt;
@@ -245,6 +247,18 @@ static ExportForm formOf(const std::string &file) {
   return ExportForm::Onnx;
 }
 
+/// What is read for an export stays.
+static void expectOther(const std::string &out, const Checkpoint &c, const zccrt_program &p) {
+  auto expect = [&](const std::string &file, const char *what) {
+    if (areSameFile(out, file))
+      fail("export %s: would overwrite %s", out.c_str(), what);
+  };
+  for (int i = 0; i < p.nfiles; ++i)
+    expect(p.files[i], "a file that holds the model's weights");
+  for (const auto &e : std::filesystem::directory_iterator(c.folder))
+    expect(e.path().string(), "a file of the checkpoint");
+}
+
 static int exportFile(const Words &args) {
   const ExportForm form = formOf(args[1]);
   const Checkpoint c = openCheckpoint(newestIn(args[0]));
@@ -255,9 +269,11 @@ static int exportFile(const Words &args) {
   TensorReader reader(c);
   CheckpointArena arena(recipe.program, reader);
   auto comm = singleRank();
+  expectOther(args[1], c, recipe.program);
+  ModelFiles files(recipe.program);
   OutFile out(args[1]);
   out.expectRoom(exportBytes(recipe.program, form));
-  exportWeights(recipe.program, form, {{&arena, nullptr, nullptr}}, *comm, out);
+  exportWeights(recipe.program, form, {{&arena, nullptr, nullptr}}, *comm, out, files);
   printf("wrote '%s' from '%s'\n", args[1].c_str(), c.folder.c_str());
   return 0;
 }

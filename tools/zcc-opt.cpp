@@ -159,6 +159,9 @@ static llvm::Error process(const cl::list<const PassDef *> &passes, Options opti
     return e;
   PrintOptions print;
   print.locs = dump.locs;
+  for (const std::string &file : {std::string(output), std::string(outputs)})
+    if (llvm::Error e = file.empty() ? llvm::Error::success() : m->expectNotRead(file))
+      return e;
   if (!output.empty())
     if (llvm::Error e = writeText(*m, output, print))
       return e;
@@ -176,6 +179,8 @@ static int run(int argc, char **argv) {
     return 1;
   if (printTables())
     return 0;
+  if (!outputs.empty() && !runInput.getNumOccurrences())
+    return report("zcc-opt", error("--outputs is what --run computes; give that, too"));
   auto options = passOptions();
   if (!options)
     return report("zcc-opt", options.takeError());

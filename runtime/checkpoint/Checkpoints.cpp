@@ -7,25 +7,36 @@
 #include <ctime>
 #include <filesystem>
 #include <random>
+#include <unistd.h>
 
 namespace zccrt {
 
-Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas, int64_t resumed, Say warn)
+/// Whether a checkpoint is one of a folder's.
+static bool isIn(const Checkpoint &c, const std::string &dir) {
+  std::error_code error;
+  return std::filesystem::equivalent(std::filesystem::path(c.folder) / "..", dir, error);
+}
+
+Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas,
+                         const std::optional<Checkpoint> &resumed, Say warn)
     : program(p), options(o), comm(comm), dir(o.save), warn(std::move(warn)), saver(p, arenas, comm.rank) {
-  manifest.step = resumed; // what is there need not be saved again
+  manifest.step = resumed ? resumed->manifest.step : -1; // what is there need not be saved again
   std::string error;
   try {
     if (comm.rank == 0) {
       makeFolder(dir);
+      if (access(dir.c_str(), W_OK | X_OK) != 0)
+        failErrno("cannot write to the folder '%s'", dir.c_str());
       const std::vector<int64_t> steps = stepsIn(dir);
       const std::string last = steps.empty() ? "" : stepFolder(dir, steps.back());
-      if (resumed < 0 && !steps.empty())
+      if (!steps.empty() && !(resumed && isIn(*resumed, dir)))
         fail("'%s' has checkpoints of another run, the last of them '%s'; go on from there with --resume=auto, or give another "
              "folder to --save",
              dir.c_str(), last.c_str());
-      if (o.resume != "auto" && !steps.empty() && steps.back() > resumed)
+      if (o.resume != "auto" && !steps.empty() && steps.back() > manifest.step)
         this->warn(
-            format("'%s' is of a run that went further than where this one begins; it stays, and --resume=auto would take it",
+            format("'%s' is of a run that went further than where this one begins; --resume=auto would take it, until this "
+                   "one is as far",
                    last.c_str()));
       removeUnfinished(dir);
     }

@@ -19,9 +19,10 @@ struct SaveStatus {
 
 class Checkpoints {
 public:
-  /// `resumed`: a step from which the run goes on, -1: it starts anew, and finds the folder without checkpoints. Every rank makes
+  /// `resumed`: what the run goes on from. Other checkpoints are in the folder only where that is one of them. Every rank makes
   /// one; `warn` is called where something could not be saved. Throws a Failure.
-  Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas, int64_t resumed, Say warn);
+  Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas,
+              const std::optional<Checkpoint> &resumed, Say warn);
   ~Checkpoints();
 
   /// Starts to save; what was begun before is finished first. Every rank calls it, with the same manifest.

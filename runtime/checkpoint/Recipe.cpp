@@ -58,7 +58,8 @@ private:
     else
       globals += ",\"file\":" + jsonString(absolute(weightsPath(program, g.file, weightsDir))) +
                  number("file_offset", g.file_offset) + number("file_bytes", g.file_bytes) + number("file_type", g.file_elem) +
-                 number("transposed", g.transposed);
+                 number("transposed", g.transposed) +
+                 format(",\"file_hash\":\"%016llx\"", static_cast<unsigned long long>(g.hash));
     globals += "}";
     return known->second;
   }
@@ -178,6 +179,8 @@ private:
         g.file_bytes = json.number();
       else if (key == "file_type")
         g.file_elem = readElem();
+      else if (key == "file_hash")
+        g.hash = std::strtoull(json.string().c_str(), nullptr, 16);
       else if (key == "transposed")
         g.transposed = static_cast<int32_t>(json.number());
       else if (key == "export_type")

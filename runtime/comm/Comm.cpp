@@ -34,14 +34,19 @@ std::vector<std::string> Comm::exchangeText(const std::string &mine) {
 }
 
 void Comm::agree(const std::string &error) {
-  constexpr size_t kBytes = 2048;
-  std::vector<char> mine(kBytes), all(kBytes * ranks);
-  std::memcpy(mine.data(), error.data(), std::min(error.size(), kBytes - 1));
-  exchange(mine.data(), kBytes, all.data());
+  const int64_t length = error.size();
+  std::vector<int64_t> lengths(ranks);
+  exchange(&length, sizeof length, lengths.data());
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  if (!longest)
+    return;
+  std::string mine = error, all(longest * ranks, ' ');
+  mine.resize(longest);
+  exchange(mine.data(), longest, all.data());
+  auto errorOf = [&](int r) { return all.substr(r * longest, lengths[r]); };
   std::vector<std::string> distinct;
   for (int r = 0; r < ranks; ++r) {
-    all[r * kBytes + kBytes - 1] = 0;
-    std::string text = &all[r * kBytes];
+    const std::string text = errorOf(r);
     if (text.empty() || std::find(distinct.begin(), distinct.end(), text) != distinct.end())
       continue;
     distinct.push_back(text);
@@ -49,15 +54,14 @@ void Comm::agree(const std::string &error) {
       continue;
     bool everyone = true;
     for (int other = 0; other < ranks; ++other)
-      everyone &= text == &all[other * kBytes];
+      everyone &= text == errorOf(other);
     std::string who = everyone ? "" : format("rank %d: ", r);
     if (where.step >= 0)
       who += format("step %lld: ", static_cast<long long>(where.step));
     endDrawing();
     fprintf(stderr, "%s: error: %s%s\n", where.program.c_str(), who.c_str(), text.c_str());
   }
-  if (!distinct.empty())
-    throw AgreedFailure(distinct[0]);
+  throw AgreedFailure(distinct[0]);
 }
 
 namespace {

@@ -29,6 +29,8 @@ public:
   uint64_t hash = 0;     ///< of what the files' headers say: equal on all ranks, or they have different files
   std::vector<std::string> notes, warnings;
 
+  /// Whether other files than the model's own are meant.
+  bool areByName() const { return !given.files.empty(); }
   /// Reads the values of what is compiled in, and of tied parameters. Throws a Failure where they differ from the program's.
   void expectEqual() const;
 

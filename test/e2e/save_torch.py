@@ -2,8 +2,9 @@
 """Writes the tensors of a safetensors file as torch.save writes a state_dict, without torch.
 
 save_torch.py IN.safetensors OUT.pt [zip64] [nested] [strided]
-zip64: every record in zip64's form; nested: {"model": ..., "optimizer": ..., "step": 3}; strided: matrices lie by columns"""
-import collections, io, json, pickle, struct, sys, types, zipfile
+zip64: every record in zip64's form; nested: {"model": ..., "optimizer": ..., "step": 3}; strided: matrices lie by columns
+save_torch.py IN.safetensors FOLDER universal [NAME]: a universal checkpoint of DeepSpeed, moments 0.25; those of NAME have one element"""
+import collections, io, json, os, pickle, struct, sys, types, zipfile
 
 TYPES = {"F32": ("FloatStorage", 4), "F64": ("DoubleStorage", 8), "F16": ("HalfStorage", 2), "BF16": ("BFloat16Storage", 2),
          "I64": ("LongStorage", 8), "I32": ("IntStorage", 4), "BOOL": ("BoolStorage", 1)}
@@ -55,25 +56,42 @@ def tensor(key, entry, data, strided):
     return Tensor(Storage(key, name, len(data) // size), dims, strides), data
 
 
-def main(source, target, *how):
-    raw = open(source, "rb").read()
-    begin = 8 + struct.unpack("<Q", raw[:8])[0]
-    tensors, parts = collections.OrderedDict(), []
-    for name, entry in json.loads(raw[8:begin]).items():
-        if name != "__metadata__":
-            first, end = entry["data_offsets"]
-            tensors[name], data = tensor(str(len(parts)), entry, raw[begin + first:begin + end], "strided" in how)
-            parts.append(data)
-    if "nested" in how:
-        tensors = {"model": tensors, "optimizer": {"state": {}, "param_groups": [{"lr": 0.5, "params": [0]}]}, "step": 3}
+def save(target, value, parts, zip64=False):
     text = io.BytesIO()
-    Pickler(text, protocol=2).dump(tensors)
-    if "zip64" in how:
+    Pickler(text, protocol=2).dump(value)
+    if zip64:
         zipfile.ZIP64_LIMIT = 0
     with zipfile.ZipFile(target, "w") as z:
         for name, data in [("data.pkl", text.getvalue()), ("byteorder", b"little"), *((f"data/{i}", d) for i, d in enumerate(parts))]:
-            with z.open("archive/" + name, "w", force_zip64="zip64" in how) as f:
+            with z.open("archive/" + name, "w", force_zip64=zip64) as f:
                 f.write(data)
+
+
+def save_universal(tensors, folder, short):
+    for name, (entry, data) in tensors.items():
+        os.makedirs(f"{folder}/zero/{name}")
+        moment = struct.pack("<f", 0.25) * (len(data) // 4)
+        one = {"dtype": "F32", "shape": [1]}, struct.pack("<f", 0.25)
+        for file, (e, d) in ("fp32", (entry, data)), ("exp_avg", one if name == short else (entry, moment)), ("exp_avg_sq", (entry, moment)):
+            value, part = tensor("0", e, d, False)
+            save(f"{folder}/zero/{name}/{file}.pt", value, [part])
+    save(f"{folder}/mp_rank_00_model_states.pt", {"global_steps": 3, "global_samples": 24}, [])
+
+
+def main(source, target, *how):
+    raw = open(source, "rb").read()
+    begin = 8 + struct.unpack("<Q", raw[:8])[0]
+    entries = {n: (e, raw[begin + e["data_offsets"][0]:begin + e["data_offsets"][1]]) for n, e in json.loads(raw[8:begin]).items()
+               if n != "__metadata__"}
+    if "universal" in how:
+        return save_universal(entries, target, how[-1])
+    tensors, parts = collections.OrderedDict(), []
+    for name, (entry, data) in entries.items():
+        tensors[name], part = tensor(str(len(parts)), entry, data, "strided" in how)
+        parts.append(part)
+    if "nested" in how:
+        tensors = {"model": tensors, "optimizer": {"state": {}, "param_groups": [{"lr": 0.5, "params": [0]}]}, "step": 3}
+    save(target, tensors, parts, "zip64" in how)
 
 
 main(*sys.argv[1:])

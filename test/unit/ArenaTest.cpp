@@ -52,10 +52,11 @@ struct Model {
     arena.resize(1 << 16);
     std::vector<char> far(arena.size());
     FarArena farArena(far.data());
-    loadWeights(program, {{&farArena}}, comm, dir, seed);
+    ModelFiles files(program, dir);
+    loadWeights(program, {{&farArena}}, comm, files, seed);
     arena.assign(arena.size(), 0);
     HostArena hostArena(arena.data());
-    std::vector<uint64_t> hashes = loadWeights(program, {{&hostArena}}, comm, dir, seed);
+    std::vector<uint64_t> hashes = loadWeights(program, {{&hostArena}}, comm, files, seed);
     EXPECT_EQ(arena, far);
     return hashes;
   }
@@ -207,7 +208,8 @@ TEST(Weights, LargeTransposed) {
   m.globals[0].transposed = 1;
   m.arena.assign(rows * cols * 4, 0);
   HostArena arena(m.arena.data());
-  loadWeights(m.program, {{&arena}}, *singleRank(), f.path, 0);
+  ModelFiles files(m.program, f.path);
+  loadWeights(m.program, {{&arena}}, *singleRank(), files, 0);
   for (int64_t i = 0; i < rows * cols; i += 101)
     ASSERT_EQ(m.at<float>(0)[i], file[i % cols * rows + i / cols]);
 }
@@ -220,10 +222,10 @@ TEST(Weights, ChangedFilesAreRefused) {
   m.globals[0].file_bytes = 800;
   m.globals[0].hash = hashBytes(file.data(), 800);
   auto comm = singleRank();
-  checkHashes(m.program, m.load(*comm, f.path), *comm, f.path);
+  checkHashes(m.program, m.load(*comm, f.path), *comm, ModelFiles(m.program, f.path));
   file[100] = 2;
   writeFile(f / "w.data", bytesOf(file));
-  EXPECT_FAILURE(checkHashes(m.program, m.load(*comm, f.path), *comm, f.path),
+  EXPECT_FAILURE(checkHashes(m.program, m.load(*comm, f.path), *comm, ModelFiles(m.program, f.path)),
                  "w.data' has changed since the program was compiled (tensor 'w')");
   writeFile(f / "w.data", "short");
   EXPECT_FAILURE(m.load(*comm, f.path), "too short for tensor 'w'");

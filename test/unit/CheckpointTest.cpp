@@ -355,7 +355,7 @@ TEST(Checkpoint, SavesInTheBackground) {
   o.keep = 2;
   auto comm = singleRank();
   std::vector<std::string> said;
-  Checkpoints c(m.p, o, *comm, memory.arenas, -1, [&](const std::string &text) { said.push_back(text); });
+  Checkpoints c(m.p, o, *comm, memory.arenas, {}, [&](const std::string &text) { said.push_back(text); });
   for (int64_t step : {1, 2, 3}) {
     Manifest manifest;
     manifest.step = step;
@@ -367,7 +367,7 @@ TEST(Checkpoint, SavesInTheBackground) {
   verifyData(openCheckpoint(c.lastFolder()), 0, 1);
   EXPECT_EQ(openCheckpoint(c.lastFolder()).manifest.files.size(), 1u);
 
-  EXPECT_FAILURE(Checkpoints(m.p, o, *comm, memory.arenas, -1, [](const std::string &) {}), "has checkpoints");
+  EXPECT_FAILURE(Checkpoints(m.p, o, *comm, memory.arenas, {}, [](const std::string &) {}), "has checkpoints");
 }
 
 } // namespace

@@ -239,6 +239,9 @@ TEST(Comm, AgreesOnErrors) {
   onRanks(3, [](Comm &comm) {
     comm.agree("");
     EXPECT_FAILURE(comm.agree(comm.rank == 1 ? "no such file" : ""), "no such file");
+    const std::string names(3000, 'n');
+    EXPECT_FAILURE(comm.agree(comm.rank == 2 ? "other" : "none"), "none");
+    EXPECT_FAILURE(comm.agree(comm.rank == 0 ? names + "." : ""), names + ".");
   });
 }
 

@@ -53,7 +53,8 @@ const std::vector<float> kTransposed = {0, 3, 1, 4, 2, 5};
 std::string exported(const Model &m, ExportForm form) {
   Folder f;
   OutFile file(f / "out");
-  exportWeights(m.program, form, {{&m.arena}}, *singleRank(), file);
+  ModelFiles files(m.program);
+  exportWeights(m.program, form, {{&m.arena}}, *singleRank(), file, files);
   std::string bytes = readFile(f / "out");
   EXPECT_EQ(int64_t(bytes.size()), exportBytes(m.program, form));
   if (form == ExportForm::Safetensors || form == ExportForm::SafetensorsFirst)
@@ -182,7 +183,8 @@ TEST(Export, PartOfAGraph) {
     EXPECT_EQ(part.value, "y");
     Folder f;
     OutFile file(f / "out");
-    exportWeights(m.program, ExportForm::Onnx, {{&m.arena}}, *singleRank(), file, "", &part);
+    ModelFiles files(m.program);
+    exportWeights(m.program, ExportForm::Onnx, {{&m.arena}}, *singleRank(), file, files, &part);
     std::string bytes = readFile(f / "out");
     EXPECT_EQ(bytes, "h\x3a\x26"
                      "ad" +
@@ -209,7 +211,8 @@ TEST(Export, GathersPieces) {
     OutFile file;
     if (r == 0)
       file = OutFile(f / "out");
-    exportWeights(m.program, ExportForm::Onnx, {{&m.arena}}, comm, file);
+    ModelFiles files(m.program);
+    exportWeights(m.program, ExportForm::Onnx, {{&m.arena}}, comm, file, files);
   });
   munmap(window, bytes);
   EXPECT_EQ(readFile(f / "out").substr(0, 28), "head" + bytesOf(kTransposed));
