@@ -238,7 +238,9 @@ llvm::Error Lowering::lower(Node &n) {
     return compute(n, low_);
   if (auto e = compute(n, Elem::F32))
     return e;
-  if (isF32(n.result()) && !(n.op->precision == Precision::F32 && staysWide(n)))
+  // A mask in f32 leaves scores as they are for a softmax, as under torch.autocast: rounded, a row that is masked whole would be
+  // minus infinity everywhere.
+  if (isF32(n.result()) && !((n.op->precision == Precision::F32 || (wide && mayMask(n))) && staysWide(n)))
     round(n, 0);
   return llvm::Error::success();
 }
