@@ -71,6 +71,8 @@ Dims zcc::allAxes(int64_t from, int64_t to) {
 
 /// Folded results up to this many elements: larger masks and tables stay views of what makes them.
 constexpr int64_t kMostFoldedElements = int64_t(1) << 22;
+/// Shapes and their like are folded whatever else is known.
+constexpr int64_t kAlwaysFolded = int64_t(1) << 12;
 
 Val Emitter::of(Value *v) {
   Val r;
@@ -97,7 +99,7 @@ std::optional<Vals> Emitter::fold(const OpDef &op, ArrayRef<Val> operands, const
   if (!results)
     invalid(llvm::toString(results.takeError()));
   for (const Type &t : *results)
-    if (t.count() > std::min(kMostFoldedElements, roomForKnown()))
+    if (t.count() > std::min(kMostFoldedElements, std::max(kAlwaysFolded, roomForKnown())))
       return std::nullopt;
   Function scratch;
   scratch.name = "fold";

@@ -188,8 +188,10 @@ GlobalValue *GraphImporter::runtimeState(StringRef name, Elem elem) {
 /// Whether a cast leaves integers what they are, but for numbers that no index or class has.
 static bool keepsIntegers(const Node &cast) {
   const Elem from = cast.operand(0)->type.elem, to = cast.result()->type.elem;
-  return isFloat(from) || isFloat(to) || from == to ||
-         (to != Elem::Bool && elemBytes(to) >= std::min<int64_t>(elemBytes(from), 4));
+  if (isFloat(from) || isFloat(to) || from == to)
+    return true;
+  const int64_t has = elemBytes(to), needs = std::min<int64_t>(elemBytes(from), 4);
+  return to != Elem::Bool && (has > needs || (has == needs && needs == 4));
 }
 
 bool GraphImporter::noteRange(const Val &index, int64_t lo, int64_t hi, std::optional<int64_t> ignore) {

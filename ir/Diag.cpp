@@ -49,7 +49,8 @@ llvm::Error zcc::error(const llvm::Twine &msg) {
 }
 
 llvm::Error zcc::errorAt(const Loc &loc, const llvm::Twine &msg) {
-  std::string s = describe(loc) + ": " + msg.str();
+  const bool isKnown = loc && (!loc->nodes.empty() || loc->line || !loc->scope.empty());
+  std::string s = (isKnown ? describe(loc) + ": " : "") + msg.str();
   if (loc && !loc->source.empty())
     s += "\n" + loc->source + ": note: created here" + (loc->code.empty() ? "" : ": '" + loc->code + "'");
   return llvm::make_error<llvm::StringError>(s, std::make_error_code(std::errc::invalid_argument));

@@ -96,7 +96,7 @@ std::vector<std::string> Session::written() const {
     list.push_back("'" + o.trace + "' (trace)");
   if (report && report->isWritten())
     list.push_back("'" + o.report + "' (report)");
-  if (outputs && !stoppedBy && failed.empty())
+  if (hasOutputs)
     list.push_back("'" + o.outputs + "' (outputs)");
   if (checkpoints && checkpoints->lastStep() > first && checkpoints->isSaved())
     list.push_back("'" + checkpoints->lastFolder() + "' (checkpoint)");
@@ -118,8 +118,10 @@ void Session::evaluateAll() {
     log->reportEval(r);
   if (onlyEvaluates() && o.stopOnNan)
     checkLoss(r);
-  if (outputs)
-    outputs->finish();
+  if (outputs) {
+    together([&] { outputs->finish(); });
+    hasOutputs = true;
+  }
 }
 
 void Session::generate() {

@@ -2,6 +2,7 @@
 #include "runtime/Overwrites.h"
 #include "runtime/Fail.h"
 #include "runtime/Weights.h"
+#include "runtime/checkpoint/Folder.h"
 #include <filesystem>
 
 namespace fs = std::filesystem;
@@ -31,9 +32,10 @@ static std::vector<Named> read(const zccrt_program &p, const Options &o, const s
   if (!o.weights.empty())
     all.push_back({"--weights", o.weights});
   std::error_code ec;
-  if (!o.resume.empty() && o.resume != "auto")
-    for (const fs::directory_entry &e : fs::recursive_directory_iterator(o.resume, ec))
-      all.push_back({"--resume", e.path().string()});
+  for (const std::string &folder :
+       o.resume.empty() || o.resume == "auto" ? std::vector<std::string>() : checkpointsFrom(o.resume))
+    for (fs::directory_iterator e(folder, ec), end; !ec && e != end; e.increment(ec))
+      all.push_back({"--resume", e->path().string()});
   for (int i = -1; i < p.nfiles; ++i)
     all.push_back({"a file that holds the model's weights", weightsPath(p, i, folder)});
   return all;

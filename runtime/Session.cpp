@@ -141,7 +141,7 @@ void Session::start(const GivenWeights &given) {
   });
   together([&] {
     checkHashes(p, hashes, comm, files, resume ? resumedGlobals(p, *resume) : std::vector<bool>());
-    if (o.exportFile.empty()) // which copies what is frozen
+    if (o.exportFile.empty() || comm.rank != 0) // where what is frozen is copied
       files.close();
     if (p.prepare)
       p.prepare();
@@ -360,7 +360,7 @@ static GivenWeights givenWeights(const zccrt_program &p, const Options &o, Comm 
   try {
     given.emplace(p, o.weights, o.weightsMap);
     checkOverwrites(given->program, o, given->ownFolder);
-  } catch (const Failure &e) {
+  } catch (const std::exception &e) {
     wrong = e.what();
   }
   comm.agree(wrong);

@@ -120,7 +120,8 @@ private:
   int stoppedBy = 0;          // the signal that ends the run; every rank knows the same
   bool leavesUpdates = false; // the last step has left some that nothing has done yet
   bool saidNotFinite = false;
-  std::string failed; ///< of what is due behind the last step, the first; every rank knows the same
+  bool hasOutputs = false; ///< that --outputs asked for
+  std::string failed;      ///< of what is due behind the last step, the first; every rank knows the same
 };
 
 /// The whole program; returns its exit status.

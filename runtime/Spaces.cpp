@@ -106,7 +106,7 @@ static std::unique_ptr<Nvme> openDisk(const zccrt_program &p, const SpaceOptions
   if (p.arena_bytes[kNvme] == 0)
     return nullptr;
   if (o.nvmePaths.empty())
-    fail("%.3f GiB of each rank lie on a disk: give a folder there with --nvme-path=DIR", p.arena_bytes[kNvme] / 0x1p30);
+    fail("%.1f MiB of each rank lie on a disk: give a folder there with --nvme-path=DIR", p.arena_bytes[kNvme] / 0x1p20);
   NvmeOptions n;
   n.paths = o.nvmePaths;
   n.bytes = p.arena_bytes[kNvme];

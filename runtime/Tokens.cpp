@@ -174,7 +174,7 @@ void DataSet::bindTokens(const std::vector<std::string> &paths, const Options &o
     return std::any_of(bindings.begin(), bindings.end(), [&](auto &b) { return b.input == &in; });
   });
   const zccrt_elem elem = tokenElem(files, o.tokenType, cut.vocabulary);
-  for (const std::shared_ptr<File> &f : files)
+  for (const std::shared_ptr<File> &f : files.size() > 1 ? files : Files())
     if (const zccrt_elem own = tokenElem({f}, o.tokenType, cut.vocabulary); own != elem)
       fail("--tokens: '%s' looks like %s tokens, and with '%s' they are read as %s; name the type of all with --tokens-dtype",
            f->path().c_str(), elemName(own), files[f == files[0]]->path().c_str(), elemName(elem));

@@ -164,6 +164,9 @@ llvm::Error Compilation::checkOverwrites() const {
   return llvm::Error::success();
 }
 
+/// What is read of a folder that --weights names.
+static bool isWeightsFile(StringRef file) { return file.ends_with(".safetensors") || file.ends_with(".safetensors.index.json"); }
+
 static std::string folderOf(StringRef file) {
   StringRef folder = llvm::sys::path::parent_path(file);
   return folder.empty() ? "." : folder.str();
@@ -176,7 +179,7 @@ llvm::Error Compilation::checkSources() const {
     if (file.empty() || !llvm::sys::fs::exists(file))
       continue;
     for (const std::string &folder : textsOf("weights"))
-      if (llvm::sys::fs::is_directory(folder) && llvm::sys::fs::equivalent(folder, folderOf(file)))
+      if (llvm::sys::fs::is_directory(folder) && llvm::sys::fs::equivalent(folder, folderOf(file)) && isWeightsFile(file))
         return error("'" + file + "' would overwrite what --weights names");
     if (auto e = module->expectNotRead(file))
       return e;
@@ -279,13 +282,16 @@ void Compilation::noteElement() const {
                  << " and are trained in f32; --dtype=bf16 and --dtype=fp16 compute in 16 bits\n";
 }
 
-/// A module that passes have made is a program already: what it was made with stays, but for the rate that the runtime sets.
+/// A module that passes have made is a program already: what it was made with stays, but for the rate that the runtime sets, and
+/// budgets that the plan is held against.
 void Compilation::takePlanned() {
-  constexpr StringRef kStillRead[] = {"lr", "ranks", "threads"};
+  constexpr StringRef kStillRead[] = {"lr", "ranks", "threads", "memory", "host-memory", "nvme"};
 #define ZCC_PASS_OPTION(NAME, ...)                                                                                               \
   if (r.given.count(NAME) && !llvm::is_contained(kStillRead, NAME))                                                              \
     llvm::errs() << "zcc: warning: --" NAME " has no effect: the module has been through the passes, which read it\n";
 #include "passes/options/Options.def"
+  options.gradAccum = module->attrs.i("grad_accum", 1);
+  options.zero = int(module->attrs.i("zero", 0));
   if (const GlobalValue *rate = module->global("lr")) {
     options.optimizer = rate->attrs.s("optimizer", options.optimizer);
     options.lr = r.given.count("lr") ? options.lr : rate->init.a;
@@ -348,6 +354,9 @@ llvm::Error Compilation::runPasses() {
       return e;
     return checkWorkspaces(*module, *target);
   }
+  if (module->has(Property::Optimized))
+    return error("the module has been through a part of the passes: zcc takes what is in front of append-optimizer or behind "
+                 "plan-memory, and zcc-opt runs passes by name (--help-passes)");
   if (!options.seeksTiles())
     return runPipeline();
   const std::unique_ptr<Module> whole = std::move(module);

@@ -125,7 +125,9 @@ static void makeBuffers(FunctionPlan &p, const PassContext &ctx, const llvm::Den
       p.bufferOf[v] = b;
     }
     Space space = computeSpace(n);
-    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : n.attrs.i("scratch_bytes", productScratch(n));
+    int64_t scratch = ctx.target ? ctx.target->of(space).workspaceBytes(n) : productScratch(n);
+    if (!ctx.target && !callsBodies(*n.op)) // as it was with one
+      scratch = std::max(scratch, n.attrs.i("scratch_bytes"));
     for (const Function *body : bodiesOf(n))
       scratch = std::max(scratch, plans.find(body)->second.bytes[int(Space::Device)]);
     if (scratch > 0) {

@@ -1,5 +1,6 @@
 // Views, concat, pad, reductions and matrix products: no-ops dropped, chains merged, products with a matrix made 2-D.
 #include "ir/View.h"
+#include "passes/memory/Activations.h"
 #include "passes/simplify/Simplify.h"
 
 using namespace zcc;
@@ -20,10 +21,17 @@ static bool swapsLast(ArrayRef<int64_t> perm) {
   return n >= 2 && perm[n - 1] == int64_t(n) - 2 && perm[n - 2] == int64_t(n) - 1 && isIdentity(perm.drop_back(2));
 }
 
+/// Whether a value is, or looks into, what may be assigned: a copy holds what it was before.
+static bool mayChange(Value *v) {
+  Value *base = behindViews(v);
+  auto *g = base->isGlobal() ? static_cast<GlobalValue *>(base) : nullptr;
+  return g && (g->role == GlobalValue::State || g->trained);
+}
+
 /// A view or copy that changes nothing.
 static bool dropNoop(Node &n, Rewriter &r) {
   Value *x = n.operand(0);
-  if (!sameDims(x, n.result()))
+  if (!sameDims(x, n.result()) || (n.is(ops::copy) && mayChange(x)))
     return false;
   std::vector<int64_t> perm = n.attrs.ints("perm"), steps = n.attrs.ints("steps");
   if (n.is(ops::transpose) && !isIdentity(perm))

@@ -360,6 +360,11 @@ llvm::Error Appender::run() {
                            "as rounding, comparisons and integers; they stay as they are");
   if (auto e = m_.function("algorithm") ? checkAlgorithm() : checkElements())
     return e;
+  // A module in text says how it trains.
+  if (o_.gradAccum > 1)
+    m_.attrs.set("grad_accum", o_.gradAccum);
+  if (o_.zero > 0)
+    m_.attrs.set("zero", int64_t(o_.zero));
   std::vector<GlobalValue *> params;
   for (Gradient &g : gradients_)
     params.push_back(g.param);

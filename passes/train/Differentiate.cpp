@@ -101,7 +101,8 @@ void Differentiation::keepOverwritten() {
   }
 }
 
-/// A result that is a trained parameter, or a view of one, is the one from before the update.
+/// A result that is a trained parameter, or a view of one, is the one from before the update, which append-optimizer puts behind
+/// all that reads it.
 void Differentiation::copyReturned() {
   for (Value *&r : fn.results) {
     Value *base = behindViews(r);

@@ -11,10 +11,11 @@
 
 namespace zccrt {
 
-/// Whether a checkpoint is one of a folder's.
+/// Whether a checkpoint is one of a folder's, by its name: it may be a link.
 static bool isIn(const Checkpoint &c, const std::string &dir) {
   std::error_code error;
-  return std::filesystem::equivalent(std::filesystem::path(c.folder) / "..", dir, error);
+  const std::filesystem::path above = std::filesystem::path(c.folder).parent_path();
+  return std::filesystem::equivalent(above.empty() ? "." : above, dir, error);
 }
 
 Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas,

@@ -102,7 +102,8 @@ GivenFiles openGiven(const std::string &path) {
     else if (endsWith(file, kFile))
       addFile(given, file);
     else
-      fail("--weights=%s: expected FILE%s, FILE%s, or a folder", path.c_str(), kFile, kIndex);
+      fail("--weights=%s: expected FILE%s, FILE%s, or a folder%s", path.c_str(), kFile, kIndex,
+           fs::exists(file, error) ? "" : ", and there is nothing of that name");
   }
   if (files.empty())
     fail("'%s' has no safetensors file", path.c_str());

@@ -71,9 +71,8 @@ void CudaDevice::open(int rankOnNode) {
   // Messages come first: other ranks wait for them, and would else be behind all blocks of a kernel that runs.
   int usual = 0, first = 0;
   check(cudaDeviceGetStreamPriorityRange(&usual, &first), "say what its streams may have");
-  for (int s = 0; s < kStreams; ++s) {
+  for (int s = 0; s < kStreams; ++s)
     check(cudaStreamCreateWithPriority(&streams[s], cudaStreamNonBlocking, s == Collectives ? first : usual), "make a stream");
-  }
   void *shared = nullptr;
   check(cudaHostAlloc(&shared, sizeof(Fault), cudaHostAllocMapped), "share memory with the host");
   fault = new (shared) Fault{};

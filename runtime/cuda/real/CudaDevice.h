@@ -4,7 +4,6 @@
 
 #include "runtime/Device.h"
 #include "runtime/cuda/Faults.h"
-#include <array>
 #include <cuda_runtime.h>
 #include <deque>
 #include <mutex>
