@@ -79,7 +79,10 @@ public:
   const Val &in(unsigned i) const; ///< throws if it is left out
   Val optional(unsigned i) const { return has(i) ? operands_[i] : Val(); }
   void setInput(unsigned i, Val v); ///< what an upgrade does
-  void dropInput(unsigned i) { i < operands_.size() ? void(operands_[i] = Val()) : void(); }
+  void dropInput(unsigned i) {
+    if (has(i))
+      operands_[i] = Val();
+  }
 
   unsigned outputs() const;
   bool wants(unsigned i) const; ///< whether output i has a name
@@ -240,6 +243,9 @@ bool isRenamed(llvm::StringRef op);
 /// renamed operators.
 void upgrade(NodeImport &n);
 
+/// root(s), and 0 with the gradient 0 where s is zero, as PyTorch's norms have it.
+Val rootOf(Emitter &e, const Val &s, llvm::function_ref<Val(const Val &)> root);
+
 /// Per-element losses of `labels` under `logits`, class axis last: [N, C] and [N] -> f32[N]; mean
 /// and sum over what is not ignored. Shared by SoftmaxCrossEntropyLoss and --loss.
 struct CrossEntropy {
@@ -249,8 +255,6 @@ struct CrossEntropy {
   bool isChecked = true; ///< whether the data are looked at for labels of no class; else the loss of these is NaN
   double smoothing = 0;
 };
-/// root(s), and 0 with the gradient 0 where s is zero, as PyTorch's norms have it.
-Val rootOf(Emitter &e, const Val &s, llvm::function_ref<Val(const Val &)> root);
 Val meanOverValid(Emitter &e, const Val &rowLosses, const Val &labels, const CrossEntropy &c);
 Val crossEntropyRows(Emitter &e, const CrossEntropy &c);
 

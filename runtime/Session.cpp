@@ -6,12 +6,12 @@
 #include "runtime/Interrupt.h"
 #include "runtime/Memory.h"
 #include "runtime/Overwrites.h"
+#include "runtime/StandardFiles.h"
 #include "runtime/Weights.h"
 #include "runtime/checkpoint/Recipe.h"
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace zccrt {
@@ -328,14 +328,6 @@ static uint64_t commandHash(int argc, char **argv) {
   return hashBytes(text.data(), text.size());
 }
 
-/// A file must not get the number of a standard one that the program was started without: what is
-/// printed would land in it. Opened so that printing still fails.
-static void holdStandardFiles() {
-  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
-      return;
-}
-
 static void printHelp(const zccrt_program &p, Comm &comm) {
   std::string text = helpText(p), wrong;
   if (comm.rank == 0 && !writeAll(STDOUT_FILENO, text.data(), text.size()))
@@ -373,7 +365,7 @@ int runProgram(const zccrt_program &p, int argc, char **argv) {
   where.program = name.substr(name.rfind('/') + 1);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN); // the write fails instead
-  holdStandardFiles();
+  holdStandardFiles(UnheardErrors::Fail);
   onSignals(OnSignal::EndAtOnce);
   Launch launch = readLaunch();
   std::unique_ptr<Comm> comm;

@@ -1,10 +1,10 @@
 // Runs a tool's body on a stack of its own and handles signals and the end of memory.
 #include "tools/Process.h"
+#include "runtime/StandardFiles.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Signals.h"
 #include <csignal>
-#include <fcntl.h>
 #include <malloc.h>
 #include <new>
 #include <pthread.h>
@@ -84,18 +84,10 @@ static void chooseHeap() {
 #endif
 }
 
-/// A file must not get the number of a standard one that the tool was started without: what is printed would land in it, and
-/// compilers that it starts would fail. What is said on standard error is lost then, and printing elsewhere fails.
-static void holdStandardFiles() {
-  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY) < 0)
-      return;
-}
-
 int zcc::runTool(int argc, char **argv, int (*body)(int, char **), void (*cleanUp)()) {
   if (argc > 0)
-    toolName = llvm::sys::path::filename(argv[0]).data(); // the end of a C string
-  holdStandardFiles();
+    toolName = llvm::sys::path::filename(argv[0]).data();  // the end of a C string
+  zccrt::holdStandardFiles(zccrt::UnheardErrors::AreLost); // else compilers that it starts would fail
   chooseHeap();
   std::set_new_handler(endOutOfMemory);
   llvm::install_bad_alloc_error_handler([](void *, const char *, bool) { endOutOfMemory(); });
