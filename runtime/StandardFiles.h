@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <initializer_list>
 #include <unistd.h>
 
 namespace zccrt {
