@@ -51,11 +51,14 @@ void LoopEmitter::rowBlocks(const LoopPass &w) {
       join(*x, num(rest), ofRest.lookup(x) + "[" + num(known) + " + l]");
 }
 
-/// `width` elements of the innermost axis from `first` on, of which the first `known` are not stored. Truth values are widened to
-/// numbers before the loop and narrowed behind it.
+/// `width` elements of the innermost axis from `first` on, of which the first `known` are not stored. What is narrower than a
+/// float is widened before the loop and narrowed behind it.
 void LoopEmitter::block(const LoopPass &w, const std::string &first, int64_t width, int64_t known) {
   const std::string i = axisName(p.innermost()), l = fresh("l"), at = "const int64_t " + i + " = " + first;
-  const bool isWidened = width % kStrip == 0 && width < kManyLanes;
+  auto wideOf = [&](unsigned a) {
+    const bool fits = width % kStrip == 0 && width < kManyLanes && p.accesses[a].kind != LoopAccess::Iota;
+    return fits ? wideType(p.accesses[a].value->type.elem) : "";
+  };
   std::map<unsigned, std::string> apart;
   auto add = [&](unsigned a, const std::string &type) {
     out.line("alignas(64) " + type + " " + (apart[a] = fresh("w")) + "[" + num(width) + "];");
@@ -64,14 +67,14 @@ void LoopEmitter::block(const LoopPass &w, const std::string &first, int64_t wid
   out.open("");
   out.line(at + ";");
   for (unsigned a : w.moving)
-    if (isWidened && p.accesses[a].isTruth()) {
-      add(a, "int32_t");
+    if (const std::string wide = wideOf(a); !wide.empty()) {
+      add(a, wide);
       out.line("for (int l = 0; l < " + num(width) + "; l += kZStrip) z_widen(" + apart[a] + " + l, " + memory(a, "l") + ");");
     }
   for (unsigned r : w.results) {
     const unsigned a = p.resultAccess[r];
-    if (isWidened && p.accesses[a].isTruth())
-      add(a, "int32_t");
+    if (const std::string wide = wideOf(a); !wide.empty())
+      add(a, wide);
     else if (known)
       add(a, storageType(p.accesses[a].value->type.elem));
   }

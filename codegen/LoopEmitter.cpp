@@ -383,7 +383,7 @@ void LoopEmitter::nameColumns(const LoopPass *last, const LoopPass &next, const 
     ofColumns[v] = name;
 }
 
-// ---- truth values in narrow strips
+// ---- elements narrower than floats, in narrow strips
 
 /// Whether each strip of columns is as wide as z_widen() wants.
 bool LoopEmitter::isNarrow() const {
@@ -405,26 +405,27 @@ void LoopEmitter::atColumn(const std::string &first, llvm::function_ref<void()> 
   out.close();
 }
 
-void LoopEmitter::widenBytes(const LoopPass &w, const std::string &first) {
+void LoopEmitter::widen(const LoopPass &w, const std::string &first) {
   std::map<unsigned, std::string> wide;
+  auto typeOf = [&](unsigned access) { return wideType(p.accesses[access].value->type.elem); };
   auto add = [&](unsigned access) {
     const std::string name = wide[access] = fresh("w");
-    out.line("alignas(64) int32_t " + name + "[kZStrip];");
+    out.line("alignas(64) " + typeOf(access) + " " + name + "[kZStrip];");
     return name;
   };
   for (unsigned a : w.moving) {
-    if (!p.accesses[a].isTruth() || p.accesses[a].strides[p.innermost()] != 1)
+    if (typeOf(a).empty() || p.accesses[a].kind == LoopAccess::Iota || p.accesses[a].strides[p.innermost()] != 1)
       continue;
     const std::string name = add(a);
     atColumn(first, [&] { out.line("z_widen(" + name + ", &" + LoopValues::element(p.accesses[a]) + ");"); });
   }
   for (unsigned r : w.results)
-    if (k.results[r]->type.elem == Elem::Bool)
+    if (!typeOf(p.resultAccess[r]).empty())
       add(p.resultAccess[r]);
   arrays = std::move(wide);
 }
 
-void LoopEmitter::narrowBytes(const LoopPass &w, const std::string &first) {
+void LoopEmitter::narrow(const LoopPass &w, const std::string &first) {
   const auto wide = std::exchange(arrays, {});
   for (unsigned r : w.results)
     if (auto array = wide.find(p.resultAccess[r]); array != wide.end())
@@ -442,9 +443,9 @@ void LoopEmitter::columnRow(const LoopPass &w, const std::string &first, const s
   auto strip = [&] {
     fillDraws(w, first, width);
     if (isNarrow())
-      widenBytes(w, first);
+      widen(w, first);
     guardAngles(w, [&] { openStrip(first, width); }, loop);
-    narrowBytes(w, first);
+    narrow(w, first);
     drawn.clear();
   };
   pushScope();

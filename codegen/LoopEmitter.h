@@ -20,7 +20,7 @@ public:
 
 private:
   const std::string pointers;
-  std::map<unsigned, std::string> arrays; ///< that have an access' elements for now: a strip's truth values, a tile
+  std::map<unsigned, std::string> arrays; ///< that have an access' elements for now: a strip's narrow ones, a tile
   std::string place;                      ///< of the element that the loops are at in them: a strip's column, or in a tile
   Names ofColumns;                        ///< arrays of what later passes over a strip know of its columns
   std::string turn;                       ///< the variable that has the lane of the innermost axis' first element, if lanes turn
@@ -36,8 +36,8 @@ private:
   void combineLanes(const LoopPass &w);
   std::string element(const LoopAccess &a) override;
   bool isNarrow() const;
-  void widenBytes(const LoopPass &w, const std::string &first);
-  void narrowBytes(const LoopPass &w, const std::string &first);
+  void widen(const LoopPass &w, const std::string &first);
+  void narrow(const LoopPass &w, const std::string &first);
   void atColumn(const std::string &first, llvm::function_ref<void()> print);
   bool takesBlocks(const LoopPass &w) const;
   void rowBlocks(const LoopPass &w);

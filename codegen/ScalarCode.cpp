@@ -55,6 +55,7 @@ static std::string wrap(const char *function, const std::string &v) {
 
 std::string zcc::computeType(Elem e) { return codeOf(e).compute; }
 std::string zcc::storageType(Elem e) { return codeOf(e).storage; }
+std::string zcc::wideType(Elem e) { return e == Elem::Bool ? "int32_t" : e == Elem::F16 || e == Elem::BF16 ? "uint32_t" : ""; }
 std::string zcc::loadCode(Elem e, const std::string &p) { return wrap(codeOf(e).load, p); }
 std::string zcc::storeCode(Elem e, const std::string &v) { return wrap(codeOf(e).store, v); }
 std::string zcc::roundCode(Elem e, const std::string &v) { return wrap(codeOf(e).round, v); }

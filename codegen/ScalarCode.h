@@ -10,6 +10,8 @@ namespace zcc {
 std::string computeType(Elem e);
 /// The C++ type it is stored in.
 std::string storageType(Elem e);
+/// The type of numbers as wide as a float that an element narrower than one is held in beside floats (kZStrip); "": it is not.
+std::string wideType(Elem e);
 /// Reads a stored element, writes one that is rounded, rounds a computed value to what the element can hold.
 std::string loadCode(Elem e, const std::string &place);
 std::string storeCode(Elem e, const std::string &value);

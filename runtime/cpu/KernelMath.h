@@ -8,7 +8,7 @@
 #define ZCCKM ZCC_ANYWHERE static inline __attribute__((always_inline))
 
 // ---- 16-bit floats are stored as their bits and computed in float
-ZCCKM float z_bf16(uint16_t b) { return vfloat(int32_t(uint32_t(b) << 16)); }
+ZCCKM float z_bf16(uint32_t b) { return vfloat(int32_t(b << 16)); }
 ZCCKM uint16_t z_to_bf16(float f) { // to nearest, ties to even; NaN stays NaN
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t r; // of two, because that of one takes four times as long
@@ -26,8 +26,9 @@ ZCCKM float z_round_bf16(float f) {
   int32_t r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(f), "f"(0.0f));
   return vfloat(r);
-#else
-  return z_bf16(z_to_bf16(f));
+#else // in numbers of 32 bits alone: beside narrower ones compilers would take vectors of a few floats
+  uint32_t b = uint32_t(vbits(f));
+  return vfloat(int32_t(f == f ? (b + 0x7fff + (b >> 16 & 1)) & 0xffff0000 : 0x7fc00000));
 #endif
 }
 // binary16
@@ -46,8 +47,8 @@ ZCCKM uint16_t z_bits_f16(float f) { return z_to_f16(f); } // of a rounded value
 #else
 // By integers, because compilers vectorise no conversion of _Float16 without AVX512-FP16. Equal to the hardware's
 // for all values.
-ZCCKM float z_f16(uint16_t h) {
-  uint32_t sign = uint32_t(h & 0x8000) << 16, rest = uint32_t(h & 0x7fff) << 13;
+ZCCKM float z_f16(uint32_t h) {
+  uint32_t sign = (h & 0x8000) << 16, rest = (h & 0x7fff) << 13;
   uint32_t scaled = uint32_t(vbits(vfloat(int32_t(rest)) * 0x1p112f)); // exact; subnormals become normal
   return vfloat(int32_t(((h & 0x7c00) == 0x7c00 ? rest | 0x7f800000 : scaled) | sign));
 }
@@ -75,11 +76,12 @@ ZCCKM float z_round_f16(float f) { return z_f16(z_to_f16(f)); }
 ZCCKM bool z_bool(uint8_t b) { return b != 0; }
 ZCCKM uint8_t z_byte(bool b) { return b ? 1 : 0; }
 #ifndef __CUDACC__
-// In strips of 16 columns they are numbers: beside bytes compilers would take vectors of a few floats.
+// In strips of 16 columns they are numbers, as 16-bit floats are: beside elements of fewer bytes compilers would take vectors of
+// a few floats.
 constexpr int kZStrip = 16;
 ZCCKM bool z_bool(int32_t b) { return b != 0; }
 typedef uint8_t z_bytes __attribute__((vector_size(kZStrip), aligned(1), may_alias));
-typedef uint16_t z_halves __attribute__((vector_size(kZStrip * 2)));
+typedef uint16_t z_halves __attribute__((vector_size(kZStrip * 2), aligned(2), may_alias));
 typedef int32_t z_numbers __attribute__((vector_size(kZStrip * 4), may_alias));
 inline void z_widen(int32_t *to, const uint8_t *from) { // by halves: compilers have an instruction for each step
   *(z_numbers *)to = __builtin_convertvector(__builtin_convertvector(*(const z_bytes *)from, z_halves), z_numbers);
@@ -87,15 +89,21 @@ inline void z_widen(int32_t *to, const uint8_t *from) { // by halves: compilers 
 inline void z_narrow(uint8_t *to, const int32_t *from) {
   *(z_bytes *)to = __builtin_convertvector(__builtin_convertvector(*(const z_numbers *)from, z_halves), z_bytes);
 }
-// The elements of a block from the first on to where they belong; truth values are numbers there.
+inline void z_widen(uint32_t *to, const uint16_t *from) {
+  *(z_numbers *)to = __builtin_convertvector(*(const z_halves *)from, z_numbers);
+}
+inline void z_narrow(uint16_t *to, const uint32_t *from) {
+  *(z_halves *)to = __builtin_convertvector(*(const z_numbers *)from, z_halves);
+}
+// The elements of a block from the first on to where they belong; narrow ones are wide there.
 template <int First, int End, typename T> ZCCKM void z_give(T *to, const T *block) {
   __builtin_memcpy(to, block + First, (End - First) * sizeof(T));
 }
-template <int First, int End> ZCCKM void z_give(uint8_t *to, const int32_t *block) {
-  uint8_t bytes[End];
+template <int First, int End, typename T, typename Wide> ZCCKM void z_give(T *to, const Wide *block) {
+  T narrow[End];
   for (int l = 0; l < End; l += kZStrip)
-    z_narrow(bytes + l, block + l);
-  z_give<First, End>(to, bytes);
+    z_narrow(narrow + l, block + l);
+  z_give<First, End>(to, narrow);
 }
 #endif
 

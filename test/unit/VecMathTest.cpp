@@ -164,6 +164,8 @@ TEST(Halves, ConvertAsTheHardware) {
     auto word = uint32_t(u);
     float f;
     memcpy(&f, &word, sizeof f);
+    const float rounded = z_round_bf16(f), stored = z_bf16(z_to_bf16(f));
+    EXPECT_TRUE(!memcmp(&rounded, &stored, sizeof f)) << word;
     _Float16 half = _Float16(f);
     uint16_t want, got = z_to_f16(f);
     memcpy(&want, &half, sizeof want);
