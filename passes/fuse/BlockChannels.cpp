@@ -6,7 +6,8 @@
 //   %a = relu %n                           : bf16[4x64x56x56]      %a = relu %n                      : bf16[4x4x56x56x16]
 //   %z = conv %a, %v                       : bf16[4x64x56x56]      %z = conv %a, %v {block = 16}     : bf16[4x4x56x56x16]
 //
-// Values of the same dims that elementwise operators and norms read and write together lie alike. They have blocks where more
+// Values of the same dims that elementwise operators and norms read and write together lie alike, as what a max_pool reads and
+// its result do: for it blocks are one more spatial axis, along which its windows have one element. They have blocks where more
 // convolutions then need no reordering than others read or write them, which is where they are reordered: reshaped and
 // transposed. This goes before differentiation and before anything is computed again, so that all of it has the same bits.
 #include "ir/Builder.h"
@@ -42,7 +43,9 @@ private:
   };
   int64_t wantedBy(const Node &conv);
   bool hasBlocks(const Value &v, int64_t block) const;
-  bool carries(const Node &n) const;
+  bool pools(const Node &n);
+  bool carries(const Node &n);
+  bool isAlike(const Node &n, const Value *operand) const;
   bool isDefinedInBlocks(const Value &v);
   bool takesBlocks(const Value::Use &u);
   void findFamilies();
@@ -80,10 +83,26 @@ bool Blocker::hasBlocks(const Value &v, int64_t block) const {
   return channels % block == 0 && channels / block >= threads;
 }
 
-/// Whether its first result lies as its operands of the same dims do. Random numbers are drawn by their element's number.
-bool Blocker::carries(const Node &n) const {
-  const bool isSo = (n.op->isElementwise() && !n.op->random) || n.is(ops::batch_norm);
-  return isSo && !n.results.empty() && n.result()->type.ndim() > 2;
+/// Whether its operands and its first result have the same dims and may all have blocks. Random numbers are drawn by their
+/// element's number.
+static bool isPointwise(const Node &n) { return (n.op->isElementwise() && !n.op->random) || n.is(ops::batch_norm); }
+
+/// Whether it may have windows over one more axis: nobody reads where in a window its results were, so far, and what it reads, of
+/// which there is more, need not be reordered.
+bool Blocker::pools(const Node &n) {
+  if (!n.is(ops::max_pool) || n.result()->type.ndim() > 4 || !n.result(1)->uses.empty() ||
+      llvm::is_contained(f_.results, n.result(1)))
+    return false;
+  const Node *def = n.operand(0)->def;
+  return def && (isPointwise(*def) || def->is(ops::max_pool) || wantedBy(*def) > 1);
+}
+
+/// Whether its first result lies as its operands do (isAlike).
+bool Blocker::carries(const Node &n) { return (isPointwise(n) || pools(n)) && !n.results.empty() && n.result()->type.ndim() > 2; }
+
+/// Whether an operand of a node that carries blocks lies as its result.
+bool Blocker::isAlike(const Node &n, const Value *operand) const {
+  return operand && (n.is(ops::max_pool) || operand->type.dims == n.result()->type.dims);
 }
 
 bool Blocker::isDefinedInBlocks(const Value &v) {
@@ -105,7 +124,7 @@ bool Blocker::takesBlocks(const Value::Use &u) {
     return sumsChannels(n);
   if (n.is(ops::conv))
     return u.index == 0 && wantedBy(n) > 1;
-  return carries(n) && n.result()->type.dims == n.operand(u.index)->type.dims;
+  return carries(n) && isAlike(n, n.operand(u.index));
 }
 
 void Blocker::findFamilies() {
@@ -118,7 +137,7 @@ void Blocker::findFamilies() {
     if (!carries(*n))
       continue;
     for (Value *v : n->operands())
-      if (v && v->type.dims == n->result()->type.dims)
+      if (isAlike(*n, v))
         alike.unionSets(v, n->result());
   }
   llvm::MapVector<Value *, size_t> numbers; // by leader
@@ -140,7 +159,7 @@ void Blocker::findFamilies() {
       }
     if (carries(*n))
       for (Value *v : n->operands())
-        if (v && v->type.dims == n->result()->type.dims) {
+        if (isAlike(*n, v)) {
           add(v);
           add(n->result());
         }
@@ -187,6 +206,13 @@ void Blocker::adapt(Node &n, int64_t block, size_t rank) {
     n.result()->replaceAllUsesWith(like);
     like->def->setOperand(0, n.result());
     std::replace(f_.results.begin(), f_.results.end(), n.result(), like);
+  } else if (n.is(ops::max_pool)) {
+    for (const auto &[name, value] : {std::pair("kernel", 1), {"strides", 1}, {"dilations", 1}, {"pads_lo", 0}, {"pads_hi", 0}})
+      if (auto ints = n.attrs.ints(name); !ints.empty()) {
+        ints.push_back(value);
+        n.attrs.set(name, std::move(ints));
+      }
+    n.result(1)->type.dims = n.result()->type.dims;
   } else if (n.op->isElementwise()) {
     Builder b(f_, &n, n.loc);
     for (unsigned i = 0; i < n.numOperands(); ++i)

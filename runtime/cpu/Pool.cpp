@@ -235,9 +235,45 @@ ZCC_INLINE inline bool storeMax(const float *__restrict max, const int32_t *__re
   return least >= 0;
 }
 
+/// An element of each of n windows joins their maxima and the taps these are at.
+template <typename T>
+ZCC_INLINE inline void joinBeside(const T *__restrict x, int32_t number, float *__restrict max, int32_t *__restrict taps,
+                                  int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = float(x[i]), best = max[i];
+    const int32_t tap = taps[i];
+    const bool take = (v > best) | (v != v);
+    max[i] = take ? v : best;
+    taps[i] = take ? number : tap;
+  }
+}
+
+/// Windows of one element of the last axis, as where channels lie in blocks, side by side.
+template <typename T, typename I> ZCC_INLINE inline void maxPoolBeside(const Pool &p, const T *x, T *y, I *taps, int64_t plane) {
+  constexpr int64_t kWindows = 64;
+  float max[kWindows];
+  int32_t tap[kWindows];
+  x += plane * p.inPlane();
+  for (int64_t row = 0; row < p.outRows(); ++row) {
+    const int64_t at = plane * p.outPlane() + row * p.out[2];
+    bool isWhole = true;
+    for (int64_t w = 0; w < p.out[2]; w += kWindows) {
+      const int64_t n = std::min(kWindows, p.out[2] - w);
+      std::fill_n(max, n, -__builtin_inff());
+      std::fill_n(tap, n, -1);
+      p.forRows(row, [&](int64_t from, int64_t number) ZCC_INLINE { joinBeside(x + from + w, int32_t(number), max, tap, n); });
+      isWhole &= storeMax(max, tap, y + at + w, taps + at + w, n);
+    }
+    if (!isWhole)
+      maxPoolRow(p, x, y + at, taps + at, row);
+  }
+}
+
 /// The same for floats of any width, several taps of many windows in registers. Rows with windows of which no tap is above
 /// -infinity and none NaN are left to the loops above, which tell such taps from the padding.
 template <typename T, typename I> ZCC_INLINE inline void maxPoolPhases(const Pool &p, const T *x, T *y, I *taps, int64_t plane) {
+  if (p.kernel[2] == 1 && p.stride[2] == 1 && p.out[2] == p.in[2])
+    return maxPoolBeside(p, x, y, taps, plane);
   Phases in(p);
   if (in.most < 1)
     return maxPool(p, x, y, taps, plane);

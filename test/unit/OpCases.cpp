@@ -116,6 +116,13 @@ static const OpCase kCases[] = {
      "f32[2x2x5x4]",
      {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 1}}, {"pads_lo", Ints{1, 0}}, {"pads_hi", Ints{1, 1}}}},
     {"max_pool", "f32[1x2x7]", {{"kernel", Ints{2}}, {"dilations", Ints{3}}}},
+    {"max_pool",
+     "f32[2x2x5x4x16]",
+     {{"kernel", Ints{3, 2, 1}},
+      {"strides", Ints{2, 1, 1}},
+      {"pads_lo", Ints{1, 0, 0}},
+      {"pads_hi", Ints{1, 1, 0}}}},                                                  // of blocks
+    {"max_pool", "f32[1x2x4x8]", {{"kernel", Ints{2, 1}}, {"pads_lo", Ints{2, 0}}}}, // a window wholly in the padding
     {"avg_pool",
      "f32[2x2x5x4]",
      {{"kernel", Ints{3, 2}}, {"strides", Ints{2, 1}}, {"pads_lo", Ints{1, 0}}, {"pads_hi", Ints{1, 1}}}},
