@@ -70,7 +70,7 @@ llvm::Error KernelCall::addTensor(const Function &f, const Node &n, Value *v) {
   auto s = storageOf(v);
   bool isOperand = v->def != &n;
   size_t i = tensors.size();
-  if (!s || (isOperand && !s->isDense() && s->strides != denseStrides(s->dims) && (i >= 32 || !(kernel->strided >> i & 1))))
+  if (!s || (isOperand && !s->isDense() && s->strides != denseStrides(s->dims) && !hasOperand(kernel->strided, unsigned(i))))
     return errorAt(n.loc, "'" + StringRef(n.op->name) + "' does not take '%" + v->name + "' as a strided view");
   Place place = f.module->has(Property::Planned) ? placeOf(f, v) : Place{0, 0};
   if (place.step)

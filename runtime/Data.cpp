@@ -222,8 +222,9 @@ void DataSet::settleRest(const zccrt_program &p, const Binding &first) {
   else if (!first.batches)
     fail("there are only %lld samples; one batch needs %lld", number(first.samples), number(first.rows));
   else if (left)
-    note(format("the last %lld of %lld samples are left out: %lld make a batch", number(left), number(first.samples),
-                number(first.rows)));
+    note(format(shuffle && shuffleRows ? "%lld of %lld samples are left out of each epoch: %lld make a batch"
+                                       : "the last %lld of %lld samples are left out: %lld make a batch",
+                number(left), number(first.samples), number(first.rows)));
 }
 
 int64_t DataSet::rowsOf(int64_t index) const {
@@ -255,8 +256,8 @@ int64_t DataSet::sampleOf(const Binding &b, int64_t position) const {
   int64_t total = b.batches * b.rows;
   if (!shuffle)
     return position % (restRows ? b.samples : total);
-  if (shuffleRows)
-    return Permutation(total, seed, position / total)(position % total);
+  if (shuffleRows) // of all samples: what fills no batch is left out of this epoch alone
+    return Permutation(b.samples, seed, position / total)(position % total);
   Permutation batchOrder(b.batches, seed, position / total);
   return batchOrder(position % total / b.rows) * b.rows + position % b.rows;
 }

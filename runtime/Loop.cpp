@@ -109,8 +109,10 @@ bool Session::onlyEvaluates() const { return o.eval || (!o.evalData.empty() && p
 void Session::evaluateAll() {
   StepReport r;
   double begin = now();
+  const TrafficMark before = mark();
   evaluate(*evalData, outputs.get(), r, r.samples);
   r.seconds = now() - begin;
+  noteTraffic(r, before);
   r.loss = r.evalLoss.value_or(0);
   r.metrics = r.evalMetrics;
   r.step = std::max<int64_t>(0, first - 1);
@@ -148,7 +150,7 @@ void Session::train() {
     trace->start();
     useTrace(trace.get());
   }
-  for (int64_t s = first; s < steps && !stoppedBy; ++s) {
+  for (int64_t s = first; s < steps && !stoppedBy && failed.empty(); ++s) {
     where.step = s;
     if (trace)
       trace->beginStep(s);
@@ -163,13 +165,17 @@ void Session::train() {
 /// A step, and what is due behind it.
 void Session::runStep(int64_t s) {
   StepReport r = trainStep(s);
-  const bool isDueToSave = isSaveDue(s + 1);
-  if (isDueToSave && !(o.stopOnNan && isWrong(r))) {
+  auto saveNow = [&] {
+    if (o.stopOnNan && isWrong(r))
+      return;
     flush();
     save(s + 1);
     if (report)
       report->addCheckpoint(s);
-  }
+  };
+  const bool isDueToSave = isSaveDue(s + 1);
+  if (isDueToSave)
+    saveNow();
   bool last = s + 1 == steps;
   r.last = last || stoppedBy;
   bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
@@ -178,11 +184,13 @@ void Session::runStep(int64_t s) {
     const double begin = traceClock();
     if (trace)
       trace->pause();
-    auto run = [&] {
+    attempt([&] { // what was trained is saved and exported all the same
       int64_t samples;
       evaluate(*evalData, nullptr, r, samples);
-    };
-    last ? attempt(run) : run(); // what was trained is exported all the same
+    });
+    if (!failed.empty() && checkpoints && !isDueToSave)
+      saveNow();
+    r.last |= !failed.empty();
     if (trace)
       trace->resume();
     traceSpan(Lane::Program, "evaluation", -1, -1, begin);
@@ -319,6 +327,16 @@ void Session::finishSaving() {
     checkpoints->finish();
 }
 
+Session::TrafficMark Session::mark() const { return {traffic(), spaces->diskTraffic()}; }
+
+/// What has been sent, read and written since.
+void Session::noteTraffic(StepReport &r, const TrafficMark &since) const {
+  const auto [now, disk] = mark();
+  const Traffic &then = since.sent;
+  r.sent = {now.allReduce - then.allReduce, now.allGather - then.allGather, now.reduceScatter - then.reduceScatter};
+  r.disk = {disk.read - since.disk.read, disk.written - since.disk.written};
+}
+
 StepReport Session::trainStep(int64_t s) {
   double begin = now(), sum = 0;
   StepReport r;
@@ -326,8 +344,7 @@ StepReport Session::trainStep(int64_t s) {
   // Schedules count the steps that were taken.
   int64_t taken = s - skippedBefore - integerAt(p.skipped);
   r.lr = schedule.at(taken);
-  Traffic before = traffic();
-  const NvmeTraffic diskBefore = spaces->diskTraffic();
+  const TrafficMark before = mark();
   setScalar(p.lr, static_cast<float>(*r.lr));
   if (schedule.cyclesMomentum())
     setScalar(p.beta1, static_cast<float>(schedule.beta1At(taken)));
@@ -366,10 +383,7 @@ StepReport Session::trainStep(int64_t s) {
   if (p.overflow >= 0)
     r.skipped = integerAt(p.overflow) > 0;
   checkGradients(r);
-  Traffic after = traffic();
-  r.sent = {after.allReduce - before.allReduce, after.allGather - before.allGather, after.reduceScatter - before.reduceScatter};
-  const NvmeTraffic disk = spaces->diskTraffic();
-  r.disk = {disk.read - diskBefore.read, disk.written - diskBefore.written};
+  noteTraffic(r, before);
   r.samples = data->batchRows() * p.grad_accum * comm.ranks;
   r.seconds = now() - begin;
   return r;
@@ -424,9 +438,10 @@ Weighted Session::lossOf(int64_t rows, int64_t counted) const {
 }
 
 /// Every rank takes rank 0's values of what each has of its own (running statistics): all evaluate the model that --export
-/// writes. So does PyTorch's DistributedDataParallel (broadcast_buffers).
-void Session::takeStatistics() {
+/// writes. So does PyTorch's DistributedDataParallel (broadcast_buffers). Returns the rank's own.
+std::vector<char> Session::takeStatistics() {
   char chunk[4096];
+  std::vector<char> own;
   const auto runs = heldRuns(p, comm.rank);
   if (std::any_of(runs.begin(), runs.end(), [](const HeldRun &h) { return h.saved.rank >= 0; }))
     finishSaving(); // it may still read them
@@ -438,15 +453,40 @@ void Session::takeStatistics() {
     for (int64_t at = h.offset, n; at < end; at += n) {
       n = std::min<int64_t>(sizeof chunk, end - at);
       in.copyFrom(chunk, at, n);
+      own.insert(own.end(), chunk, chunk + n);
       comm.broadcast(chunk, n);
       in.copyTo(at, chunk, n);
     }
   }
+  return own;
+}
+
+/// So that steps and checkpoints do not depend on what was evaluated in between.
+void Session::putBackStatistics(const std::vector<char> &own) {
+  int64_t from = 0;
+  for (const HeldRun &h : heldRuns(p, comm.rank)) {
+    if (h.saved.rank < 0)
+      continue;
+    const int64_t bytes = h.saved.run.count * elemBytes(h.saved.elem);
+    spaces->arenas()[h.space].copyTo(h.offset, own.data() + from, bytes);
+    from += bytes;
+  }
+}
+
+void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &samples) {
+  const std::vector<char> own = takeStatistics();
+  try {
+    evaluateRounds(set, to, report, samples);
+  } catch (...) {
+    putBackStatistics(own);
+    throw;
+  }
+  putBackStatistics(own);
 }
 
 /// The mean loss over the samples of a data set, each once, and the metrics; nothing if the program computes no loss. Every rank
 /// runs as often as the others; what a rank computes beyond the last batch is not counted.
-void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &samples) {
+void Session::evaluateRounds(DataSet &set, Outputs *to, StepReport &report, int64_t &samples) {
   int64_t rounds = (set.rounds() + comm.ranks - 1) / comm.ranks;
   if (o.eval && o.steps >= 0)
     rounds = std::min(rounds, o.steps);
@@ -454,7 +494,6 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
   const int64_t counted = batch == p.batch ? p.batch : 0; // else no input that changes has the rows that @eval counts
   Weighted total;
   samples = 0;
-  takeStatistics();
   for (int64_t i = 0; i < rounds; ++i) {
     int64_t first = i * comm.ranks, rows = set.rowsOf(first + comm.rank);
     if (p.batch)

@@ -201,11 +201,22 @@ void Session::countSteps() {
     if (__builtin_mul_overflow(std::max<int64_t>(1, o.epochs), std::max<int64_t>(1, batches), &all))
       fail("--epochs=%lld: the steps of so many are beyond what can be counted", static_cast<long long>(o.epochs));
     steps = first + std::max<int64_t>(first ? 0 : 1, (all - done) / perStep);
+    if (const int64_t taken = (steps - first) * perStep, left = all - done; batches && taken < left)
+      data->note(format("%lld batches are left out of the last epoch: %lld make a step", static_cast<long long>(left - taken),
+                        static_cast<long long>(perStep)));
+    else if (batches && taken > left && steps > first)
+      data->note(format("a step takes %lld batches, and there are %lld: some come twice", static_cast<long long>(perStep),
+                        static_cast<long long>(left)));
   }
   if (resume && steps <= first)
     data->note(format("checkpoint '%s' has %lld steps: there is nothing to train%s", resume->folder.c_str(),
                       static_cast<long long>(first), o.save.empty() ? "" : ", and nothing is saved"));
   schedule = makeSchedule(p, o, steps);
+  Schedule::Kind compiled;
+  const bool wasToCycle = p.beta1 >= 0 && p.schedule && scheduleFromName(p.schedule, compiled) && compiled == Schedule::OneCycle;
+  if (wasToCycle && !schedule.cyclesMomentum())
+    o.warnings.push_back("the betas stay those of OneCycle's momentum, for which this program was compiled; compile it with "
+                         "cycle_momentum false, or for this schedule, to have the configuration's");
 }
 
 ExportForm Session::exportForm() const {

@@ -73,6 +73,12 @@ private:
   void openGraphs();
   void generate();
   void flush();
+  struct TrafficMark {
+    Traffic sent;
+    NvmeTraffic disk;
+  };
+  TrafficMark mark() const;
+  void noteTraffic(StepReport &r, const TrafficMark &since) const;
   StepReport trainStep(int64_t step);
   int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
   const char *firstNotFinite() const;
@@ -81,8 +87,10 @@ private:
   std::string describeNotFinite(const StepReport &r);
   bool isWrong(const StepReport &r) const;
   void checkLoss(const StepReport &r);
-  void takeStatistics();
+  std::vector<char> takeStatistics();
+  void putBackStatistics(const std::vector<char> &own);
   void evaluate(DataSet &set, Outputs *to, StepReport &r, int64_t &samples);
+  void evaluateRounds(DataSet &set, Outputs *to, StepReport &r, int64_t &samples);
   double divisorOf(double weight) const;
   Weighted lossOf(int64_t rows, int64_t counted) const;
   template <typename T> void setScalar(int64_t offset, T value);

@@ -42,6 +42,7 @@ static void fetchLate(Function &f) {
   llvm::DenseMap<const Node *, int64_t> place;
   for (auto &n : f.nodes)
     place[n.get()] = int64_t(place.size() + 1) * kApart;
+  llvm::DenseMap<const Node *, Node *> moved; // to in front of a node: the first of them
   for (Node *n = f.last(), *next; n; n = next) {
     next = n->prev();
     if (!isFetched(*n))
@@ -57,8 +58,10 @@ static void fetchLate(Function &f) {
     };
     if (!first || first == n->next() || (isTransfer(*n) && llvm::any_of(n->operand(0)->uses, isWritten)))
       continue;
-    n->moveBefore(first);
-    place[n] = place.lookup(first) - 1;
+    Node *&others = moved.try_emplace(first, first).first->second; // which keep their order
+    n->moveBefore(others);
+    place[n] = place.lookup(others) - 1;
+    others = n;
   }
 }
 

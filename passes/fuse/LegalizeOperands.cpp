@@ -37,9 +37,11 @@ static bool copyCounters(Function &f) {
   return changed;
 }
 
-/// Whether a node takes operand `i` with these strides.
+/// Whether a node takes operand `i` with these strides. Sums of squares read runs of a parameter where they lie, on the host,
+/// too, where nothing copies: they begin at pieces.
 static bool acceptsView(const Node &n, unsigned i, const View &v, const Target *target) {
-  if (v.isDense() || ((callsBodies(*n.op) || performed(n)->moves) && v.strides == denseStrides(v.dims)))
+  const bool takesRuns = callsBodies(*n.op) || performed(n)->moves || n.is(ops::sum_squares);
+  if (v.isDense() || (takesRuns && v.strides == denseStrides(v.dims)))
     return true;
   return target ? target->reads(n, i, v) : isCommonLayout(n, i, v);
 }

@@ -299,6 +299,7 @@ private:
   bool need(Value *v, llvm::SmallPtrSetImpl<Node *> &needed);
   void own(Update &pass, llvm::function_ref<bool(const Node &)> isOwn) const;
   llvm::SmallVector<Node *, 8> emit(Builder &b, const Update &pass, int64_t begin, int64_t count);
+  void readSumsBehind(const Update &pass, Node *end);
 
   const Update &u_;
   const Positions &at_;
@@ -423,11 +424,30 @@ llvm::SmallVector<Node *, 8> Splitter::emit(Builder &b, const Update &pass, int6
   return out;
 }
 
+/// What follows from the norms in front of the runs that now add them up goes behind these, which end in front of `end`.
+void Splitter::readSumsBehind(const Update &pass, Node *end) {
+  auto isEarlier = [&](const Node *a, const Node *b) { return at_.lookup(a) < at_.lookup(b); };
+  llvm::SmallPtrSet<const Value *, 16> late(sums_.begin(), sums_.end());
+  const Node *last = pass.nodes.back();
+  auto first = std::min_element(pass.norms.begin(), pass.norms.end(), isEarlier);
+  if (first == pass.norms.end() || !isEarlier(*first, last))
+    return;
+  for (Node *n = *first, *next; n != last; n = next) {
+    next = n->next();
+    if (llvm::none_of(n->operands(), [&](Value *v) { return late.contains(v); }))
+      continue;
+    for (auto &r : n->results)
+      late.insert(r.get());
+    n->moveBefore(end);
+  }
+}
+
 void Splitter::split(int64_t length, llvm::SmallPtrSetImpl<const Node *> &again) {
   for (const Update *pass : {&first_, &second_}) {
     if (pass->nodes.empty())
       continue;
-    Builder b(*u_.f, pass->nodes.back()->next(), pass->nodes.back()->loc);
+    Node *end = pass->nodes.back()->next();
+    Builder b(*u_.f, end, pass->nodes.back()->loc);
     joined_.assign(pass->whole.size(), nullptr);
     sums_.assign(pass->norms.size(), nullptr);
     for (int64_t begin = 0; begin < count_; begin += length)
@@ -436,10 +456,11 @@ void Splitter::split(int64_t length, llvm::SmallPtrSetImpl<const Node *> &again)
           again.insert(n);
     for (size_t i = 0; i < pass->whole.size(); ++i)
       pass->whole[i].node->setOperand(pass->whole[i].index, joined_[i]);
-    for (size_t i = 0; i < pass->norms.size(); ++i) {
+    for (size_t i = 0; i < pass->norms.size(); ++i)
       pass->norms[i]->result()->replaceAllUsesWith(sums_[i]);
-      pass->norms[i]->erase();
-    }
+    readSumsBehind(*pass, end);
+    for (Node *norm : pass->norms)
+      norm->erase();
   }
   for (const Update *pass : {&first_, &second_})
     for (Node *a : pass->assigns)

@@ -94,8 +94,7 @@ void Resolver::takeOptimizer(const Object *o) {
   walk("optimizer", *o, "");
   Object none;
   const Object *params = o->getObject("params") ? o->getObject("params") : &none;
-  auto *mode = params->get("adam_w_mode");
-  const bool isAdamW = name == "adam" && optimizer_ == "adamw" && (!mode || mode->getAsBoolean().value_or(true));
+  const bool isAdamW = name == "adam" && optimizer_ == "adamw" && truthOf(params->get("adam_w_mode")).value_or(true);
   if (isGiven("optimizer") && optimizer_ != name && !isAdamW) {
     out_.set("optimizer.type", optimizer_, "--optimizer");
     if (!params->empty())
@@ -156,9 +155,15 @@ void Resolver::takeScheduler(const Object *o) {
   Object none;
   const Object *params = o->getObject("params") ? o->getObject("params") : &none;
   walk("scheduler.params", *params, *type);
-  for (const char *required : {"total_num_steps", "cycle_min_lr", "cycle_max_lr"})
-    if (findKey("scheduler.params", required, *type) && !params->get(required))
+  for (const char *required : {"total_num_steps", "cycle_min_lr", "cycle_max_lr"}) {
+    const ConfigKey *k = findKey("scheduler.params", required, *type);
+    if (!k)
+      continue;
+    const llvm::json::Value *v = params->get(required);
+    const bool isDerived = *k->why != 0;
+    if (!v || (!isDerived && (v->getAsNull() || v->getAsString() == StringRef("auto"))))
       fail(std::string("scheduler.params.") + required + " is missing: " + *type + " needs it");
+  }
   if (isGiven("lr") && (*type == "OneCycle" || *type == "LRRangeTest"))
     out_.warnings.push_back("--lr: no effect: the rates of " + out_.schedule + " are scheduler.params'");
   if (isGiven("lr") && findKey("scheduler.params", "warmup_max_lr", *type)) {

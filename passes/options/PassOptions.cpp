@@ -51,8 +51,16 @@ static llvm::Error looksAnyway(StringRef name, const Options &o) {
   return o.dtype != Elem::F16 ? llvm::Error::success() : error("--" + name + ": --dtype=fp16 always looks, for its loss scale");
 }
 
-static llvm::Error isLeastScale(StringRef name, const Options &o) {
+/// Scales are floats.
+static llvm::Error isScale(StringRef name, const Options &o) {
   if (llvm::Error e = needsFp16(name, o))
+    return e;
+  const bool fits = std::isfinite(float(o.lossScale)) && std::isfinite(float(o.minLossScale));
+  return fits ? llvm::Error::success() : error("--" + name + " must be below 2^128");
+}
+
+static llvm::Error isLeastScale(StringRef name, const Options &o) {
+  if (llvm::Error e = isScale(name, o))
     return e;
   return o.lossScale || o.minLossScale > 0 ? llvm::Error::success() : error("--" + name + " must be above 0");
 }

@@ -3,8 +3,9 @@
 
 using namespace zcc;
 
-constexpr double kFactor = 2; // DeepSpeed's (runtime/fp16/loss_scaler.py, DynamicLossScaler)
-constexpr double kNone = -1;  // of good steps: the first behind the start or an overflow counts as 0
+constexpr double kFactor = 2;     // DeepSpeed's (runtime/fp16/loss_scaler.py, DynamicLossScaler)
+constexpr double kMost = 0x1p127; // the last that a float holds: gradients of 0 never overflow, and infinity halved stays
+constexpr double kNone = -1;      // of good steps: the first behind the start or an overflow counts as 0
 
 static GlobalValue *counter(Module &m, llvm::StringRef name, double start, const Loc &loc) {
   Init init;
@@ -49,7 +50,7 @@ Value *LossScale::adjust(Builder &b, Value *total) {
   Value *isWindow = b.make(ops::eq, {b.make(ops::mod, {good, i(o_.lossScaleWindow)}), i(0)});
   Value *grows = both(isWindow, b.make(ops::lt, {i(0), good}));
   Value *smaller = b.make(ops::max, {b.make(ops::div, {scale_, f(kFactor)}), f(o_.minLossScale)});
-  Value *larger = b.make(ops::mul, {scale_, f(kFactor)});
+  Value *larger = b.make(ops::min, {b.make(ops::mul, {scale_, f(kFactor)}), f(kMost)});
   Value *less = b.make(ops::max, {b.make(ops::sub, {hysteresis_, i(1)}), i(1)});
   Value *hysteresis = choose(bad, less, choose(grows, i(o_.lossScaleHysteresis), hysteresis_));
   Value *overflow = b.make(ops::add, {skips, b.cast(atLeast, Elem::I64)});

@@ -225,10 +225,12 @@ static Value *sub(Builder &b, Value *x, Value *y) { return b.make(ops::sub, {x, 
 static Value *mul(Builder &b, Value *x, Value *y) { return b.make(ops::mul, {x, y}); }
 static Value *div(Builder &b, Value *x, Value *y) { return b.make(ops::div, {x, y}); }
 
-/// m + (g - m) * (1 - beta1)
+/// m + (g - m) * (1 - beta1), or from the gradient's side where that is nearer, as torch.lerp: with beta1 0 it is the gradient.
 Value *Optimizer::moment(Builder &b, GlobalValue &param, Value *g) {
   GlobalValue *m = state(param, ".m");
-  Value *m1 = add(b, m, mul(b, sub(b, g, m), rest1_));
+  Value *difference = sub(b, g, m);
+  const bool isNearGradient = !o_.cycleMomentum && o_.betas.first <= 0.5;
+  Value *m1 = isNearGradient ? sub(b, g, mul(b, difference, number(o_.betas.first))) : add(b, m, mul(b, difference, rest1_));
   assigns_.push_back({m, m1});
   return m1;
 }

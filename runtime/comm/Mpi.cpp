@@ -175,10 +175,9 @@ void *mapWindow(int rank, int64_t bytes) {
   }
   mpi().MPI_Bcast(&code, 1, mpi().integers, 0, mpi().world);
   if (code) {
-    std::string text = format("cannot get %.1f MiB of shared memory in /dev/shm: %s; make it "
-                              "larger (docker: --shm-size), "
-                              "or run with --comm=mpi",
-                              bytes / 1048576.0, strerror(code));
+    const char *remedy = code == EFBIG ? "raise the limit of a file's size (ulimit -f)" : "make it larger (docker: --shm-size)";
+    std::string text = format("cannot get %.1f MiB of shared memory in /dev/shm: %s; %s, or run with --comm=mpi",
+                              bytes / 1048576.0, strerror(code), remedy);
     if (rank == 0)
       throw Failure(text);
     throw PeerFailure(text);

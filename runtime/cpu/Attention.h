@@ -44,7 +44,9 @@ struct Blocks {
   int64_t rows, keys;
   int64_t ld; ///< floats from row to row, off powers of two: they collide in caches
   explicit Blocks(const Heads &n, int64_t mostRows = kRows, int64_t mostKeys = kKeys)
-      : rows(std::min(n.s, mostRows)), keys(std::min(n.t, mostKeys)), ld((keys + 15) / 16 * 16 + 16) {}
+      : rows(std::clamp<int64_t>(n.s, 1, mostRows)), keys(std::clamp<int64_t>(n.t, 1, mostKeys)) {
+    ld = (keys + 15) / 16 * 16 + 16;
+  }
   int64_t floats() const { return rows * ld; }
 };
 

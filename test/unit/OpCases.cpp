@@ -280,6 +280,9 @@ static const OpCase kOtherCases[] = {
     {"attention_grad",
      "f32[2x4x3x2], f32[2x4x3x2], f32[2x2x5x2], f32[2x2x5x2], _, f32[2x4x3x2], f32[2x4x3x1]",
      {{"scale", 0.5}, {"rows_first", 7}}},
+    // Of nothing
+    {"attention_grad", "f32[1x2x3x8], f32[1x2x3x8], f32[1x2x0x8], f32[1x2x0x8], _, f32[1x2x3x8], f32[1x2x3x1]", {{"scale", 0.5}}},
+    {"attention_grad", "f32[1x2x0x8], f32[1x2x0x8], f32[1x2x3x8], f32[1x2x3x8], _, f32[1x2x0x8], f32[1x2x0x1]", {{"scale", 0.5}}},
 };
 
 /// All, or those of the operator that ZCC_OP names.
