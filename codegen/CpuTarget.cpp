@@ -135,38 +135,45 @@ static int64_t packingBytes(const Node &n, llvm::StringRef isa) {
 int64_t CpuTarget::libraryBytes(const Module &m) const {
   // Resident bytes less the arena, of programs on Debian 12 with oneDNN 2.6 and Open MPI 4.1.
   constexpr int64_t kKiB = 1 << 10, kMiB = 1 << 20;
-  constexpr int64_t kProcess = 6 * kMiB;      // the program, libc, libstdc++, OpenMP, libzip with libcrypto
-  constexpr int64_t kThread = 128 * kKiB;     // stack and OpenMP state of a worker
-  constexpr int64_t kMpi = 6656 * kKiB;       // Open MPI after MPI_Init
-  constexpr int64_t kWindow = kMiB;           // a rank's buffers in shared memory, which all ranks map
-  constexpr int64_t kMostWindows = 64;        // ranks of one node
-  constexpr int64_t kOneDnn = 11 * kMiB;      // its code, and the kernels that it generates for products
-  constexpr int64_t kConvolutions = kMiB;     // more of its code, where there are any
-  constexpr int64_t kConvolution = 64 * kKiB; // generated code of one primitive
-  constexpr int64_t kFragments = 8 * kMiB;    // sgemm allocates in each call: the heap grows by as much again, at most by this
-  constexpr int64_t kDisk = 2 * kMiB;         // the disk's queues and extents, and more generated code
-  constexpr int64_t kHugePage = 2 * kMiB;     // the end of an arena of huge pages
+  constexpr int64_t kProcess = 6 * kMiB;         // the program, libc, libstdc++, OpenMP, libzip with libcrypto
+  constexpr int64_t kThread = 128 * kKiB;        // stack and OpenMP state of a worker
+  constexpr int64_t kMpi = 6656 * kKiB;          // Open MPI after MPI_Init
+  constexpr int64_t kWindow = kMiB;              // a rank's buffers in shared memory, which all ranks map
+  constexpr int64_t kMostWindows = 64;           // ranks of one node
+  constexpr int64_t kOneDnn = 10752 * kKiB;      // its code, and the kernels that it generates
+  constexpr int64_t kSgemm = 2304 * kKiB;        // more of both, where products are sgemm's
+  constexpr int64_t kProduct = 8 * kKiB;         // of each product
+  constexpr int64_t kConvolutions = 2560 * kKiB; // more of its code, where there are any
+  constexpr int64_t kConvolution = 40 * kKiB;    // generated code of one primitive
+  constexpr int64_t kFragments = 8 * kMiB;       // sgemm allocates in each call: the heap grows by as much again, at most by this
+  constexpr int64_t kDisk = 2 * kMiB;            // the disk's queues and extents, and more generated code
+  constexpr int64_t kHugePage = 2 * kMiB;        // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
   int64_t bytes = kProcess + threads_ * kThread, packing = 0;
-  bool usesOneDnn = false, usesConvolutions = false, computesOnHost = false;
+  bool usesOneDnn = false, usesSgemm = false, usesConvolutions = false, computesOnHost = false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
       computesOnHost |= !f->isKernel && computeSpace(*n) == Space::Host && performed(*n)->isWork();
       usesOneDnn |= n->op->library != Library::None;
       if (n->op->library == Library::Convolution) {
         usesConvolutions = true;
+        usesSgemm |= elemBytes(n->operand(0)->type.elem) != 2;
         bytes += kConvolution;
       }
       if (n->op->library != Library::Product)
         continue;
+      bytes += kProduct;
+      const Elem elem = n->operand(firstFactor(*n))->type.elem;
+      const bool isHalf = elemBytes(elem) == 2, isWidened = isHalf && !zccrt::cpu::computesNatively(int32_t(elem));
       const int64_t copies = packingBytes(*n, isa_);
-      if (copies > packing && (elemBytes(n->operand(firstFactor(*n))->type.elem) == 2 || !workspaces_.avoidsSgemm(*n)))
+      if (copies > packing && (isHalf || !workspaces_.avoidsSgemm(*n)))
         packing = copies;
+      usesSgemm |= isWidened || (!isHalf && !workspaces_.avoidsSgemm(*n));
     }
   if (computesOnHost)
     bytes += threads_ * kThread; // a team of its own
   if (usesOneDnn)
-    bytes += kOneDnn + packing * threads_ + std::min(packing * threads_, kFragments);
+    bytes += kOneDnn + usesSgemm * kSgemm + packing * threads_ + std::min(packing * threads_, kFragments);
   if (usesConvolutions)
     bytes += kConvolutions;
   if (m.ranks > 1)
