@@ -241,10 +241,15 @@ private:
     return file_.initializer((prefix + "in_proj_weight").str()) || file_.initializer((prefix + "q_proj_weight").str());
   }
 
+  int64_t hiddenSize(const onnx_pb::NodeProto &n) const {
+    const Dims hidden = n.input_size() > 2 ? shapeOf(n.input(2)) : Dims();
+    return hidden.empty() ? attr(n, "hidden_size") : hidden.back();
+  }
+
   std::optional<Init> under(const onnx_pb::NodeProto &n, int index, StringRef name, const Step &at) const {
     StringRef op = n.op_type();
     if ((op == "LSTM" || op == "GRU" || op == "RNN") && index > 0)
-      return uniform(double(attr(n, "hidden_size")));
+      return uniform(double(hiddenSize(n)));
     if (at.isInParts || wayThrough(n, index, name) != Way::None)
       return std::nullopt;
     if (op == "Gather" && index == 0) {

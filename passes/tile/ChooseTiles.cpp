@@ -16,6 +16,7 @@
 #include "passes/Pass.h"
 #include "passes/Refusal.h"
 #include "passes/memory/Activations.h"
+#include "passes/memory/Budget.h"
 #include "passes/tile/ParameterTiles.h"
 #include "passes/tile/RowRegion.h"
 #include "llvm/ADT/DenseMap.h"
@@ -27,7 +28,7 @@ using llvm::StringRef;
 namespace {
 class Choice {
 public:
-  Choice(Module &m, PassContext &c) : m(m), ctx(c) {}
+  Choice(Module &m, PassContext &c) : m(m), ctx(c), large(largeBytes(m, c)) {}
   llvm::Expected<bool> run();
 
 private:
@@ -39,6 +40,7 @@ private:
     bool isUsed = false;
   };
 
+  static int64_t largeBytes(const Module &m, const PassContext &ctx);
   llvm::Error readRules();
   /// How many tiles, and for whose name.
   struct Wanted {
@@ -53,6 +55,7 @@ private:
 
   Module &m;
   PassContext &ctx;
+  const int64_t large; ///< bytes, from which on something is
   std::vector<Rule> rules;
   std::set<std::string> known;                  ///< names of all that could be split
   llvm::DenseMap<GlobalValue *, int64_t> named; ///< parameters of products that are named and whose rows do not become tiles
@@ -60,10 +63,11 @@ private:
 };
 } // namespace
 
-/// An eighth of the budget.
-static int64_t largeBytes(const Options &o) {
+/// An eighth of the budget, or of what libraries take: with less nothing fits, however small its pieces.
+int64_t Choice::largeBytes(const Module &m, const PassContext &ctx) {
   constexpr int64_t kLarge = int64_t(64) << 20;
-  return o.memoryBudget ? o.memoryBudget / 8 : kLarge;
+  const int64_t budget = ctx.options.memoryBudget, besides = ctx.target ? needsOf(m, ctx.options, ctx.target).memory : 0;
+  return budget ? std::max(budget, besides) / 8 : kLarge;
 }
 
 llvm::Error Choice::readRules() {
@@ -97,7 +101,7 @@ Choice::Wanted Choice::wanted(llvm::ArrayRef<StringRef> nodes, llvm::ArrayRef<St
   for (Rule &r : rules) {
     auto matches = [&](StringRef name) { return !name.empty() && r.pattern->match(name); };
     bool ofNode = r.pattern && llvm::any_of(nodes, matches), ofParam = r.pattern && llvm::any_of(params, matches);
-    bool fits = r.pattern ? ofNode || ofParam : bytes > largeBytes(ctx.options);
+    bool fits = r.pattern ? ofNode || ofParam : bytes > large;
     r.isUsed |= fits;
     if (fits && !found)
       found = {r.count, ofNode ? Wanted::Node : ofParam ? Wanted::Param : Wanted::Size};

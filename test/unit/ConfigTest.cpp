@@ -131,6 +131,12 @@ static bool isOff(const ConfigKey &k) {
   return enabled && enabled->treatment == Treatment::Refuse && StringRef(k.name) != "enabled";
 }
 
+/// What is said of a key that a schedule needs, and that neither has a default nor follows from anything; "": it is none.
+static std::string whyNeeded(const ConfigKey &k) {
+  const bool isNeeded = k.treatment == Treatment::Param && StringRef(k.otherwise) == "null" && !*k.why;
+  return isNeeded ? k.path() + " is missing: " + k.of + " needs it" : "";
+}
+
 // ---- each key of the table
 
 TEST(Config, EachKeyTakesItsDefault) {
@@ -139,7 +145,7 @@ TEST(Config, EachKeyTakesItsDefault) {
     if (k.treatment == Treatment::Code || k.treatment == Treatment::Alias || needsType)
       continue;
     auto c = resolveWith(k, k.name, defaultOf(k));
-    EXPECT_EQ(errorOf(std::move(c)), "") << k.path();
+    EXPECT_EQ(errorOf(std::move(c)), whyNeeded(k)) << k.path();
   }
 }
 
@@ -199,6 +205,10 @@ TEST(Config, EachKeyMayBeAuto) {
         StringRef(k.path()).starts_with("train_micro"))
       continue;
     auto c = resolveWith(k, k.name, "auto");
+    if (!whyNeeded(k).empty()) {
+      EXPECT_EQ(errorOf(std::move(c)), whyNeeded(k));
+      continue;
+    }
     if (!c)
       return void(ADD_FAILURE() << k.path() << ": " << errorOf(std::move(c)));
     EXPECT_TRUE(contains(c->notes, k.path() + ": auto is ")) << k.path();
