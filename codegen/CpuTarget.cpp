@@ -143,13 +143,14 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
   constexpr int64_t kOneDnn = 10752 * kKiB;      // its code, and the kernels that it generates
   constexpr int64_t kSgemm = 2304 * kKiB;        // more of both, where products are sgemm's
   constexpr int64_t kProduct = 8 * kKiB;         // of each product
+  constexpr int64_t kMostProducts = 200;         // from there on they are alike
   constexpr int64_t kConvolutions = 2560 * kKiB; // more of its code, where there are any
   constexpr int64_t kConvolution = 40 * kKiB;    // generated code of one primitive
   constexpr int64_t kFragments = 8 * kMiB;       // sgemm allocates in each call: the heap grows by as much again, at most by this
   constexpr int64_t kDisk = 2 * kMiB;            // the disk's queues and extents, and more generated code
   constexpr int64_t kHugePage = 2 * kMiB;        // the end of an arena of huge pages
   constexpr int64_t kHugeArena = 16 * kMiB;
-  int64_t bytes = kProcess + threads_ * kThread, packing = 0;
+  int64_t bytes = kProcess + threads_ * kThread, packing = 0, products = 0;
   bool usesOneDnn = false, usesSgemm = false, usesConvolutions = false, computesOnHost = false;
   for (auto &f : m.functions)
     for (auto &n : f->nodes) {
@@ -162,7 +163,7 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
       }
       if (n->op->library != Library::Product)
         continue;
-      bytes += kProduct;
+      ++products;
       const Elem elem = n->operand(firstFactor(*n))->type.elem;
       const bool isHalf = elemBytes(elem) == 2, isWidened = isHalf && !zccrt::cpu::computesNatively(int32_t(elem));
       const int64_t copies = packingBytes(*n, isa_);
@@ -172,8 +173,9 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
     }
   if (computesOnHost)
     bytes += threads_ * kThread; // a team of its own
-  if (usesOneDnn)
-    bytes += kOneDnn + usesSgemm * kSgemm + packing * threads_ + std::min(packing * threads_, kFragments);
+  const int64_t ofProducts = usesSgemm * kSgemm + std::min(products, kMostProducts) * kProduct;
+  if (usesOneDnn) // the heap that grows has room for what each product takes
+    bytes += kOneDnn + packing * threads_ + std::max(ofProducts, std::min(packing * threads_, kFragments));
   if (usesConvolutions)
     bytes += kConvolutions;
   if (m.ranks > 1)
