@@ -165,11 +165,11 @@ int64_t CpuTarget::libraryBytes(const Module &m) const {
         continue;
       ++products;
       const Elem elem = n->operand(firstFactor(*n))->type.elem;
-      const bool isHalf = elemBytes(elem) == 2, isWidened = isHalf && !zccrt::cpu::computesNatively(int32_t(elem));
-      const int64_t copies = packingBytes(*n, isa_);
-      if (copies > packing && (isHalf || !workspaces_.avoidsSgemm(*n)))
-        packing = copies;
-      usesSgemm |= isWidened || (!isHalf && !workspaces_.avoidsSgemm(*n));
+      const bool isNative = elemBytes(elem) == 2 ? zccrt::cpu::computesNatively(int32_t(elem)) : workspaces_.avoidsSgemm(*n);
+      if (!isNative) {
+        packing = std::max(packing, packingBytes(*n, isa_));
+        usesSgemm = true;
+      }
     }
   if (computesOnHost)
     bytes += threads_ * kThread; // a team of its own

@@ -55,10 +55,7 @@ void LoopEmitter::rowBlocks(const LoopPass &w) {
 /// float is widened before the loop and narrowed behind it.
 void LoopEmitter::block(const LoopPass &w, const std::string &first, int64_t width, int64_t known) {
   const std::string i = axisName(p.innermost()), l = fresh("l"), at = "const int64_t " + i + " = " + first;
-  auto wideOf = [&](unsigned a) {
-    const bool fits = width % kStrip == 0 && width < kManyLanes && p.accesses[a].kind != LoopAccess::Iota;
-    return fits ? wideType(p.accesses[a].value->type.elem) : "";
-  };
+  auto wideOf = [&](unsigned a) { return width % kStrip == 0 && width < kManyLanes ? wideTypeOf(a) : ""; };
   std::map<unsigned, std::string> apart;
   auto add = [&](unsigned a, const std::string &type) {
     out.line("alignas(64) " + type + " " + (apart[a] = fresh("w")) + "[" + num(width) + "];");

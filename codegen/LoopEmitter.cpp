@@ -405,22 +405,27 @@ void LoopEmitter::atColumn(const std::string &first, llvm::function_ref<void()> 
   out.close();
 }
 
+/// Of numbers that hold what is read or written, if that is narrower than a float and lies in memory; "": it does not.
+std::string LoopEmitter::wideTypeOf(unsigned access) const {
+  const LoopAccess &a = p.accesses[access];
+  return a.kind == LoopAccess::Iota ? "" : wideType(a.value->type.elem);
+}
+
 void LoopEmitter::widen(const LoopPass &w, const std::string &first) {
   std::map<unsigned, std::string> wide;
-  auto typeOf = [&](unsigned access) { return wideType(p.accesses[access].value->type.elem); };
   auto add = [&](unsigned access) {
     const std::string name = wide[access] = fresh("w");
-    out.line("alignas(64) " + typeOf(access) + " " + name + "[kZStrip];");
+    out.line("alignas(64) " + wideTypeOf(access) + " " + name + "[kZStrip];");
     return name;
   };
   for (unsigned a : w.moving) {
-    if (typeOf(a).empty() || p.accesses[a].kind == LoopAccess::Iota || p.accesses[a].strides[p.innermost()] != 1)
+    if (wideTypeOf(a).empty() || p.accesses[a].strides[p.innermost()] != 1)
       continue;
     const std::string name = add(a);
     atColumn(first, [&] { out.line("z_widen(" + name + ", &" + LoopValues::element(p.accesses[a]) + ");"); });
   }
   for (unsigned r : w.results)
-    if (!typeOf(p.resultAccess[r]).empty())
+    if (!wideTypeOf(p.resultAccess[r]).empty())
       add(p.resultAccess[r]);
   arrays = std::move(wide);
 }

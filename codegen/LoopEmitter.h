@@ -36,6 +36,7 @@ private:
   void combineLanes(const LoopPass &w);
   std::string element(const LoopAccess &a) override;
   bool isNarrow() const;
+  std::string wideTypeOf(unsigned access) const;
   void widen(const LoopPass &w, const std::string &first);
   void narrow(const LoopPass &w, const std::string &first);
   void atColumn(const std::string &first, llvm::function_ref<void()> print);

@@ -89,11 +89,12 @@ private:
     const Initializer *t = file_.initializer(name);
     return t ? llvm::ArrayRef<int64_t>(t->dims) : llvm::ArrayRef<int64_t>();
   }
-  static int64_t attr(const onnx_pb::NodeProto &n, StringRef name) {
+  /// An attribute; an empty one if the node has none of that name.
+  static const onnx_pb::AttributeProto &attr(const onnx_pb::NodeProto &n, StringRef name) {
     for (auto &a : n.attribute())
       if (a.name() == name)
-        return a.i();
-    return 0;
+        return a;
+    return onnx_pb::AttributeProto::default_instance();
   }
 
   /// Empty: some of them are not numbers.
@@ -111,16 +112,18 @@ private:
     static const llvm::StringSet<> ops{"Transpose", "Cast", "CastLike", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten"};
     return ops.contains(op);
   }
-  bool isScalar(StringRef value) const {
-    for (int i = 0; i < kMostSteps; ++i) {
-      const auto *maker = makers_.lookup(value);
-      if (!maker)
-        return constants_.contains(value) || (file_.initializer(value) && elementCount(dimsOf(value)) == 1);
-      if (!keepsElements(maker->op_type()))
-        return false;
+  /// The value whose elements these are, perhaps of another type or laid otherwise.
+  StringRef behind(StringRef value) const {
+    const auto *maker = makers_.lookup(value);
+    for (int i = 0; maker && keepsElements(maker->op_type()) && i < kMostSteps; ++i) {
       value = maker->input(0);
+      maker = makers_.lookup(value);
     }
-    return false;
+    return value;
+  }
+  bool isScalar(StringRef value) const {
+    const StringRef v = behind(value);
+    return constants_.contains(v) || (file_.initializer(v) && elementCount(dimsOf(v)) == 1);
   }
   bool isMatrix(StringRef name) const {
     return llvm::count_if(dimsOf(name), [](int64_t d) { return d > 1; }) > 1;
@@ -151,17 +154,11 @@ private:
       const auto *maker = makers_.lookup(value);
       StringRef op = maker ? StringRef(maker->op_type()) : "";
       if (op == "Transpose")
-        turns.push_back(permOf(*maker));
+        turns.emplace_back(attr(*maker, "perm").ints().begin(), attr(*maker, "perm").ints().end());
       else if (op != "Cast" && op != "CastLike" && op != "Identity")
         return {};
       value = maker->input(0);
     }
-    return {};
-  }
-  static std::vector<int64_t> permOf(const onnx_pb::NodeProto &n) {
-    for (auto &a : n.attribute())
-      if (a.name() == "perm")
-        return {a.ints().begin(), a.ints().end()};
     return {};
   }
   static Dims turned(const Dims &d, llvm::ArrayRef<int64_t> perm) {
@@ -180,7 +177,8 @@ private:
     const Dims left = shapeOf(n.input(0)), right = shapeOf(n.input(1));
     if (StringRef(n.op_type()).starts_with("Conv"))
       return right.size() < 2 ? 0 : double(elementCount(llvm::ArrayRef(right).drop_front(1)));
-    const bool isGemm = n.op_type() == "Gemm", turnsLeft = isGemm && attr(n, "transA"), turnsRight = isGemm && attr(n, "transB");
+    const bool isGemm = n.op_type() == "Gemm", turnsLeft = isGemm && attr(n, "transA").i(),
+               turnsRight = isGemm && attr(n, "transB").i();
     if (right.size() > 1)
       return double(right[right.size() - (turnsRight ? 1 : 2)]);
     return left.size() > 1 ? double(left[left.size() - (turnsLeft ? 2 : 1)]) : 0;
@@ -188,10 +186,7 @@ private:
 
   /// Of a product by an equation, the terms of each sum, as far as an operand has them; 0: the file does not say.
   double termsOf(const onnx_pb::NodeProto &n, int index) const {
-    std::string equation;
-    for (auto &a : n.attribute())
-      if (a.name() == "equation")
-        equation = a.s();
+    std::string equation = attr(n, "equation").s();
     llvm::erase(equation, ' ');
     auto [in, out] = StringRef(equation).split("->");
     llvm::SmallVector<StringRef, 4> operands;
@@ -214,15 +209,8 @@ private:
 
   /// The product that a value is, perhaps of another type or laid otherwise.
   const onnx_pb::NodeProto *productOf(StringRef value) const {
-    for (int i = 0; i < kMostSteps; ++i) {
-      const auto *maker = makers_.lookup(value);
-      if (!maker || maker->op_type() == "MatMul")
-        return maker;
-      if (!keepsElements(maker->op_type()))
-        return nullptr;
-      value = maker->input(0);
-    }
-    return nullptr;
+    const auto *maker = makers_.lookup(behind(value));
+    return maker && maker->op_type() == "MatMul" ? maker : nullptr;
   }
 
   /// torch.nn.MultiheadAttention's parameters; those of its projections have the names of a linear layer's, whose bias starts as
@@ -243,7 +231,7 @@ private:
 
   int64_t hiddenSize(const onnx_pb::NodeProto &n) const {
     const Dims hidden = n.input_size() > 2 ? shapeOf(n.input(2)) : Dims();
-    return hidden.empty() ? attr(n, "hidden_size") : hidden.back();
+    return hidden.empty() ? attr(n, "hidden_size").i() : hidden.back();
   }
 
   std::optional<Init> under(const onnx_pb::NodeProto &n, int index, StringRef name, const Step &at) const {

@@ -66,8 +66,10 @@ private:
 /// An eighth of the budget, or of what libraries take: with less nothing fits, however small its pieces.
 int64_t Choice::largeBytes(const Module &m, const PassContext &ctx) {
   constexpr int64_t kLarge = int64_t(64) << 20;
-  const int64_t budget = ctx.options.memoryBudget, besides = ctx.target ? needsOf(m, ctx.options, ctx.target).memory : 0;
-  return budget ? std::max(budget, besides) / 8 : kLarge;
+  const int64_t budget = ctx.options.memoryBudget;
+  if (!budget)
+    return kLarge;
+  return (ctx.target ? std::max(budget, needsOf(m, ctx.options, ctx.target).memory) : budget) / 8;
 }
 
 llvm::Error Choice::readRules() {

@@ -36,7 +36,7 @@ def train(*flags):
 
 plain, _ = plan()
 floor = plain["library_bytes"] + plain["save_bytes"] + (0 if disk else plain["spaces"]["device"]["model_state_bytes"])
-count = 4 if disk else 10
+count = 12 if disk else 20
 before, fitting, shorts, seen = None, [], 0, set()
 for i in range(1, count + 1):
     budget = floor + (need(plain) - floor) * i // count
