@@ -112,12 +112,24 @@ static llvm::Error findPeak(Plan &p, const Module &m) {
   return llvm::Error::success();
 }
 
-/// Those of ZeRO's limits that no flag gives.
-static void addLimits(Plan &p, const Module &m, const Options &o) {
+/// Of what steers collectives, what no flag gives.
+static void addDerived(Plan &p, const Module &m, const Options &o, const Target &target) {
+  auto derived = [&](const char *name, std::string value) {
+    p.settings.push_back({std::string("--") + name, std::move(value), "derived"});
+  };
+  auto beside = [&](const char *name, Options::Beside told) {
+    if (told == Options::Beside::Derived)
+      derived(name, runsBeside(told, &target) ? "on" : "off");
+  };
+  beside("overlap", o.overlap);
+  if (o.zero == 3)
+    beside("prefetch", o.prefetch);
+  if (o.zero == 0)
+    return;
   ZeroLimits l = zeroLimits(m, o);
   auto add = [&](const char *name, int64_t value, int64_t given) {
     if (given < 0)
-      p.settings.push_back({std::string("--") + name, std::to_string(value), "derived"});
+      derived(name, std::to_string(value));
   };
   add("reduce-bucket-size", l.reduceBucket, o.reduceBucket);
   add("allgather-bucket-size", l.gatherBucket, o.gatherBucket);
@@ -203,8 +215,8 @@ llvm::Expected<Plan> zcc::makePlan(const Module &m, const Options &o, const Targ
   }
   p.arenaBytes = m.attrs.i("arena_bytes");
   p.inputBytes = m.attrs.i("persistent_bytes") - p.modelStateBytes - p.persistingBytes - p.constantBytes - p.packedBytes;
-  if (m.ranks > 1 && o.zero > 0)
-    addLimits(p, m, o);
+  if (m.ranks > 1)
+    addDerived(p, m, o, target);
   if (auto e = findPeak(p, m))
     return e;
   p.libraryBytes = target.libraryBytes(m);

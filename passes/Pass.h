@@ -28,6 +28,8 @@ struct Options {
   };
   enum class AccumOrder { WithBudget, Batches, Blocks, Auto };
   enum class OverflowCheck { InBf16, On, Off };
+  /// What collectives do beside compute; derived by passes/zero/Zero.h.
+  enum class Beside { Derived, On, Off };
   /// --tile: what is split and into how many pieces; without a name every large operator, 0 pieces: none, kAuto: as few as fit.
   struct TileRule {
     std::string regex;

@@ -18,6 +18,7 @@
 #include "passes/train/LossScale.h"
 #include "passes/train/Optimizer.h"
 #include "passes/train/Sweep.h"
+#include "passes/zero/Zero.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 
@@ -290,7 +291,7 @@ llvm::Error Appender::runAlgorithm(Function &f, const Optimizer &opt) {
 /// One call of @micro a step: the updates are in it, and no gradient is stored.
 llvm::Error Appender::updateInMicro() {
   placeUpdates();
-  if (m_.ranks > 1 && o_.overlap)
+  if (m_.ranks > 1 && runsBeside(o_.overlap, ctx_.target))
     delayUpdates();
   if (o_.optimizer == "lamb")
     joinBoxes();

@@ -22,8 +22,17 @@ constexpr size_t kUpdatesUnderWay = 2;
 // section 5.2).
 constexpr size_t kReductionsUnderWay = 2;
 
-/// What brings its shards from elsewhere goes where the gather goes.
-static void moveGather(Node &n, Node *before) {
+/// Of what is no nullptr.
+static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const Node *, int> &at) {
+  Node *first = nullptr;
+  for (Node *n : nodes)
+    if (n && (!first || at.lookup(n) < at.lookup(first)))
+      first = n;
+  return first;
+}
+
+/// What brings its shards from elsewhere goes where the gather goes, but not past what else reads them, such as their norms.
+static void moveGather(Node &n, Node *before, const Positions &at) {
   llvm::SmallVector<Node *, 4> brings;
   for (Value *v : n.operands())
     if (v->def && isTransfer(*v->def))
@@ -32,8 +41,12 @@ static void moveGather(Node &n, Node *before) {
     before = before->next();
   if (before == &n)
     return;
-  for (Node *t : brings)
-    t->moveBefore(before);
+  for (Node *t : brings) {
+    Node *place = before;
+    for (auto &r : t->results)
+      place = firstOf({place, firstUser(*r, at, [&](auto &u) { return u.node != &n; })}, at);
+    t->moveBefore(place);
+  }
   n.moveBefore(before);
 }
 
@@ -55,15 +68,6 @@ static void sinkViews(Function &f) {
     };
     at->moveBefore(number(at));
   }
-}
-
-/// Of what is no nullptr.
-static Node *firstOf(llvm::ArrayRef<Node *> nodes, const llvm::DenseMap<const Node *, int> &at) {
-  Node *first = nullptr;
-  for (Node *n : nodes)
-    if (n && (!first || at.lookup(n) < at.lookup(first)))
-      first = n;
-  return first;
 }
 
 /// nullptr: none.
@@ -94,7 +98,7 @@ static void sinkGathers(Function &f) {
       if (Node *user = firstUser(*r, at))
         users.push_back(user);
     if (Node *first = firstOf(users, at))
-      moveGather(*n, first);
+      moveGather(*n, first, at);
   }
 }
 
@@ -151,7 +155,7 @@ static void prefetch(Function &f, int64_t maxLive) {
     }
     live.push_back({end, elementsOf(*n)});
     Node *begin = elements <= maxLive && at.lookup(place) <= at.lookup(n) && at.lookup(place) > lastWriteOf(*n, at) ? place : n;
-    moveGather(*n, begin);
+    moveGather(*n, begin, at);
     startHere(f, *n, at);
     place = first ? first : place;
   }
@@ -211,11 +215,11 @@ llvm::Expected<bool> zcc::schedulePrefetch(Module &m, PassContext &ctx) {
     sinkViews(*f);
     sinkGathers(*f);
     release(*f);
-    if (o.overlap) {
+    if (runsBeside(o.overlap, ctx.target)) {
       overlapReductions(*f);
       overlapUpdates(*f);
     }
-    if (o.prefetch)
+    if (runsBeside(o.prefetch, ctx.target))
       prefetch(*f, maxLive);
   }
   return hashOf(m) != before;

@@ -2,6 +2,7 @@
 #include "passes/zero/Zero.h"
 #include "ir/Builder.h"
 #include "ir/Steps.h"
+#include "passes/Target.h"
 #include "passes/memory/Activations.h"
 #include "passes/memory/Liveness.h"
 #include <algorithm>
@@ -48,6 +49,10 @@ ZeroLimits zcc::zeroLimits(const Module &m, const Options &o) {
   l.reduceBucket = given(o.reduceBucket, kSmallBucket);
   l.gatherBucket = given(o.gatherBucket, kSmallBucket);
   return l;
+}
+
+bool zcc::runsBeside(Options::Beside told, const Target *target) {
+  return told == Options::Beside::Derived ? !machineOf(target).collectivesCompute : told == Options::Beside::On;
 }
 
 bool zcc::isSplittable(const GlobalValue &g) { return !g.type.isScalar(); }

@@ -20,6 +20,10 @@ struct ZeroLimits {
 /// The limits for the parameters of `m`; they do not depend on which passes have run.
 ZeroLimits zeroLimits(const Module &m, const Options &o);
 
+/// Whether collectives run beside compute where an option says so, or says nothing: where they have an engine of their own. What
+/// is started ahead on cores that compute takes memory, and leaves caches before it is read.
+bool runsBeside(Options::Beside told, const Target *target);
+
 /// Whether a pass of ours may split this global over the ranks: it has axes and more than one rank is there.
 bool isSplittable(const GlobalValue &g);
 
