@@ -24,6 +24,7 @@ enum class Scaling {
   Channels, ///< as Cores up to what was measured; then memory gives no more
   Team,     ///< as measured with the nearest number of threads
   Whole,    ///< not at all
+  Shared,   ///< not at all; the ranks on a machine's cores share it
   Taken     ///< not at all; without limit where the machine has cores that no thread computes on
 };
 struct RateRow {
@@ -43,7 +44,9 @@ static const RateRow *findRow(StringRef key) {
   const RateRow *row = llvm::find_if(kRows, [&](const RateRow &r) { return key == r.key; });
   return row == std::end(kRows) ? nullptr : row;
 }
-static bool isWhole(const RateRow &r) { return r.scaling == Scaling::Whole || r.scaling == Scaling::Taken; }
+static bool isWhole(const RateRow &r) {
+  return r.scaling == Scaling::Whole || r.scaling == Scaling::Shared || r.scaling == Scaling::Taken;
+}
 
 // ---- looking into it
 
@@ -73,7 +76,7 @@ static constexpr std::pair<Rate, Rate> kSubstitutes[] = {{Rate::ConvolutionInput
                                                          {Rate::DiskWrites, Rate::Disk}};
 
 /// A rank's part of what the threads of all ranks get that were measured together.
-static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> measured, int threads, int ranks) {
+static double partOfRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>> measured, int threads, int ranks) {
   double alone = rateFor(scaling, measured, threads);
   if (scaling != Scaling::Channels)
     return alone;
@@ -83,10 +86,16 @@ static double sharedRate(Scaling scaling, llvm::ArrayRef<std::pair<int, double>>
 
 void Profile::apply(Machine &m, int threads, int ranks) const {
   std::array<bool, kRates> isKnown{};
-  const bool hasIdleCores = !byThreads.empty() && int64_t(threads) * ranks < byThreads.rbegin()->first;
+  const int cores = byThreads.empty() ? threads : byThreads.rbegin()->first;
+  const bool hasIdleCores = int64_t(threads) * ranks < cores;
+  const int ranksHere = std::clamp(cores / threads, 1, std::max(1, ranks));
   for (const RateRow &row : kRows) {
     if (auto i = whole.find(row.rate); i != whole.end()) {
-      m[row.rate] = row.scaling == Scaling::Taken && hasIdleCores ? std::numeric_limits<double>::infinity() : i->second;
+      m[row.rate] = i->second;
+      if (row.scaling == Scaling::Taken && hasIdleCores)
+        m[row.rate] = std::numeric_limits<double>::infinity();
+      if (row.scaling == Scaling::Shared)
+        m[row.rate] /= ranksHere;
       isKnown[size_t(row.rate)] = true;
     }
     std::vector<std::pair<int, double>> measured;
@@ -96,7 +105,7 @@ void Profile::apply(Machine &m, int threads, int ranks) const {
     bool isAlone = row.rate == Rate::Teams && threads == 1;
     if (measured.empty() || isAlone)
       continue;
-    m[row.rate] = sharedRate(row.scaling, measured, threads, ranks);
+    m[row.rate] = partOfRate(row.scaling, measured, threads, ranks);
     isKnown[size_t(row.rate)] = true;
   }
   for (auto [rate, substitute] : kSubstitutes)

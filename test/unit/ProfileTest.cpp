@@ -107,8 +107,9 @@ TEST(Profile, ShortCollectivesGoAtTheRateOfLongOnesWhereNothingElseIsKnown) {
   EXPECT_EQ(m[Rate::Collectives], 5);
 }
 
-TEST(Profile, RanksOfAMachineShareItsMemory) {
-  Profile p = parsed(R"({"version": 1, "threads": {"1": {"f32_large_flops": 100, "memory_bytes": 20},
+TEST(Profile, RanksOfAMachineShareItsMemoryAndDisk) {
+  Profile p = parsed(
+      R"({"version": 1, "rates": {"disk_bytes": 12, "disk_write_bytes": 24, "link_bytes": 7}, "threads": {"1": {"f32_large_flops": 100, "memory_bytes": 20},
                                                    "4": {"f32_large_flops": 400, "memory_bytes": 40}}})");
   auto at = [&](int threads, int ranks, Rate r) {
     Machine m(1, 1, 1);
@@ -120,6 +121,11 @@ TEST(Profile, RanksOfAMachineShareItsMemory) {
   EXPECT_EQ(at(2, 2, Rate::Bytes), 20);
   EXPECT_EQ(at(4, 4, Rate::Bytes), 40) << "ranks of other machines";
   EXPECT_EQ(at(1, 4, Rate::Large), 100);
+  EXPECT_EQ(at(1, 4, Rate::Disk), 3);
+  EXPECT_EQ(at(2, 8, Rate::Disk), 6) << "ranks of other machines have other disks";
+  EXPECT_EQ(at(8, 2, Rate::Disk), 12);
+  EXPECT_EQ(at(2, 2, Rate::DiskWrites), 12);
+  EXPECT_EQ(at(1, 4, Rate::Link), 7);
 }
 
 TEST(Profile, OlderOnesLackRates) {
