@@ -82,6 +82,8 @@ static void compareTypes(const InputParts &in, Complaints &wrong) {
 
 /// Archives that share an input hold the same inputs, each of them as many batches of every one.
 static void compareArchives(const std::vector<ArchiveParts> &archives, const std::vector<InputParts> &inputs, Complaints &wrong) {
+  // Not of one that is the same for every batch.
+  auto other = std::find_if(inputs.begin(), inputs.end(), [](const InputParts &in) { return in.parts.size() > 1; });
   for (const InputParts &in : inputs) {
     if (in.parts.size() < 2)
       continue;
@@ -93,9 +95,8 @@ static void compareArchives(const std::vector<ArchiveParts> &archives, const std
       });
       if (!own && shares)
         wrong.add(format("'%s' has no '%s', which '%s' has", archive.path.c_str(), in.input->name, in.parts[0].file.c_str()));
-      const InputParts *other = &inputs[0];
       const Array *first = archive.find(other->input->name);
-      if (!own || !first || own->dims.empty() || first->dims.empty() || other->parts.size() < 2)
+      if (!own || !first || own->dims.empty() || first->dims.empty())
         continue;
       const int64_t rows = in.input->t.ndim ? in.input->t.dims[0] : 1,
                     others = other->input->t.ndim ? other->input->t.dims[0] : 1;

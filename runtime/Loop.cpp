@@ -82,10 +82,15 @@ void Session::agreeOnSignal() {
 /// The first rank's that got one: some may have got SIGINT, others SIGTERM.
 void Session::noteSignal() {
   for (const StepEnd &end : ends)
-    if (!stoppedBy)
-      stoppedBy = static_cast<int>(end.signal);
-  if (stoppedBy)
-    awaitSignal();
+    noteSignal(end.signal);
+}
+
+/// What a rank has got, 0: nothing.
+void Session::noteSignal(int64_t signal) {
+  if (stoppedBy || !signal)
+    return;
+  stoppedBy = static_cast<int>(signal);
+  awaitSignal();
 }
 
 std::vector<std::string> Session::written() const {
@@ -162,20 +167,30 @@ void Session::train() {
   where.step = -1;
 }
 
+/// What so many steps have made of parameters and states.
+void Session::saveNow(int64_t done) {
+  flush();
+  save(done);
+  if (report)
+    report->addCheckpoint(done - 1);
+}
+
 /// A step, and what is due behind it.
 void Session::runStep(int64_t s) {
-  StepReport r = trainStep(s);
-  auto saveNow = [&] {
-    if (o.stopOnNan && isWrong(r))
-      return;
-    flush();
-    save(s + 1);
-    if (report)
-      report->addCheckpoint(s);
-  };
+  std::optional<StepReport> trained = trainStep(s);
+  if (!trained) { // what was trained before is saved and exported all the same
+    if (checkpoints && s > first && checkpoints->lastStep() < s)
+      saveNow(s);
+    return;
+  }
+  StepReport &r = *trained;
   const bool isDueToSave = isSaveDue(s + 1);
+  auto saveSound = [&] {
+    if (!o.stopOnNan || !isWrong(r))
+      saveNow(s + 1);
+  };
   if (isDueToSave)
-    saveNow();
+    saveSound();
   bool last = s + 1 == steps;
   r.last = last || stoppedBy;
   bool isDue = last || (o.evalEvery && (s + 1) % o.evalEvery == 0);
@@ -188,9 +203,10 @@ void Session::runStep(int64_t s) {
       int64_t samples;
       evaluate(*evalData, nullptr, r, samples);
     });
-    if (!failed.empty() && checkpoints && !isDueToSave)
-      saveNow();
-    r.last |= !failed.empty();
+    const bool ends = stoppedBy || !failed.empty();
+    if (ends && checkpoints && !isDueToSave)
+      saveSound();
+    r.last |= ends;
     if (trace)
       trace->resume();
     traceSpan(Lane::Program, "evaluation", -1, -1, begin);
@@ -337,8 +353,11 @@ void Session::noteTraffic(StepReport &r, const TrafficMark &since) const {
   r.disk = {disk.read - since.disk.read, disk.written - since.disk.written};
 }
 
-StepReport Session::trainStep(int64_t s) {
+/// Nothing where there are no data for it: then `failed` says why, and all is as it was before.
+std::optional<StepReport> Session::trainStep(int64_t s) {
   double begin = now(), sum = 0;
+  if (!succeeds([&] { loadBatches(s, 0); }))
+    return std::nullopt;
   StepReport r;
   r.step = s;
   // Schedules count the steps that were taken.
@@ -357,7 +376,8 @@ StepReport Session::trainStep(int64_t s) {
     zccrt_first = k == 0;
     zccrt_late = leavesUpdates && k == 0;
     setScalar<int64_t>(p.late, zccrt_late);
-    loadBatches(s, k);
+    if (k > 0)
+      loadBatches(s, k);
     call(p.micro_fn, "micro-batch", k);
     for (int64_t i = 0; i < atOnce; ++i) {
       sum += arena->floatAt(p.loss, p.loss_elem, i);
@@ -484,8 +504,8 @@ void Session::evaluate(DataSet &set, Outputs *to, StepReport &report, int64_t &s
   putBackStatistics(own);
 }
 
-/// The mean loss over the samples of a data set, each once, and the metrics; nothing if the program computes no loss. Every rank
-/// runs as often as the others; what a rank computes beyond the last batch is not counted.
+/// The mean loss over the samples of a data set, each once, and the metrics; nothing if the program computes no loss, or a signal
+/// ends the run. Every rank runs as often as the others; what a rank computes beyond the last batch is not counted.
 void Session::evaluateRounds(DataSet &set, Outputs *to, StepReport &report, int64_t &samples) {
   int64_t rounds = (set.rounds() + comm.ranks - 1) / comm.ranks;
   if (o.eval && o.steps >= 0)
@@ -501,18 +521,22 @@ void Session::evaluateRounds(DataSet &set, Outputs *to, StepReport &report, int6
     together([&] { set.load(*arena, (first + comm.rank) % set.rounds()); });
     call(p.eval, "evaluation of a batch", i);
     if (p.has_loss) {
-      Weighted mine = lossOf(rows, counted);
-      if (double divisor = divisorOf(mine.weight); to && divisor != 0) {
-        double mean = mine.sum / divisor; // of the rows that count
+      const EvalEnd mine = {lossOf(rows, counted), signalSeen()};
+      if (double divisor = divisorOf(mine.loss.weight); to && divisor != 0) {
+        double mean = mine.loss.sum / divisor; // of the rows that count
         const zccrt_tensor &t = p.outputs[0].t;
         char narrow[8];
         convert(&mean, ZCCRT_F64, narrow, t.elem, 1);
         arena->copyTo(t.offset, narrow, elemBytes(t.elem));
       }
       evalMetrics.addEval(*arena, rows, counted);
-      comm.exchange(&mine, sizeof mine, gatheredLosses.data());
-      for (const Weighted &w : gatheredLosses)
-        total += w;
+      comm.exchange(&mine, sizeof mine, evalEnds.data());
+      for (const EvalEnd &end : evalEnds) {
+        total += end.loss;
+        noteSignal(end.signal);
+      }
+      if (stoppedBy)
+        return;
     }
     int64_t batches = std::min<int64_t>(comm.ranks, set.rounds() - first);
     if (to)

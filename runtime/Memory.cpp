@@ -96,8 +96,13 @@ static int64_t machineLeft() {
   return left;
 }
 
-// What a group uses includes page cache, which gives way; only the limit itself is firm.
-int64_t memoryLeft() { return std::min(machineLeft(), groupLimit()); }
+/// Of this process, without files that it maps.
+static int64_t heldBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0, resident = 0, shared = 0;
+  file >> all >> resident >> shared;
+  return std::max<int64_t>(0, resident - shared) * sysconf(_SC_PAGESIZE);
+}
 
 int64_t addressSpaceLeft() {
   rlimit limit;
@@ -105,6 +110,16 @@ int64_t addressSpaceLeft() {
     return INT64_MAX;
   int64_t used = std::max<int64_t>(0, firstNumber("/proc/self/statm")) * sysconf(_SC_PAGESIZE);
   return std::max<int64_t>(0, int64_t(std::min<rlim_t>(limit.rlim_cur, INT64_MAX)) - used);
+}
+
+static int64_t aside = 0;
+
+void setAside(int64_t bytes) { aside = bytes; }
+
+// What a group uses includes page cache, which gives way; only the limit itself is firm.
+int64_t memoryLeft(int ranksOnNode) {
+  const int64_t ranks = std::max(1, ranksOnNode);
+  return std::max<int64_t>(0, std::min({machineLeft() / ranks, groupLimit() / ranks - heldBytes(), addressSpaceLeft()}) - aside);
 }
 
 void checkMemory(int64_t bytesPerRank, int64_t held, int ranksOnNode) {

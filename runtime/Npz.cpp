@@ -61,7 +61,7 @@ private:
 /// Why what inflated does not fit into the memory that is left is not held there; "" where it fits.
 std::string whyNoRoom(int64_t bytes, const std::string &where) {
   constexpr double kGiB = 1024.0 * 1024 * 1024;
-  const int64_t left = std::min(memoryLeft() / std::max(1, readLaunch().ranksOnNode), addressSpaceLeft());
+  const int64_t left = memoryLeft(readLaunch().ranksOnNode);
   if (bytes <= left)
     return "";
   return format("%s: compressed, and takes %.2f GiB of memory when it is inflated, of which %.2f GiB are left", where.c_str(),

@@ -176,11 +176,16 @@ void NpyOrNpz::read(const char *name, const char *, const char *text, DataFiles 
 }
 
 void DataOrTokens::read(const char *name, const char *words, const char *text, DataFiles &to) const {
-  bool isTokens = *text && !strchr(text, '=') && !endsWith(text, ".npy") && !endsWith(text, ".npz");
-  if (isTokens)
-    FileList().read(name, words, text, to.tokens);
-  else
-    NpyOrNpz().read(name, words, text, to);
+  std::vector<std::string> files;
+  if (*text && (!strchr(text, '=') || exists(text)))
+    FileList().read(name, words, text, files);
+  auto isArray = [](const std::string &file) { return endsWith(file, ".npy") || endsWith(file, ".npz"); };
+  auto array = std::find_if(files.begin(), files.end(), isArray), tokens = std::find_if_not(files.begin(), files.end(), isArray);
+  if (tokens == files.end())
+    return NpyOrNpz().read(name, words, text, to);
+  if (array != files.end())
+    fail("--%s=%s: '%s' has arrays, and '%s' tokens; give one kind", name, text, array->c_str(), tokens->c_str());
+  FileList().read(name, words, text, to.tokens);
 }
 
 } // namespace zccrt

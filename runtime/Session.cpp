@@ -17,26 +17,39 @@
 namespace zccrt {
 
 Session::Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm)
-    : p(p), o(o), launch(launch), comm(comm), files(p, o.weights), gathered(comm.ranks), gatheredLosses(comm.ranks),
-      ends(comm.ranks), stepMetrics(p, comm), evalMetrics(p, comm) {
+    : p(p), o(o), launch(launch), comm(comm), files(p, o.weights), gathered(comm.ranks), ends(comm.ranks), evalEnds(comm.ranks),
+      stepMetrics(p, comm), evalMetrics(p, comm) {
   saves.reserve(size_t(comm.ranks));
 }
 
-/// Runs what may fail on some ranks only, then lets all know.
-void Session::together(const std::function<void()> &phase) {
-  std::string error;
+/// What goes wrong in it on this rank; "": nothing.
+static std::string errorIn(const std::function<void()> &phase) {
   try {
     phase();
   } catch (const std::bad_alloc &) {
-    error = "out of memory";
+    return "out of memory";
   } catch (const PeerFailure &) { // nobody is there to agree with
     throw;
   } catch (const RankDied &) {
     throw;
   } catch (const std::exception &e) {
-    error = e.what();
+    return e.what();
   }
-  comm.agree(error);
+  return "";
+}
+
+/// Runs what may fail on some ranks only, then lets all know.
+void Session::together(const std::function<void()> &phase) { comm.agree(errorIn(phase)); }
+
+/// Likewise, in a step: whether it has failed on none; else `failed` says why. It allocates nothing where it has not.
+bool Session::succeeds(const std::function<void()> &phase) {
+  const std::string error = errorIn(phase);
+  const double mine = !error.empty();
+  comm.exchange(&mine, sizeof mine, gathered.data());
+  if (std::all_of(gathered.begin(), gathered.end(), [](double failures) { return failures == 0; }))
+    return true;
+  attempt([&] { comm.agree(error); });
+  return false;
 }
 
 /// What is due once all steps are done: what fails has been told, and the rest is done all the same.
@@ -102,14 +115,15 @@ void Session::start(const GivenWeights &given) {
   });
   findResume(given);
   together([&] {
+    const int64_t needed = (p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes +
+                           (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o);
+    setAside(needed);
     openData();
     if (!o.save.empty() && !data && o.resume.empty())
       fail("--save: this run does not train, there is nothing to save");
     countSteps();
     int64_t inflated = (data ? data->bytesInMemory() : 0) + (evalData ? evalData->bytesInMemory() : 0);
-    checkMemory((p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes +
-                    (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o),
-                inflated, launch.ranksOnNode);
+    checkMemory(needed, inflated, launch.ranksOnNode);
     openOutputs();
     for (const auto &[option, file] : {std::pair("trace", &o.trace), std::pair("report", &o.report)})
       if (!file->empty() && !data)

@@ -29,6 +29,12 @@ struct StepEnd {
   SaveStatus save;
 };
 
+/// And at the end of a round of an evaluation.
+struct EvalEnd {
+  Weighted loss;
+  int64_t signal;
+};
+
 class Session {
 public:
   Session(const zccrt_program &p, const Options &o, const Launch &launch, Comm &comm);
@@ -59,11 +65,14 @@ private:
   bool onlyEvaluates() const;
   void evaluateAll();
   std::vector<std::string> written() const;
+  bool succeeds(const std::function<void()> &phase);
   bool isSaveDue(int64_t done);
   void save(int64_t done);
+  void saveNow(int64_t done);
   void finishSaving();
   void agreeOnSignal();
   void noteSignal();
+  void noteSignal(int64_t signal);
   void writeTrace();
   void writeTrace(const std::vector<std::string> &ofRanks);
   void writeReport();
@@ -79,7 +88,7 @@ private:
   };
   TrafficMark mark() const;
   void noteTraffic(StepReport &r, const TrafficMark &since) const;
-  StepReport trainStep(int64_t step);
+  std::optional<StepReport> trainStep(int64_t step);
   int64_t integerAt(int64_t offset) const; ///< 0 for an offset below 0
   const char *firstNotFinite() const;
   void checkGradients(const StepReport &r);
@@ -119,11 +128,11 @@ private:
   int64_t skippedBefore = 0;        // steps, of those that the program has no count of
   std::optional<Checkpoint> resume; // what the run goes on from
   std::unique_ptr<Checkpoints> checkpoints;
-  int64_t saveSignals = 0;              // that were heeded
-  std::vector<double> gathered;         // one number from every rank
-  std::vector<Weighted> gatheredLosses; // one from every rank
-  std::vector<StepEnd> ends;            // one of every rank
-  std::vector<SaveStatus> saves;        // of them, with room for all
+  int64_t saveSignals = 0;       // that were heeded
+  std::vector<double> gathered;  // one number from every rank
+  std::vector<StepEnd> ends;     // one of every rank
+  std::vector<EvalEnd> evalEnds; // likewise
+  std::vector<SaveStatus> saves; // of them, with room for all
   Metrics stepMetrics, evalMetrics;
   int stoppedBy = 0;          // the signal that ends the run; every rank knows the same
   bool leavesUpdates = false; // the last step has left some that nothing has done yet

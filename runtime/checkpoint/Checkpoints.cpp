@@ -21,7 +21,7 @@ static bool isIn(const Checkpoint &c, const std::string &dir) {
 Checkpoints::Checkpoints(const zccrt_program &p, const Options &o, Comm &comm, const Arenas &arenas,
                          const std::optional<Checkpoint> &resumed, Say warn)
     : program(p), options(o), comm(comm), dir(o.save), warn(std::move(warn)), saver(p, arenas, comm.rank) {
-  manifest.step = resumed ? resumed->manifest.step : -1; // what is there need not be saved again
+  manifest.step = begun = resumed ? resumed->manifest.step : -1; // what is there need not be saved again
   std::string error;
   try {
     if (comm.rank == 0) {
@@ -132,8 +132,15 @@ void Checkpoints::commit() {
   writeDurably(temporary + "/" + kManifestName, toJson(manifest));
   flushFolder(temporary);
   nameCheckpoint(temporary, lastFolder());
-  if (options.keep)
-    removeOlder(dir, manifest.step, options.keep);
+  written.push_back(manifest.step);
+  if (options.keep) {
+    std::vector<int64_t> steps = stepsIn(dir);
+    std::erase_if(steps, [&](int64_t s) { return s > manifest.step; });
+    // First what another run has made of the checkpoint that this one began from.
+    std::stable_partition(steps.begin(), steps.end(),
+                          [&](int64_t s) { return s > begun && std::find(written.begin(), written.end(), s) == written.end(); });
+    removeOlder(dir, steps, options.keep);
+  }
 }
 
 void Checkpoints::finish() {

@@ -52,8 +52,10 @@ private:
   Say warn;
   uint64_t run = 0; ///< a random number, the same on every rank
   Manifest manifest;
-  bool isWriting = false; ///< the same on every rank
-  bool isLost = false;    ///< likewise: a rank could not write its part of the last one
+  int64_t begun = -1;           ///< the step that the run goes on from
+  std::vector<int64_t> written; ///< steps of the checkpoints that have got their names
+  bool isWriting = false;       ///< the same on every rank
+  bool isLost = false;          ///< likewise: a rank could not write its part of the last one
   std::string why;
   Saver saver; ///< last: its thread uses all of the above
 };

@@ -207,9 +207,7 @@ void nameCheckpoint(const std::string &temporary, const std::string &name) {
   flushFolder(fs::path(name).parent_path());
 }
 
-void removeOlder(const std::string &dir, int64_t step, int64_t keep) {
-  std::vector<int64_t> steps = stepsIn(dir);
-  steps.erase(std::upper_bound(steps.begin(), steps.end(), step), steps.end());
+void removeOlder(const std::string &dir, const std::vector<int64_t> &steps, int64_t keep) {
   for (int64_t i = 0; i + keep < int64_t(steps.size()); ++i) {
     std::string nameless = temporaryFolder(dir, steps[i], 0);
     std::error_code error;

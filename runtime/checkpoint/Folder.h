@@ -39,8 +39,8 @@ void writeDurably(const std::string &path, const std::string &text);
 void flushFolder(const std::string &path);
 /// Gives a finished checkpoint its name, in the place of one of the same step, and flushes the folder above.
 void nameCheckpoint(const std::string &temporary, const std::string &name);
-/// Removes all but the `keep` newest checkpoints up to `step`. One that is being removed has no name any more.
-void removeOlder(const std::string &dir, int64_t step, int64_t keep);
+/// Removes all but the last `keep` of these checkpoints. One that is being removed has no name any more.
+void removeOlder(const std::string &dir, const std::vector<int64_t> &steps, int64_t keep);
 /// Removes what runs that were killed have left.
 void removeUnfinished(const std::string &dir);
 /// The name that a checkpoint has while it is written, by the run's number.

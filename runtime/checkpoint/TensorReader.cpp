@@ -8,8 +8,13 @@ namespace zccrt {
 
 TensorReader::TensorReader(const Checkpoint &c) : checkpoint(c) {
   for (size_t i = 0; i < c.runs.size(); ++i)
-    for (const SavedRun &r : c.runs[i])
-      tensors[r.tensor].push_back({&r, i});
+    for (const SavedRun &r : c.runs[i]) {
+      std::vector<Place> &places = tensors[r.tensor];
+      if (!places.empty() && places[0].run->dims != r.dims)
+        fail("checkpoint '%s' is damaged: '%s' has another shape in '%s' than in '%s'", c.folder.c_str(), r.tensor.c_str(),
+             c.manifest.files[i].index.c_str(), c.manifest.files[places[0].file].index.c_str());
+      places.push_back({&r, i});
+    }
 }
 
 std::vector<TensorReader::Place> TensorReader::placesOf(const SavedRun &wanted) const {

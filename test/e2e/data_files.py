@@ -114,4 +114,5 @@ def memory(program):
         os.remove(name)
 
 
-{"make": make, "check": check, "memory": memory}[sys.argv[1]](*sys.argv[2:])
+if __name__ == "__main__":
+    {"make": make, "check": check, "memory": memory}[sys.argv[1]](*sys.argv[2:])

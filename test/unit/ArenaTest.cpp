@@ -82,7 +82,11 @@ TEST(Arena, ZeroAndAligned) {
 }
 
 TEST(Arena, MemoryIsChecked) {
-  EXPECT_GT(memoryLeft(), 0);
+  const int64_t left = memoryLeft(1);
+  EXPECT_GT(left, 0);
+  setAside(int64_t(1) << 50);
+  EXPECT_EQ(memoryLeft(1), 0);
+  setAside(0);
   checkMemory(1 << 20, 0, 4);
   if (groupLimit() == INT64_MAX) // what is held is no more taken from what is left
     checkMemory(1 << 20, int64_t(1) << 40, 2);

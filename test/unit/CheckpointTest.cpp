@@ -282,7 +282,7 @@ TEST(Checkpoint, FoldersNewestFirst) {
     EXPECT_EQ(checkpointsFrom(above), (std::vector<std::string>{whole + "/step-10", whole + "/step-9", whole + "/step-2"}))
         << above;
   std::filesystem::current_path(before);
-  removeOlder(f.path, 9, 1); // what is later is another history's
+  removeOlder(f.path, {2, 9}, 1); // what is later is another history's
   EXPECT_EQ(stepsIn(f.path), (std::vector<int64_t>{9, 10}));
   removeUnfinished(f.path);
   EXPECT_FALSE(std::filesystem::exists(f / ".step-11.0.tmp"));
@@ -368,6 +368,32 @@ TEST(Checkpoint, SavesInTheBackground) {
   EXPECT_EQ(openCheckpoint(c.lastFolder()).manifest.files.size(), 1u);
 
   EXPECT_FAILURE(Checkpoints(m.p, o, *comm, memory.arenas, {}, [](const std::string &) {}), "has checkpoints");
+}
+
+// A run that begins from an earlier checkpoint goes past what another has made of it, which it keeps no longer than its own.
+TEST(Checkpoint, KeepsItsOwnCourse) {
+  Folder f;
+  Model m(1, 1);
+  Memory memory(m.bytes);
+  fill(m, memory, 0);
+  Options o;
+  o.save = f / "run";
+  auto comm = singleRank();
+  auto save = [&](const std::optional<Checkpoint> &resumed, std::initializer_list<int64_t> steps) {
+    Checkpoints c(m.p, o, *comm, memory.arenas, resumed, [](const std::string &) {});
+    for (int64_t step : steps) {
+      Manifest manifest;
+      manifest.step = step;
+      c.begin(manifest);
+    }
+    c.finish();
+  };
+  save({}, {1, 2, 4, 9});
+  o.keep = 2;
+  save(openCheckpoint(o.save + "/step-1"), {3});
+  EXPECT_EQ(stepsIn(o.save), (std::vector<int64_t>{1, 3, 4, 9}));
+  save(openCheckpoint(o.save + "/step-3"), {5, 6});
+  EXPECT_EQ(stepsIn(o.save), (std::vector<int64_t>{5, 6, 9}));
 }
 
 } // namespace

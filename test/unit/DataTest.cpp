@@ -452,20 +452,23 @@ TEST(Data, FilesThatDoNotFitAreNamedAtOnce) {
   EXPECT_NE(wrong({"a.npz", "none.npz"}).find("none.npz': No such file"), std::string::npos);
 }
 
-// A table that is the same in every file is the same for every batch.
+// A table that is the same in every file is the same for every batch; that it comes first hides nothing of the others.
 TEST(Data, RepeatedInEveryFile) {
   Folder f;
-  zccrt_io inputs[2] = {io("x", tensor(0, ZCCRT_F32, {2, 3})), io("table", tensor(64, ZCCRT_F32, {3}))};
-  zccrt_program p = {};
-  p.inputs = inputs;
-  p.ninputs = 2;
-  DataFiles files;
-  for (const char *name : {"a.npz", "b.npz"}) {
-    writeNpz(f / name, {{"x", iotaNpy({4, 3})}, {"table", iotaNpy({3})}}, 0);
-    files.npz.push_back(f / name);
-  }
-  DataSet d(p, files, Options());
-  EXPECT_EQ(d.batches(), 4);
+  zccrt_io inputs[3] = {io("table", tensor(0, ZCCRT_F32, {3})), io("x", tensor(64, ZCCRT_F32, {2, 3})),
+                        io("y", tensor(128, ZCCRT_F32, {2}))};
+  zccrt_program p = {.inputs = inputs, .ninputs = 3};
+  auto batches = [&](int64_t x, int64_t y) { // rows of the first file; both have 8
+    DataFiles files;
+    for (bool first : {true, false}) {
+      files.npz.push_back(f / (first ? "a.npz" : "b.npz"));
+      writeNpz(files.npz.back(),
+               {{"table", iotaNpy({3})}, {"x", iotaNpy({first ? x : 8 - x, 3})}, {"y", iotaNpy({first ? y : 8 - y})}}, 0);
+    }
+    return DataSet(p, files, Options()).batches();
+  };
+  EXPECT_EQ(batches(4, 4), 4);
+  EXPECT_FAILURE(batches(6, 2), "a.npz' has 6 rows of 'x', and 2 of 'y'");
 }
 
 TEST(Data, FileCutWhileRunning) {
