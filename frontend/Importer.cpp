@@ -403,6 +403,8 @@ bool GraphImporter::isTooMany(const Scope &scope) {
 }
 
 void GraphImporter::importNode(const onnx_pb::NodeProto &n, Scope &scope, int64_t index) {
+  if (n.output().empty()) // for nobody
+    return;
   Loc outer = e.loc;
   e.loc = scope.isMain || !outer ? locOf(n, index) : outer; // inside a function, the call tells more
   auto fail = [&] {

@@ -95,6 +95,8 @@ public:
   int64_t i(const char *name, int64_t otherwise = 0);
   double f(const char *name, double otherwise = 0);
   std::string s(const char *name, llvm::StringRef otherwise = "");
+  /// One of these words. Throws if it is another.
+  std::string oneOf(const char *name, std::initializer_list<llvm::StringRef> words, llvm::StringRef otherwise);
   std::vector<int64_t> ints(const char *name);
   std::vector<double> floats(const char *name);
   std::vector<std::string> strings(const char *name);

@@ -160,6 +160,16 @@ std::string NodeImport::s(const char *name, StringRef otherwise) {
   return a ? a->s() : otherwise.str();
 }
 
+std::string NodeImport::oneOf(const char *name, std::initializer_list<StringRef> words, StringRef otherwise) {
+  const std::string word = s(name, otherwise);
+  if (llvm::is_contained(words, StringRef(word)))
+    return word;
+  const ArrayRef<StringRef> all(words.begin(), words.size());
+  const std::string before = llvm::join(all.drop_back(), ", ");
+  invalid("attribute '" + llvm::Twine(name) + "' is '" + word + "'; it may be " + before + (all.size() > 2 ? ", or " : " or ") +
+          all.back());
+}
+
 std::vector<int64_t> NodeImport::ints(const char *name) {
   auto *a = attr(name, onnx_pb::AttributeProto::INTS);
   return a ? std::vector<int64_t>(a->ints().begin(), a->ints().end()) : std::vector<int64_t>();

@@ -86,9 +86,9 @@ Limits limitsOf(NodeImport &n, int64_t S, int64_t T, int64_t past, const Val &le
   if (causal)
     r.allowed = both(e, r.allowed, e(ops::le, key, query));
   if (left >= 0)
-    r.allowed = both(e, r.allowed, e(ops::ge, key, e.add(query, double(-left))));
+    r.allowed = both(e, r.allowed, e(ops::ge, key, e.add(query, double(-std::min(left, S + T)))));
   if (right >= 0)
-    r.allowed = both(e, r.allowed, e(ops::le, key, e.add(query, double(right))));
+    r.allowed = both(e, r.allowed, e(ops::le, key, e.add(query, double(std::min(right, S + T)))));
   return r;
 }
 
@@ -211,6 +211,9 @@ void linearAttention(NodeImport &n) {
     invalid(llvm::Twine(heads) + " query heads over " + llvm::Twine(own) + " key heads");
   Val q = splitHeads(e, n.in(0), heads), k = splitHeads(e, n.in(1), own), v = splitHeads(e, n.in(2), own);
   int64_t B = q.dim(0), T = q.dim(2), dk = q.dim(3), dv = v.dim(3);
+  constexpr int64_t kMostTokens = 1 << 14; // each is nodes of its own
+  if (T > kMostTokens)
+    unsupported("more than " + llvm::Twine(kMostTokens) + " tokens");
   double scale = n.f("scale", 0);
   scale = scale == 0 ? 1 / std::sqrt(double(dk)) : scale;
   auto perHead = [&](unsigned input) { // [B, T, 1 or own or own * dk] -> [B, 1 or own, T, 1 or dk]

@@ -28,10 +28,7 @@ void zcc::checkKernelShape(NodeImport &n, const Val &weight) {
 
 /// How much padding is found by itself.
 static std::string autoPad(NodeImport &n) {
-  const std::string s = n.s("auto_pad", "NOTSET");
-  if (s != "NOTSET" && s != "VALID" && s != "SAME_UPPER" && s != "SAME_LOWER")
-    invalid("attribute 'auto_pad' is '" + s + "'; it may be NOTSET, VALID, SAME_UPPER, or SAME_LOWER");
-  return s;
+  return n.oneOf("auto_pad", {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"}, "NOTSET");
 }
 
 Windows Windows::from(NodeImport &n, const Val &x, ArrayRef<int64_t> kernelDims) {

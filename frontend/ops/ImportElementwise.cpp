@@ -59,7 +59,10 @@ void mod(NodeImport &n) {
   n.out(n.e(c ? ops::fmod : ops::mod, n.in(0), n.in(1)));
 }
 
-void bitShift(NodeImport &n) { n.out(n.e(n.s("direction") == "LEFT" ? ops::shift_left : ops::shift_right, n.in(0), n.in(1))); }
+void bitShift(NodeImport &n) {
+  const bool isLeft = n.oneOf("direction", {"LEFT", "RIGHT"}, "") == "LEFT";
+  n.out(n.e(isLeft ? ops::shift_left : ops::shift_right, n.in(0), n.in(1)));
+}
 
 void isInf(NodeImport &n) {
   Val x = n.in(0), r = n.e(ops::isinf, x);
@@ -107,17 +110,21 @@ void identity(NodeImport &n) {
 /// No gradient at the bounds themselves, as torch.clamp, relu6 and hardtanh have it.
 void clip(NodeImport &n) {
   Val x = n.in(0), y = x;
+  Val bounds[3]; // numbers, which files have as [1], too
+  for (unsigned i : {1u, 2u})
+    if (n.has(i))
+      bounds[i] = n.e.reshape(n.in(i), {});
   if (n.has(2))
-    y = n.e.select(n.e(ops::ge, y, n.in(2)), n.e.expand(n.in(2), {}), y);
+    y = n.e.select(n.e(ops::ge, y, bounds[2]), bounds[2], y);
   if (n.has(1))
-    y = n.e.select(n.e(ops::le, x, n.in(1)), n.e.expand(n.in(1), {}), y);
+    y = n.e.select(n.e(ops::le, x, bounds[1]), bounds[1], y);
   if (n.has(1) && n.has(2)) // where the bounds cross, the upper one wins
-    y = n.e(ops::min, y, n.in(2));
+    y = n.e(ops::min, y, bounds[2]);
   if (auto *q = y.value ? n.graph.passOn(x) : nullptr) { // to fewer levels
     GraphImporter::Quantized narrow{q->from, q->isInRange};
     for (auto [i, op] : {std::pair(1u, &ops::ge), std::pair(2u, &ops::le)})
       if (n.has(i))
-        narrow.isInRange = n.e(ops::and_, narrow.isInRange, n.e(*op, x, n.in(i)));
+        narrow.isInRange = n.e(ops::and_, narrow.isInRange, n.e(*op, x, bounds[i]));
     n.graph.quantized[y.value] = narrow;
   }
   n.out(y);
@@ -184,7 +191,10 @@ Val softsignOf(Emitter &e, const Val &x) { return e.div(x, e.add(e(ops::abs, x),
 
 void softsign(NodeImport &n) { n.out(softsignOf(n.e, n.in(0))); }
 
-void gelu(NodeImport &n) { n.out(n.e(n.s("approximate", "none") == "tanh" ? ops::gelu_tanh : ops::gelu, n.in(0))); }
+void gelu(NodeImport &n) {
+  const bool byTanh = n.oneOf("approximate", {"none", "tanh"}, "none") == "tanh";
+  n.out(n.e(byTanh ? ops::gelu_tanh : ops::gelu, n.in(0)));
+}
 
 void mish(NodeImport &n) {
   Val x = n.in(0);

@@ -129,7 +129,7 @@ void tensorScatter(NodeImport &n) {
     d[0] = n.in(2).count();
     at = e.add(at, e.reshape(e.cast(n.in(2), Elem::I64), d));
   }
-  if (n.s("mode", "linear") == "circular")
+  if (n.oneOf("mode", {"linear", "circular"}, "linear") == "circular")
     at = e(ops::mod, at, e.like(double(cache.dim(axis)), at));
   n.out(e.emit(ops::scatter_elements, {cache, at, update}, {{"axis", axis}, {"reduce", std::string("none")}}));
 }
@@ -158,8 +158,9 @@ void oneHot(NodeImport &n) {
   Emitter &e = n.e;
   Val at = e.cast(n.in(0), Elem::I64), values = n.in(2);
   int64_t depth = Emitter::asInt(n.in(1), "depths"), axis = normalAxis(n.i("axis", -1), at.rank() + 1);
-  Val fromEnd = e(ops::lt, at, e.like(0, at));
-  at = e.unsqueeze(e.select(fromEnd, e.add(at, double(depth)), at), {axis});
+  if (n.opset >= 11) // before, all is off there
+    at = e.select(e(ops::lt, at, e.like(0, at)), e.add(at, double(depth)), at);
+  at = e.unsqueeze(at, {axis});
   Dims d(at.rank(), 1);
   d[axis] = depth;
   Val hot = e(ops::eq, e.iota(d, axis, Elem::I64), at);

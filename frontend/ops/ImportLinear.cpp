@@ -10,10 +10,16 @@ using llvm::StringRef;
 namespace {
 namespace linear_ops {
 
+void expectFloats(const Val &v) {
+  if (!v.isFloat())
+    unsupported("products of element type " + elemName(v.elem()));
+}
+
 /// numpy.matmul: vectors become matrices and lose the axis again.
 void matMul(NodeImport &n) {
   Emitter &e = n.e;
   Val a = n.in(0), b = n.in(1);
+  expectFloats(a);
   if (a.rank() == 0 || b.rank() == 0)
     invalid("operands need an axis at least: " + a.type.str() + " and " + b.type.str());
   bool row = a.rank() == 1, column = b.rank() == 1;
@@ -29,6 +35,7 @@ void matMul(NodeImport &n) {
 void gemm(NodeImport &n) {
   Emitter &e = n.e;
   Val a = n.in(0), b = n.in(1);
+  expectFloats(a);
   if (a.rank() != 2 || b.rank() != 2)
     invalid("matrices are needed, got " + a.type.str() + " and " + b.type.str());
   if (n.i("transA"))
@@ -146,6 +153,8 @@ void einsum(NodeImport &n) {
   left.split(names, ',');
   if (names.size() != n.inputs())
     invalid("the equation '" + equation + "' is not for " + llvm::Twine(n.inputs()) + " operands");
+  if (n.inputs())
+    expectFloats(n.in(0));
   std::vector<Term> terms;
   std::map<char, int> count;
   size_t dots = 0;

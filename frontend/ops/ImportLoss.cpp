@@ -71,7 +71,7 @@ namespace {
 namespace loss_ops {
 
 Val reduced(NodeImport &n, const Val &losses, const Val &labels, const CrossEntropy &c) {
-  std::string reduction = n.s("reduction", "mean");
+  std::string reduction = n.oneOf("reduction", {"none", "sum", "mean"}, "mean");
   if (reduction == "mean")
     return meanOverValid(n.e, losses, labels, c);
   if (reduction == "sum")
@@ -129,7 +129,7 @@ void softCrossEntropy(NodeImport &n, const Val &scores) {
     p = e.mul(p, e.reshape(w, axes));
   }
   Val rows = e(ops::neg, e.sum(e.mul(p, logp), {1}, Emitter::Keep::Nothing));
-  std::string reduction = n.s("reduction", "mean");
+  std::string reduction = n.oneOf("reduction", {"none", "sum", "mean"}, "mean");
   auto all = allAxes(0, rows.rank());
   n.out(0, reduction == "none"  ? rows
            : reduction == "sum" ? e.sum(rows, all, Emitter::Keep::Nothing)
@@ -151,7 +151,8 @@ void softmaxCrossEntropy(NodeImport &n) {
   c.logits = classesLast(e, scores);
   c.labels = e.reshape(labels, {labels.count()});
   Val rows = crossEntropyRows(e, c);
-  const Val loss = n.s("reduction", "mean") == "none" ? e.reshape(rows, labels.dims()) : reduced(n, rows, c.labels, c);
+  const Val loss = n.oneOf("reduction", {"none", "sum", "mean"}, "mean") == "none" ? e.reshape(rows, labels.dims())
+                                                                                   : reduced(n, rows, c.labels, c);
   n.out(0, e.cast(loss, scores.elem()));
   if (n.wants(1))
     n.out(1, e.emit(ops::log_softmax, {scores}, {{"axis", int64_t(1)}}));

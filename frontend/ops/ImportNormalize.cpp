@@ -132,7 +132,8 @@ void groupNorm(NodeImport &n) {
 /// Whether the node normalises by the batch in @micro.
 bool trainsStatistics(NodeImport &n) {
   // Five results mean training, in files of newer opsets too, which have no such form.
-  bool inFile = n.i("training_mode", 0) != 0 || n.outputs() > (n.opset < 14 ? 1u : 3u);
+  const bool wantsSaved = n.wants(3) || n.wants(4);
+  bool inFile = n.i("training_mode", 0) != 0 || wantsSaved || (n.opset < 14 && (n.wants(1) || n.wants(2)));
   // A graph whose results are the new statistics asks for them, in evaluation too.
   if (inFile && llvm::any_of(n.graph.file.graph().output(), [&](auto &o) {
         return (n.wants(1) && o.name() == n.node.output(1)) || (n.wants(2) && o.name() == n.node.output(2));
@@ -181,7 +182,8 @@ Val updateStatistic(NodeImport &n, unsigned input, const Val &batch, double mome
 void batchNorm(NodeImport &n) {
   Emitter &e = n.e;
   double eps = n.f("epsilon", 1e-5), momentum = n.f("momentum", 0.9);
-  n.ignore({"spatial"}); // gone since opset 9, and 1 before
+  if (n.i("spatial", 1) == 0 && n.in(0).rank() > 2) // gone since opset 9
+    unsupported("spatial=0");
   bool train = trainsStatistics(n);
   Vals inputs = inOneType(n, train ? 3 : 5, /*required=*/5); // the batch's statistics stand for the running ones
   const Val &x = inputs[0], &scale = inputs[1], &bias = inputs[2];

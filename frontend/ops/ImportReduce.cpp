@@ -130,6 +130,8 @@ void lpNormalization(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0);
   int64_t axis = normalAxis(n.i("axis", -1), x.rank()), p = n.i("p", 2);
+  if (p != 1 && p != 2)
+    invalid("attribute 'p' is " + llvm::Twine(p) + "; it may be 1 or 2");
   // The magnitude's derivative at 0 is the one from the right.
   Val size = p == 1 ? e.select(e(ops::lt, x, e.like(0, x)), e(ops::neg, x), x) : Val();
   Val norm = p == 1 ? e.sum(size, {axis}) : rootOf(e, e.sum(e.mul(x, x), {axis}));

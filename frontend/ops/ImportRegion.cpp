@@ -43,8 +43,9 @@ Points pointsOf(Emitter &e, const Val &start, const Val &bin, int64_t output, in
 void roiAlign(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0), rois = n.in(1), batch = e.cast(n.in(2), Elem::I64);
-  bool halfPixel = n.s("coordinate_transformation_mode", n.opset < 16 ? "output_half_pixel" : "half_pixel") == "half_pixel";
-  bool isMax = n.s("mode", "avg") == "max";
+  bool halfPixel = n.oneOf("coordinate_transformation_mode", {"half_pixel", "output_half_pixel"},
+                           n.opset < 16 ? "output_half_pixel" : "half_pixel") == "half_pixel";
+  bool isMax = n.oneOf("mode", {"avg", "max"}, "avg") == "max";
   int64_t H = n.i("output_height", 1), W = n.i("output_width", 1), ratio = n.i("sampling_ratio", 0);
   double scale = n.f("spatial_scale", 1);
   if (ratio < 1)

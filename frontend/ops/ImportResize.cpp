@@ -184,6 +184,8 @@ void resize(NodeImport &n) {
   s.isFromPyTorch = n.graph.file.isFromPyTorch();
   if (s.mode != "nearest" && s.mode != "linear" && s.mode != "cubic")
     unsupported("mode '" + s.mode + "'");
+  if (s.mode != "nearest" && !x.isFloat())
+    unsupported("mode '" + s.mode + "' of element type " + elemName(x.elem()));
   auto listed = n.ints("axes");
   Dims axes = listed.empty() ? allAxes(0, x.rank()) : Dims();
   for (int64_t a : listed)

@@ -134,7 +134,7 @@ private:
 void gridSample(NodeImport &n) {
   Emitter &e = n.e;
   Val x = n.in(0), grid = n.in(1);
-  std::string mode = n.s("mode", "linear"), padding = n.s("padding_mode", "zeros");
+  std::string mode = n.s("mode", "linear"), padding = n.oneOf("padding_mode", {"zeros", "border", "reflection"}, "zeros");
   Sampler s{e, x};
   s.alignCorners = n.i("align_corners") != 0;
   s.border = padding == "border" ? Border::Edge : padding == "reflection" ? Border::Reflect : Border::Zeros;

@@ -73,6 +73,9 @@ void range(NodeImport &n) {
   n.out(Emitter::integers(v, {-1}, elem));
 }
 
+/// Diagonal `k` of a matrix; beyond its corners all are alike.
+int64_t diagonal(int64_t k, ArrayRef<int64_t> matrix) { return std::clamp(k, -matrix[0] - 1, matrix[1] + 1); }
+
 void eyeLike(NodeImport &n) {
   Val x = n.in(0);
   if (x.rank() != 2)
@@ -80,7 +83,7 @@ void eyeLike(NodeImport &n) {
   Elem elem = n.elemOf("dtype", x.elem());
   Emitter &e = n.e;
   Val row = e.iota(x.dims(), 0), column = e.iota(x.dims(), 1);
-  n.out(e.cast(e(ops::eq, column, e.add(row, double(n.i("k")))), elem));
+  n.out(e.cast(e(ops::eq, column, e.add(row, double(diagonal(n.i("k"), x.dims())))), elem));
 }
 
 // ---- views
@@ -240,6 +243,8 @@ void split(NodeImport &n) {
       n.out(unsigned(i), n.e.slice(x, axis, at, at + sizes[i]));
     at += sizes[i];
   }
+  if (at != d)
+    invalid("the pieces are shorter than the axis of " + x.type.str());
 }
 
 /// Negative pads crop. An axis is cropped before it is wrapped around, but after it is reflected or its
@@ -276,7 +281,12 @@ void pad(NodeImport &n) {
   std::string mode = n.s("mode", "constant");
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
     unsupported("mode '" + mode + "'");
-  if (mode != "constant" || !n.has(2) || n.in(2).known)
+  // Beyond 2^53 an attribute, a double, has not every integer.
+  auto isExact = [](const Val &v) {
+    const int64_t i = v.isFloat() ? 0 : Emitter::asInt(v, "pad values");
+    return i >= -(int64_t(1) << 53) && i <= int64_t(1) << 53;
+  };
+  if (mode != "constant" || !n.has(2) || (n.in(2).known && isExact(n.in(2))))
     return n.out(padAndCrop(n.e, x, lo, hi, n.has(2) ? Emitter::asFloat(n.in(2), "pad values") : 0, mode));
   Val inside = n.e.cast(n.e.pad(n.e.expand(Emitter::number(1, Elem::I32), x.dims()), lo, hi), Elem::Bool);
   n.out(n.e.select(inside, n.e.pad(x, lo, hi), n.e.reshape(n.in(2), {}))); // a value that is computed
@@ -312,7 +322,7 @@ int64_t blockSize(NodeImport &n) {
 void depthToSpace(NodeImport &n) {
   Val x = n.in(0);
   int64_t b = blockSize(n), N = x.dim(0), C = x.dim(1), H = x.dim(2), W = x.dim(3);
-  if (n.s("mode", "DCR") == "DCR") {
+  if (n.oneOf("mode", {"DCR", "CRD"}, "DCR") == "DCR") {
     Val v = n.e.reshape(x, {N, b, b, C / (b * b), H, W});
     v = n.e.transpose(v, {0, 3, 4, 1, 5, 2});
     return n.out(n.e.reshape(v, {N, C / (b * b), H * b, W * b}));
@@ -340,7 +350,7 @@ void trilu(NodeImport &n) {
   if (x.rank() < 2)
     invalid("a matrix is needed, got " + x.type.str());
   Dims d(x.dims().take_back(2).begin(), x.dims().end());
-  Val row = e.add(e.iota(d, 0), double(k)), column = e.iota(d, 1);
+  Val row = e.add(e.iota(d, 0), double(diagonal(k, d))), column = e.iota(d, 1);
   Val keep = e(upper ? ops::ge : ops::le, column, row);
   n.out(e.select(keep, x, e.like(0, x)));
 }
