@@ -216,9 +216,10 @@ static Expansion expandCrossEntropy(Builder &b, Node &n) {
   LabelRows l = labelRows(b, n);
   Value *max = b.make(ops::reduce_max, {l.x}, {{"axes", vec(1)}});
   Value *sum = b.reduceSum(b.make(ops::exp, {b.make(ops::sub, {l.x, max})}), /*axes=*/1);
-  Value *lse = b.make(ops::add, {b.make(ops::log, {sum}), max});
+  Value *log = b.make(ops::log, {sum}), *lse = b.make(ops::add, {log, max});
   Value *picked = b.reduceSum(b.make(ops::select, {l.hit, l.x, b.scalar(0, l.x->type.elem)}), /*axes=*/1);
-  Value *loss = b.make(ops::sub, {lse, picked});
+  // Beside a large maximum the logarithm of the sum would be lost.
+  Value *loss = b.make(ops::sub, {log, b.make(ops::sub, {picked, max})});
   if (l.weight)
     loss = b.make(ops::mul, {loss, l.weight});
   return {b.reshape(orZero(b, l.valid, loss), n.result()->type.dims), orZero(b, l.valid, lse)};

@@ -11,6 +11,8 @@
 #include "ir/Control.h"
 #include "ir/View.h"
 #include "passes/Pass.h"
+#include "passes/memory/Activations.h"
+#include "llvm/ADT/SmallPtrSet.h"
 #include <map>
 
 using namespace zcc;
@@ -58,11 +60,17 @@ static bool dropTrivialReductions(Function &f) {
 static bool dropReshapes(Function &f) {
   bool changed = false;
   std::map<std::tuple<const Value *, Phase, Dims>, Value *> made;
+  llvm::SmallPtrSet<const Value *, 8> written;
+  for (auto &n : f.nodes)
+    if (assigns(*n))
+      written.insert(behindViews(n->operand(0)));
   for (Node *n = f.first(); n; n = n->next()) {
     if (!n->is(ops::reshape))
       continue;
     Value *from = n->operand(0), *to = n->result(), *root = behindReshapes(from);
     Node *inner = from->def && from->def->is(ops::reshape) ? from->def : nullptr;
+    if (written.contains(behindViews(root))) // it may have been between the two
+      continue;
     const auto key = root->def ? std::tuple(from, n->phase, to->type.dims) : std::tuple(root, Phase::Forward, to->type.dims);
     Value *same = inner && inner->operand(0)->type == to->type ? inner->operand(0) : made.try_emplace(key, to).first->second;
     if (same == to || same->type != to->type)

@@ -215,8 +215,11 @@ std::optional<RowRegion::Place> RowRegion::placeOf(const Node &n) {
       keeps &= perm[a] == a;
   } else if (n.is(ops::softmax) || n.is(ops::log_softmax) || n.is(ops::layer_norm) || n.is(ops::rms_norm)) {
     keeps = isInside(0) && isFromAxis({n.attrs.i("axis")}, at->axes);
+    // Scales and biases are the same for every row.
+    const size_t rest = n.result()->type.ndim() - at->axes;
     for (unsigned i = 1; i < n.numOperands(); ++i)
-      keeps &= !isInside(i);
+      if (Value *v = n.operand(i))
+        keeps &= !isInside(i) && elementCount(ArrayRef(v->type.dims).drop_back(std::min<size_t>(rest, v->type.ndim()))) == 1;
   } else if (n.is(ops::concat) || n.is(ops::gather_elements)) {
     keeps = isFromAxis({n.attrs.i("axis")}, at->axes);
   }

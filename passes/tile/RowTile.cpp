@@ -87,6 +87,8 @@ Value *RowTile::operandOf(Builder &b, Node &n, unsigned i, RowRegion::Place at) 
     return aligned(b, v, n.result()->type, at);
   if (n.is(ops::matmul) && i == 1)
     return b.reshape(v, ArrayRef(v->type.dims).take_back(2));
+  if (n.is(ops::layer_norm) || n.is(ops::rms_norm))
+    return b.reshape(v, ArrayRef(v->type.dims).take_back(std::min<size_t>(n.result()->type.ndim() - at.axes, v->type.ndim())));
   bool hasRows =
       (n.is(ops::matmul) && i == 0) || (n.is(ops::cross_entropy) && i == 1) || n.is(ops::concat) || n.is(ops::gather_elements);
   return hasRows ? rowsOf(b, v, at.space, at.axes) : v;
@@ -208,7 +210,10 @@ void RowRegion::keepLabelled(int64_t count, const Node &losses) {
   RowTile tile(*this, last, flat, first);
   for (Value *v : outputs) {
     Value *part = tile.make(v);
-    v->replaceAllUsesWith(b.make(ops::scatter_add, {b.splat(0, v->type), first, part}, {{"axis", int64_t(0)}}, v->name));
+    Type all = part->type; // the rows are one axis
+    all.dims[0] = rows();
+    Value *sum = b.make(ops::scatter_add, {b.splat(0, all), first, part}, {{"axis", int64_t(0)}}, v->name);
+    v->replaceAllUsesWith(b.reshape(sum, v->type.dims));
   }
   for (Node *n : llvm::reverse(nodes))
     n->erase();

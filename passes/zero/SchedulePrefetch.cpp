@@ -156,8 +156,9 @@ static void prefetch(Function &f, int64_t maxLive) {
     live.push_back({end, elementsOf(*n)});
     Node *begin = elements <= maxLive && at.lookup(place) <= at.lookup(n) && at.lookup(place) > lastWriteOf(*n, at) ? place : n;
     moveGather(*n, begin, at);
-    startHere(f, *n, at);
-    place = first ? first : place;
+    Node *behind = n->next();
+    startHere(f, *n, at); // n is no more
+    place = first ? first : place == n ? behind : place;
   }
 }
 
