@@ -5,6 +5,7 @@
 #include "runtime/cpu/Lanes.h"
 #include "runtime/cpu/Number.h"
 #include "runtime/cpu/PoolShape.h"
+#include "runtime/cpu/Wide.h"
 
 namespace zccrt::cpu {
 
@@ -30,6 +31,13 @@ struct Pool : PoolShape {
     for (int a = 0; a < 3; ++a)
       whole &= kernel[a] == in[a] && !lo[a];
     return whole;
+  }
+  /// Whether windows may share elements.
+  bool overlaps() const {
+    bool found = false;
+    for (int a = 0; a < 3; ++a)
+      found |= kernel[a] > 1 && stride[a] <= (kernel[a] - 1) * dilation[a];
+    return found;
   }
   /// The sum of a window is divided by the product of both: of rows of a window in row `row` of the output, and of its columns.
   int64_t rowsCounted(int64_t row) const {
@@ -95,10 +103,10 @@ ZCC_INLINE inline void addTap(Sum<T> *__restrict sum, const T *__restrict x, Ste
     sum[i] += x[i * step];
 }
 
-template <typename T, typename Step>
-ZCC_INLINE inline void spreadTap(T *__restrict x, const Sum<T> *__restrict share, Step step, int64_t n) {
+template <typename A, typename S, typename Step>
+ZCC_INLINE inline void spreadTap(A *__restrict x, const S *__restrict share, Step step, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
-    x[i * step] = T(x[i * step] + share[i]);
+    x[i * step] = A(x[i * step] + share[i]);
 }
 
 /// Calls f with the stride, as a constant where it is a usual one.
@@ -323,13 +331,15 @@ void maxPoolOf(const Pool &p, const double *x, double *y, char *arena, const zcc
   withTaps(arena, taps, [&](auto *t) { maxPool(p, x, y, t, plane); });
 }
 
-template <typename T, typename I>
-ZCC_INLINE inline void maxPoolGrad(const Pool &p, const T *dy, const I *taps, T *dx, int64_t plane) {
+// Gradients are added up in planes of T, or of f32 where they are 16-bit floats that several windows share.
+
+/// `to`: a plane of the gradient.
+template <typename T, typename I, typename A>
+ZCC_INLINE inline void maxPoolGrad(const Pool &p, const T *dy, const I *taps, A *to, int64_t plane) {
   int64_t offsets[256];
   for (int64_t tap = 0; sizeof(I) == 1 && tap < p.taps(); ++tap)
     offsets[tap] = p.offset(tap);
-  T *to = dx + plane * p.inPlane();
-  std::fill_n(to, p.inPlane(), T(0));
+  std::fill_n(to, p.inPlane(), A(0));
   for (int64_t row = 0; row < p.outRows(); ++row) {
     const int64_t first = (p.source(0, row / p.out[1], 0) * p.in[1] + p.source(1, row % p.out[1], 0)) * p.in[2] - p.lo[2];
     const int64_t at = plane * p.outPlane() + row * p.out[2];
@@ -337,8 +347,8 @@ ZCC_INLINE inline void maxPoolGrad(const Pool &p, const T *dy, const I *taps, T 
       const I tap = taps[at + w];
       if (tap == kNoTap<I>)
         continue;
-      T &d = to[first + w * p.stride[2] + (sizeof(I) == 1 ? offsets[tap] : p.offset(tap))];
-      d = T(d + dy[at + w]);
+      A &d = to[first + w * p.stride[2] + (sizeof(I) == 1 ? offsets[tap] : p.offset(tap))];
+      d = A(d + dy[at + w]);
     }
   }
 }
@@ -376,11 +386,11 @@ ZCC_CLONES void avgPoolOf(const Pool &p, const Bf16 *x, Bf16 *y, int64_t plane) 
 ZCC_CLONES void avgPoolOf(const Pool &p, const F16 *x, F16 *y, int64_t plane) { avgPool(p, x, y, plane); }
 void avgPoolOf(const Pool &p, const double *x, double *y, int64_t plane) { avgPool(p, x, y, plane); }
 
-template <typename T> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, T *dx, int64_t plane) {
-  T *in = dx + plane * p.inPlane();
+/// `in`: a plane of the gradient.
+template <typename T, typename A> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T *dy, A *in, int64_t plane) {
   if (p.isWholePlane())
-    return (void)std::fill_n(in, p.inPlane(), T(dy[plane] / Sum<T>(p.inPlane())));
-  std::fill_n(in, p.inPlane(), T(0));
+    return (void)std::fill_n(in, p.inPlane(), A(dy[plane] / Sum<T>(p.inPlane())));
+  std::fill_n(in, p.inPlane(), A(0));
   Sum<T> share[kRow];
   withStep(p.stride[2], [&](auto step) ZCC_INLINE {
     for (int64_t row = 0; row < p.outRows(); ++row) {
@@ -400,16 +410,48 @@ template <typename T> ZCC_INLINE inline void avgPoolGrad(const Pool &p, const T 
 }
 ZCC_CLONES void avgPoolGradOf(const Pool &p, const float *dy, float *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
 ZCC_CLONES void avgPoolGradOf(const Pool &p, const Bf16 *dy, Bf16 *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
+ZCC_CLONES void avgPoolGradOf(const Pool &p, const Bf16 *dy, float *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
 ZCC_CLONES void avgPoolGradOf(const Pool &p, const F16 *dy, F16 *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
+ZCC_CLONES void avgPoolGradOf(const Pool &p, const F16 *dy, float *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
 void avgPoolGradOf(const Pool &p, const double *dy, double *dx, int64_t plane) { avgPoolGrad(p, dy, dx, plane); }
+
+int threadsOf(const zccrt_call *c, const Pool &p) { return threadsFor(c, p.planes * p.inPlane() * 4); }
 
 /// Calls f(null pointer to the element's type, plane) for each plane, in parallel.
 template <typename F> void forPlanes(const zccrt_call *c, int32_t elem, const Pool &p, F f) {
-  bool known = withFloat(elem, [&](auto *type) {
-    forEach(p.planes, threadsFor(c, p.planes * p.inPlane() * 4), [&](int64_t plane) { f(type, plane); });
-  });
+  bool known = withFloat(elem, [&](auto *type) { forEach(p.planes, threadsOf(c, p), [&](int64_t plane) { f(type, plane); }); });
   if (!known)
     zccrt_fail(c->node, "pooling has no kernel for integers");
+}
+
+/// Whether a gradient is added up in scratch.
+bool sumsApart(const zccrt_call *c, const Pool &p) { return isHalf(result(c, 0).elem) && p.overlaps(); }
+
+/// Of scratch for the gradient of a pooling: a plane of f32 a thread.
+int64_t sumsBytes(const zccrt_call *c) {
+  Pool p(c, result(c, 0), operand(c, 0));
+  return sumsApart(c, p) ? c->threads * p.inPlane() * 4 : 0;
+}
+
+/// Calls f(pooling, gradient of the result, where a plane of the input's is added up, plane) for each plane, in parallel.
+template <typename F> void forGradients(char *arena, const zccrt_call *c, F f) {
+  if (!arena)
+    return;
+  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
+  Pool p(c, dx, dy);
+  const bool apart = sumsApart(c, p), isShared = threadsOf(c, p) > 1;
+  forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const T *from = at<T>(arena, dy);
+    T *to = at<T>(arena, dx) + plane * p.inPlane();
+    if constexpr (sizeof(T) == 2)
+      if (apart) {
+        float *sums = scratchAt<float>(arena, c) + (isShared ? omp_get_thread_num() : 0) * p.inPlane();
+        f(p, from, sums, plane);
+        return narrowRow(sums, to, p.inPlane());
+      }
+    f(p, from, to, plane);
+  });
 }
 
 } // namespace
@@ -425,14 +467,11 @@ void maxPoolRun(char *arena, const zccrt_call *c) {
   });
 }
 
+int64_t maxPoolGradWorkspace(const zccrt_call *c) { return sumsBytes(c); }
+
 void maxPoolGradRun(char *arena, const zccrt_call *c) {
-  if (!arena)
-    return;
-  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
-  Pool p(c, dx, dy);
-  forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    withTaps(arena, operand(c, 1), [&](auto *taps) { maxPoolGrad(p, at<T>(arena, dy), taps, at<T>(arena, dx), plane); });
+  forGradients(arena, c, [&](const Pool &p, const auto *dy, auto *to, int64_t plane) {
+    withTaps(arena, operand(c, 1), [&](auto *taps) { maxPoolGrad(p, dy, taps, to, plane); });
   });
 }
 
@@ -447,15 +486,10 @@ void avgPoolRun(char *arena, const zccrt_call *c) {
   });
 }
 
+int64_t avgPoolGradWorkspace(const zccrt_call *c) { return sumsBytes(c); }
+
 void avgPoolGradRun(char *arena, const zccrt_call *c) {
-  if (!arena)
-    return;
-  const zccrt_tensor &dy = operand(c, 0), &dx = result(c, 0);
-  Pool p(c, dx, dy);
-  forPlanes(c, dy.elem, p, [&](auto *type, int64_t plane) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    avgPoolGradOf(p, at<T>(arena, dy), at<T>(arena, dx), plane);
-  });
+  forGradients(arena, c, [&](const Pool &p, const auto *dy, auto *to, int64_t plane) { avgPoolGradOf(p, dy, to, plane); });
 }
 
 } // namespace zccrt::cpu

@@ -2,6 +2,7 @@
 // are rounded back.
 #pragma once
 
+#include "runtime/cpu/Number.h"
 #include "runtime/zccrt.h"
 #include <algorithm>
 #include <optional>
@@ -17,6 +18,10 @@ extern std::optional<bool> nativeInTests;
 
 /// Whether the call is one for the functions below: 16-bit floats, and `native` does not hold.
 bool needsWide(const zccrt_call *c, bool native);
+
+/// Rounds f32 to 16-bit floats.
+void narrowRow(const float *from, Bf16 *to, int64_t n);
+void narrowRow(const float *from, F16 *to, int64_t n);
 
 /// A kernel's functions for the f32 call that stands for `c`.
 void wideRun(char *arena, const zccrt_call *c, zccrt_kernel run, zccrt_workspace workspace);

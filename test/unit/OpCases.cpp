@@ -230,6 +230,9 @@ static const OpCase kOtherCases[] = {
     // Conversions
     {"cast", "f32[2x3]", {{"to", "i64"}}, -90, 90},
     {"cast", "f32[2x3]", {{"to", "u8"}}, 0, 200},
+    {"cast", "f32[2x9]", {{"to", "u8"}}, -300, 300}, // as PyTorch, what lies outside wraps
+    {"cast", "f32[3x11]", {{"to", "u32"}}, -300, 300},
+    {"cast", "f32[2x9]", {{"to", "i16"}}, -90000, 90000},
     {"cast", "f32[2x3]", {{"to", "bool"}}, -1, 1, 0, true},
     {"cast", "f32[2x3]", {{"to", "f16"}}},
     {"cast", "i64[2x3]<-9..9", {{"to", "f32"}}},

@@ -83,7 +83,12 @@ def main():
                 ours.setdefault(stage, (t, rss))
                 print(f"| {name} | {what} | {t:.3f} | {rss:.0f} | {planned:.0f} | | | {loss:.5f} |", flush=True)
             for mode in filter(None, a.modes.split(",")):
-                r = bench.pytorch(a.python, name, mode, a.dtype, a.steps, "--ranks", str(a.ranks))
+                try:
+                    r = bench.pytorch(a.python, name, mode, a.dtype, a.steps, "--ranks", str(a.ranks))
+                except SystemExit as e:
+                    print(f"| {name} | {mode} | stops with an error | | | | | |", flush=True)
+                    print(e, file=sys.stderr)
+                    continue
                 t, rss = ours[STAGE[mode]]
                 print(f"| {name} | {mode} | {r['median']:.3f} | {r['mib']:.0f} | | {r['median'] / t:.2f} | "
                       f"{rss / r['mib']:.2f} | {r['losses'][-1]:.5f} |", flush=True)

@@ -73,12 +73,12 @@ template <typename T, typename I> static void maxima(const Pool p, const T *x, T
 template <typename T, typename I> static void maximaGrad(const Pool p, const T *dy, const I *taps, T *dx) {
   each(p.planes * p.inPlane(), [=] __device__(int64_t e) {
     const int64_t plane = e / p.inPlane() * p.outPlane();
-    T sum = T(0);
+    Sum<T> sum = 0;
     p.forReaders(e % p.inPlane(), [&](int64_t o, int64_t tap) {
       if (taps[plane + o] == I(tap))
-        sum = T(Sum<T>(sum) + Sum<T>(dy[plane + o]));
+        sum += Sum<T>(dy[plane + o]);
     });
-    dx[e] = sum;
+    dx[e] = T(sum);
   });
 }
 
