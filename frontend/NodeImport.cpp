@@ -164,7 +164,7 @@ std::string NodeImport::oneOf(const char *name, std::initializer_list<StringRef>
   const std::string word = s(name, otherwise);
   if (llvm::is_contained(words, StringRef(word)))
     return word;
-  const ArrayRef<StringRef> all(words.begin(), words.size());
+  const llvm::ArrayRef<StringRef> all(words.begin(), words.size());
   const std::string before = llvm::join(all.drop_back(), ", ");
   invalid("attribute '" + llvm::Twine(name) + "' is '" + word + "'; it may be " + before + (all.size() > 2 ? ", or " : " or ") +
           all.back());
