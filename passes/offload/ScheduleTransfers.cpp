@@ -495,15 +495,53 @@ static llvm::DenseSet<const Value *> movedBy(const Function &f) {
   return moved;
 }
 
+/// What is written over a global stands behind the first reader of what was brought from it before: a transfer is done where it
+/// is waited for. Returns whether anything moved.
+static bool delayWrites(Function &f) {
+  const Positions at = positions(f);
+  llvm::SmallVector<std::pair<Node *, Node *>, 4> moves; // what is written, the node that it goes behind
+  for (auto &n : f.nodes) {
+    if (!isTransfer(*n) || n->result()->type.space == Space::Device)
+      continue;
+    const int here = at.lookup(n.get());
+    Node *behind = nullptr;
+    bool isRead =
+        llvm::any_of(n->results, [](auto &r) { return !llvm::all_of(r->uses, [](auto &u) { return assigns(*u.node); }); });
+    for (const Value *g : writtenBy(*n))
+      for (auto &u : g->uses) {
+        if (u.node->parent() != &f || assigns(*u.node))
+          continue;
+        Node *first = isTransfer(*u.node) ? firstReader(*u.node, at) : nullptr;
+        isRead |= at.lookup(u.node) > here; // of what is written
+        if (at.lookup(u.node) < here && first && at.lookup(first) > here && (!behind || at.lookup(first) > at.lookup(behind)))
+          behind = first;
+      }
+    if (behind && !isRead)
+      moves.push_back({n.get(), behind});
+  }
+  for (auto [out, behind] : moves) {
+    Node *before = behind->next();
+    out->moveBefore(before);
+    for (auto &r : out->results)
+      for (auto &u : r->uses)
+        if (at.lookup(u.node) < at.lookup(behind))
+          u.node->moveBefore(before);
+  }
+  return !moves.empty();
+}
+
 llvm::Expected<bool> zcc::scheduleTransfers(Module &m, PassContext &ctx) {
   auto moves = [](auto &f) { return f->isEntry() && llvm::any_of(f->nodes, [](auto &n) { return isTransfer(*n); }); };
   if (llvm::none_of(m.functions, moves))
     return false;
+  bool changed = false;
+  for (auto &f : m.functions)
+    if (moves(f))
+      changed |= delayWrites(*f);
   std::unique_ptr<Module> planned = m.clone();
   if (auto e = planApart(*planned, ctx))
     return e;
   const Machine machine = machineOf(ctx.target);
-  bool changed = false;
   for (auto &f : m.functions)
     if (moves(f)) {
       const Function &now = *planned->function(f->name);
