@@ -202,9 +202,9 @@ std::string zcc::scalarCode(const Node &n, llvm::ArrayRef<std::string> operands,
     if (to == Elem::Bool)
       return "(" + operands[0] + " != 0)";
     // What C++ leaves open of numbers outside a type wraps, as in PyTorch.
-    const bool wraps = isFloat(from) && isInteger(to) && (elemBytes(to) < 4 || to == Elem::U32);
-    const std::string by = !wraps ? "" : elemBytes(to) < 4 ? "(int32_t)" : "(int64_t)";
-    return roundCode(to, "(" + type + ")" + by + "(" + operands[0] + ")");
+    if (isFloat(from) && isInteger(to) && (elemBytes(to) < 4 || to == Elem::U32))
+      type += to == Elem::U32 ? ")(int64_t" : ")(int32_t";
+    return roundCode(to, "(" + type + ")(" + operands[0] + ")");
   }
   if (n.op->resultElem == ResultElem::ToOfEqualSize)
     return "__builtin_bit_cast(" + type + ", " + computeType(from) + "(" + operands[0] + "))";

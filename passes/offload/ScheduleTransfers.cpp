@@ -495,30 +495,39 @@ static llvm::DenseSet<const Value *> movedBy(const Function &f) {
   return moved;
 }
 
-/// What is written over a global stands behind the first reader of what was brought from it before: a transfer is done where it
-/// is waited for. Returns whether anything moved.
+/// Of what was brought from what `out` is written over, the last that is first read behind it: its first reader. nullptr: none,
+/// or what is written is read itself.
+static Node *firstReadBehind(const Node &out, const Positions &at) {
+  for (auto &r : out.results)
+    if (!llvm::all_of(r->uses, [](auto &u) { return assigns(*u.node); }))
+      return nullptr;
+  const int here = at.lookup(&out);
+  int lastAt = here;
+  Node *last = nullptr;
+  for (const Value *g : writtenBy(out))
+    for (auto &u : g->uses) {
+      if (u.node->parent() != out.parent() || assigns(*u.node))
+        continue;
+      if (at.lookup(u.node) > here)
+        return nullptr;
+      Node *first = isTransfer(*u.node) ? firstReader(*u.node, at) : nullptr;
+      if (first && at.lookup(first) > lastAt) {
+        last = first;
+        lastAt = at.lookup(first);
+      }
+    }
+  return last;
+}
+
+/// What is written over a global goes behind the first readers of what was brought from it before: a transfer is done where it is
+/// waited for. Returns whether anything moved.
 static bool delayWrites(Function &f) {
   const Positions at = positions(f);
   llvm::SmallVector<std::pair<Node *, Node *>, 4> moves; // what is written, the node that it goes behind
-  for (auto &n : f.nodes) {
-    if (!isTransfer(*n) || n->result()->type.space == Space::Device)
-      continue;
-    const int here = at.lookup(n.get());
-    Node *behind = nullptr;
-    bool isRead =
-        llvm::any_of(n->results, [](auto &r) { return !llvm::all_of(r->uses, [](auto &u) { return assigns(*u.node); }); });
-    for (const Value *g : writtenBy(*n))
-      for (auto &u : g->uses) {
-        if (u.node->parent() != &f || assigns(*u.node))
-          continue;
-        Node *first = isTransfer(*u.node) ? firstReader(*u.node, at) : nullptr;
-        isRead |= at.lookup(u.node) > here; // of what is written
-        if (at.lookup(u.node) < here && first && at.lookup(first) > here && (!behind || at.lookup(first) > at.lookup(behind)))
-          behind = first;
-      }
-    if (behind && !isRead)
-      moves.push_back({n.get(), behind});
-  }
+  for (auto &n : f.nodes)
+    if (isTransfer(*n) && n->result()->type.space != Space::Device)
+      if (Node *behind = firstReadBehind(*n, at))
+        moves.push_back({n.get(), behind});
   for (auto [out, behind] : moves) {
     Node *before = behind->next();
     out->moveBefore(before);

@@ -110,6 +110,10 @@ struct Offloads : Words<Offload> {
   Offloads() : Words{{"none", Offload::None}, {"auto", Offload::Auto}, {"cpu", Offload::Cpu}, {"nvme", Offload::Nvme}} {}
 };
 
+struct Besides : Words<Options::Beside> {
+  Besides() : Words{{"on", Options::Beside::On}, {"off", Options::Beside::Off}} {}
+};
+
 /// One of some words, as they are.
 struct OneOf : Words<std::string> {
   template <class... W> OneOf(W... words) : Words<std::string>{{words, words}...} {}

@@ -68,7 +68,7 @@ Value *RowTile::rowsOf(Builder &b, Value *v, unsigned space, unsigned axes) {
   return picked ? b.make(ops::gather, {all, picked}, {{"axis", int64_t(0)}}) : b.slice(all, 0, begin, end);
 }
 
-/// An elementwise operand from outside: its rows where it has them, else the whole.
+/// An operand from outside that broadcasts to the result: its rows where it has them, else the whole.
 Value *RowTile::aligned(Builder &b, Value *v, const Type &y, RowRegion::Place at) {
   ArrayRef<int64_t> d = v->type.dims, rows = ArrayRef(y.dims).take_front(at.axes);
   size_t rest = y.ndim() - at.axes, own = d.size() > rest ? d.size() - rest : 0;
@@ -83,12 +83,10 @@ Value *RowTile::operandOf(Builder &b, Node &n, unsigned i, RowRegion::Place at) 
   Value *v = n.operand(i);
   if (!v || region.inside.count(v))
     return v ? make(v) : nullptr;
-  if (n.op->isElementwise())
+  if (n.op->isElementwise() || n.is(ops::layer_norm) || n.is(ops::rms_norm))
     return aligned(b, v, n.result()->type, at);
   if (n.is(ops::matmul) && i == 1)
     return b.reshape(v, ArrayRef(v->type.dims).take_back(2));
-  if (n.is(ops::layer_norm) || n.is(ops::rms_norm))
-    return b.reshape(v, ArrayRef(v->type.dims).take_back(std::min<size_t>(n.result()->type.ndim() - at.axes, v->type.ndim())));
   bool hasRows =
       (n.is(ops::matmul) && i == 0) || (n.is(ops::cross_entropy) && i == 1) || n.is(ops::concat) || n.is(ops::gather_elements);
   return hasRows ? rowsOf(b, v, at.space, at.axes) : v;

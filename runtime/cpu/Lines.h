@@ -27,6 +27,10 @@ template <typename S> ZCC_ANYWHERE bool wins(S a, S b, bool largest) {
     return false;
   return a != a || (largest ? a > b : a < b);
 }
+/// Whether `a` stands for a line rather than `b` in front of it; `last`: of equal ones the last does.
+template <typename S> ZCC_ANYWHERE bool replaces(S a, S b, bool largest, bool last) {
+  return wins(a, b, largest) || (last && (a == b || (a != a && b != b)));
+}
 
 /// What running sums are held in.
 template <typename T> struct WideOf {

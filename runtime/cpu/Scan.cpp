@@ -33,8 +33,7 @@ static void extremeIndex(char *arena, const zccrt_call *c, bool largest) {
       std::fill_n(y + line, together, 0);
       for (int64_t j = 1; j < lines.n; ++j)
         for (int64_t k = 0; k < together; ++k)
-          if (S a = x[first + j * lines.inner + k];
-              wins(a, best[k], largest) || (last && (a == best[k] || (a != a && best[k] != best[k])))) {
+          if (S a = x[first + j * lines.inner + k]; replaces(a, best[k], largest, last)) {
             best[k] = a;
             y[line + k] = j;
           }

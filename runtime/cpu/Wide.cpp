@@ -85,6 +85,7 @@ ZCC_CLONES void widenRow(const F16 *from, float *to, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     to[i] = from[i];
 }
+
 /// Calls f(element of the f32 copy, element of the 16-bit view, count) for pieces of rows.
 template <typename F> void forPieces(const zccrt_tensor &half, int threads, F f) {
   constexpr int64_t kPiece = 4096;

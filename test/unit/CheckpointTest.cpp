@@ -345,6 +345,15 @@ TEST(DataFile, RunsOfAnyPlaceAndLength) {
   }
 }
 
+void saveSteps(Checkpoints &c, std::initializer_list<int64_t> steps) {
+  for (int64_t step : steps) {
+    Manifest manifest;
+    manifest.step = step;
+    c.begin(manifest);
+  }
+  c.finish();
+}
+
 TEST(Checkpoint, SavesInTheBackground) {
   Folder f;
   Model m(1, 1);
@@ -356,12 +365,7 @@ TEST(Checkpoint, SavesInTheBackground) {
   auto comm = singleRank();
   std::vector<std::string> said;
   Checkpoints c(m.p, o, *comm, memory.arenas, {}, [&](const std::string &text) { said.push_back(text); });
-  for (int64_t step : {1, 2, 3}) {
-    Manifest manifest;
-    manifest.step = step;
-    c.begin(manifest);
-  }
-  c.finish();
+  saveSteps(c, {1, 2, 3});
   EXPECT_EQ(stepsIn(o.save), (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(said, std::vector<std::string>());
   verifyData(openCheckpoint(c.lastFolder()), 0, 1);
@@ -381,12 +385,7 @@ TEST(Checkpoint, KeepsItsOwnCourse) {
   auto comm = singleRank();
   auto save = [&](const std::optional<Checkpoint> &resumed, std::initializer_list<int64_t> steps) {
     Checkpoints c(m.p, o, *comm, memory.arenas, resumed, [](const std::string &) {});
-    for (int64_t step : steps) {
-      Manifest manifest;
-      manifest.step = step;
-      c.begin(manifest);
-    }
-    c.finish();
+    saveSteps(c, steps);
   };
   save({}, {1, 2, 4, 9});
   o.keep = 2;

@@ -27,18 +27,29 @@ def variants():
     yield "zero 3, prefetch and overlap", 3, ["--zero=3", "--prefetch=on", "--overlap=on"]
 
 
+def logged(a, prog, data, *by):
+    """The log's rows; `by`: what runs each rank's program."""
+    log = prog + ".jsonl"
+    subprocess.run(["mpirun", "-n", str(a.ranks), *by, prog, f"--data={data}", f"--steps={bench.WARM + a.steps}", f"--log={log}",
+                    "--quiet"], check=True)
+    rows = [json.loads(l) for l in open(log)]
+    os.remove(log)
+    return rows
+
+
+def median(rows):
+    return statistics.median(r["time_s"] for r in rows[bench.WARM:])
+
+
 def zcc(a, model, data, flags, tmp):
     prog = os.path.join(tmp, "prog")
     common = [model, f"--ranks={a.ranks}", *bench.ADAMW, f"--dtype={a.dtype}"]
     subprocess.run([a.zcc, *common, *flags, "-o", prog], check=True)
     plan = json.loads(subprocess.run([a.zcc, *common, *flags, "--plan=json"], check=True, capture_output=True).stdout)
     # mpirun's own peak says nothing: each rank is run by a process that notes its child's.
-    subprocess.run(["mpirun", "-n", str(a.ranks), sys.executable, "-c", PEAK, prog + ".peak", prog, f"--data={data}",
-                    f"--steps={bench.WARM + a.steps}", f"--log={prog}.jsonl", "--quiet"], check=True)
-    rows = [json.loads(l) for l in open(prog + ".jsonl")]
+    rows = logged(a, prog, data, sys.executable, "-c", PEAK, prog + ".peak")
     peaks = [float(open(f"{prog}.peak{r}").read()) for r in range(a.ranks)]
-    os.remove(prog + ".jsonl")
-    return statistics.median(r["time_s"] for r in rows[bench.WARM:]), max(peaks), bench.promised(plan), rows[-1]["loss"]
+    return median(rows), max(peaks), bench.promised(plan), rows[-1]["loss"]
 
 
 def beside(a, name, model, data, tmp):
@@ -50,11 +61,7 @@ def beside(a, name, model, data, tmp):
                         f"--overlap={told}", "-o", programs[-1]], check=True)
     for pair in range(a.pairs):
         for i in (0, 1) if pair % 2 else (1, 0):
-            log = programs[i] + ".jsonl"
-            subprocess.run(["mpirun", "-n", str(a.ranks), programs[i], f"--data={data}", f"--steps={bench.WARM + a.steps}",
-                            f"--log={log}", "--quiet"], check=True)
-            seconds[i].append(statistics.median(json.loads(l)["time_s"] for l in list(open(log))[bench.WARM:]))
-            os.remove(log)
+            seconds[i].append(median(logged(a, programs[i], data)))
     ratios = [on / off for off, on in zip(*seconds)]
     print(f"| {name} | {statistics.median(ratios):.3f} | {min(ratios):.3f} to {max(ratios):.3f} | {min(seconds[0]):.4f} | "
           f"{min(seconds[1]):.4f} |", flush=True)

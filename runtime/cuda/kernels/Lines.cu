@@ -14,7 +14,7 @@ template <typename T> static void extremeIndices(const Lines lines, const T *x, 
     int64_t best = 0;
     for (int64_t j = 1; j < lines.n; ++j) {
       Sum<T> a = line[j * lines.inner], b = line[best * lines.inner];
-      if (wins(a, b, largest) || (last && (a == b || (a != a && b != b))))
+      if (cpu::replaces(a, b, largest, last))
         best = j;
     }
     y[i] = best;
