@@ -428,6 +428,7 @@ std::string ProgramEmitter::record() const {
   std::string s = "extern \"C\" const zccrt_program zccrt_the_program = {\n";
   auto field = [&](StringRef name, const llvm::Twine &value) { s += "    ." + name.str() + " = " + value.str() + ",\n"; };
   auto number = [&](StringRef name, int64_t v) { field(name, llvm::Twine(v)); };
+  auto words = [&](StringRef name, StringRef text) { return text.empty() ? void() : field(name, cString(text)); };
   auto table = [&](StringRef name, StringRef countName, const llvm::Twine &count) {
     field(name, name);
     field(countName, count);
@@ -446,6 +447,8 @@ std::string ProgramEmitter::record() const {
   number("batches_per_call", batchesPerCall(m));
   field("arena_bytes",
         formatv("{{{0}, {1}, {2}}", arenaBytes(m, Space::Device), arenaBytes(m, Space::Host), arenaBytes(m, Space::Nvme)).str());
+  number("persistent_bytes", m.attrs.i("persistent_bytes"));
+  number("memory_budget", o.memoryBudget);
   number("library_bytes", info.libraryBytes);
   number("device_library_bytes", m.attrs.i(kDeviceLibraryBytes));
   table("globals", "nglobals", "nglobals");
@@ -458,14 +461,12 @@ std::string ProgramEmitter::record() const {
   number("has_loss", loss >= 0);
   number("batch", m.attrs.i("batch"));
   number("rows", globalOffset(m, "eval_rows"));
-  if (m.attrs.has("batch_why"))
-    field("batch_why", cString(m.attrs.s("batch_why")));
+  words("batch_why", m.attrs.s("batch_why"));
   if (m.attrs.has("logits_result")) {
     field("tokens", "inputs + tokensInput");
     field("logits", "outputs + " + llvm::Twine(m.attrs.i("logits_result")));
   }
-  if (m.attrs.has("generate_why"))
-    field("generate_why", cString(m.attrs.s("generate_why")));
+  words("generate_why", m.attrs.s("generate_why"));
   if (m.attrs.has("weight_result"))
     field("weight", "outputs + " + llvm::Twine(m.attrs.i("weight_result")));
   if (m.attrs.has("weight_floor"))
@@ -483,13 +484,11 @@ std::string ProgramEmitter::record() const {
     field("onnx_index", "onnx_index");
   table("onnx_train", "npieces_train", std::to_string(info.onnxTrain.size()));
   table("weights", "nweights", std::to_string(info.weights.size()));
-  if (!info.absent.empty())
-    field("absent", cString(info.absent));
+  words("absent", info.absent);
   field("schedule", cString(info.schedule));
   if (!info.scheduleParams.empty())
     table("schedule_params", "nschedule_params", std::to_string(info.scheduleParams.size()));
-  if (!info.nvmePath.empty())
-    field("nvme_path", cString(info.nvmePath));
+  words("nvme_path", info.nvmePath);
   field("prepare", "prepare");
   function("micro_fn", "micro");
   for (const char *name : {"update", "flush", "eval"})

@@ -87,7 +87,7 @@ std::string durationText(double seconds);
 inline double secondsOf(int64_t ns) { return double(ns) / 1e9; }
 /// How much longer the choice takes than no plan can avoid, as a part of that.
 double aboveBound(const PlanReport &r);
-/// What a run writes to disks at the predicted speed.
+/// What all ranks of a run write to disks at the predicted speed.
 double terabytesADay(const Plan &p);
 
 /// A table: bytes live at each node of each function.

@@ -56,8 +56,6 @@ llvm::Error zcc::checkBudget(const Plan &p, const Options &o) {
     addLargest(s, p);
   for (const std::string &line : p.search ? p.search->advice : std::vector<std::string>())
     s += "\nnote: " + line;
-  if (!p.search && o.checkpointActivations >= 0)
-    s += "\nnote: --checkpoint-activations=auto looks for what fits";
   return error(s);
 }
 
@@ -67,7 +65,9 @@ double zcc::aboveBound(const PlanReport &r) {
   return double(r.taken.ns - r.bound.ns()) / double(std::max<int64_t>(r.bound.ns(), 1));
 }
 
-double zcc::terabytesADay(const Plan &p) { return p.step.seconds > 0 ? p.step.diskWrites() / p.step.seconds * 86400 / 1e12 : 0; }
+double zcc::terabytesADay(const Plan &p) {
+  return p.step.seconds > 0 ? p.ranks * p.step.diskWrites() / p.step.seconds * 86400 / 1e12 : 0;
+}
 
 static void printNames(llvm::raw_ostream &os, llvm::ArrayRef<std::string> names) {
   constexpr size_t kMost = 8;

@@ -42,6 +42,9 @@ static void checkGlobal(const GlobalValue &g, Report &r) {
   int64_t bytes = g.type.count() * elemBytes(i.elem.value_or(g.type.elem));
   if (g.type.isFuture)
     r.at(g, "[V1] a global cannot be a future");
+  if (g.type.shards > 1 && g.type.shards != r.m.ranks)
+    r.at(g, "[V2] " + g.type.str() + " has " + Twine(g.type.shards) + " shards, where there are " + Twine(r.m.ranks) +
+                (r.m.ranks == 1 ? " rank" : " ranks"));
   if (g.type.isPacked() && (g.role != GlobalValue::State || i.kind != Init::Zero))
     r.at(g, "[V1] only a state that starts at zero can be packed, not " + g.type.str());
   if (g.trained && (g.role != GlobalValue::Param || !isFloat(g.type.elem)))

@@ -64,10 +64,8 @@ struct Options {
   }
   /// Whether a flag moves states or parameters: how much of them is there at once is still to be found.
   bool moves() const { return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device; }
-  bool seeksPlan() const {
-    const bool seeksPlaces = seeks(offloadOptimizer) || seeks(offloadParam) || seeks(offloadActivations);
-    return !inference && (seeksCheckpoints() || seeksPlaces || seeksOrder() || (hasBudget() && moves()));
-  }
+  /// With a budget also where flags leave nothing open: what is said of it, and what would fit, is the search's.
+  bool seeksPlan() const { return hasBudget() || (!inference && seeksOrder()); }
   bool isLow() const { return dtype != Elem::F32; }
   /// Whether steps whose gradients are not finite are skipped.
   bool skipsOverflows() const {

@@ -45,9 +45,9 @@ void zcc::buildPipeline(PassManager &pm, const Options &o) {
       pm.add("save-narrow");
     if (o.checkpointActivations > 0)
       pm.add("choose-checkpoints");
-    if (o.seeksPlan())
-      pm.add("choose-plan");
   }
+  if (o.seeksPlan())
+    pm.add("choose-plan");
   buildBehindPlan(pm, o);
   if (!o.inference)
     pm.add("join-updates"); // of what is planned, where it takes no memory

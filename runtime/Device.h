@@ -3,7 +3,8 @@
 //
 // The main thread queues the schedule on the stream Compute. Whatever is started beside it (a collective, a copy, the disk) runs
 // on the stream of its engine, behind a mark of what Compute had been given by then; waiting for it makes Compute, not the host,
-// wait for its mark. So a schedule that is right where everything runs at once is right here.
+// wait for its mark. So a schedule that is right where everything runs at once is right here. What lies outside the step (data,
+// weights, checkpoints) is copied on the stream Outside.
 #pragma once
 
 #include "runtime/Arena.h"
@@ -26,7 +27,7 @@ public:
 
 class Device {
 public:
-  enum Stream { Compute, Collectives, ToHost, FromHost, Disk, Host, kStreams };
+  enum Stream { Compute, Collectives, ToHost, FromHost, Disk, Host, Outside, kStreams };
   /// What a stream had been given when it was marked.
   struct Mark {
     Stream stream = Compute;
@@ -138,10 +139,11 @@ private:
   Device &on;
   char *start;
 
-  /// Behind what has been queued, and done when it returns.
+  /// Done when it returns, whatever is queued: what a step writes is reached when that has run, and a checkpoint reads nothing
+  /// that is about to be written (zccrt_will_write).
   void copy(void *to, const void *from, int64_t bytes) const {
-    on.copy(Device::Compute, to, from, bytes);
-    on.synchronize(Device::Compute);
+    on.copy(Device::Outside, to, from, bytes);
+    on.synchronize(Device::Outside);
   }
 };
 

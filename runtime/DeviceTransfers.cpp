@@ -20,12 +20,16 @@ static Device::Stream streamOf(const zccrt_move &m) {
   return m.to_space == kHost ? Device::ToHost : Device::FromHost;
 }
 
-void DeviceTransfers::diskToHost(int64_t from, char *to, int64_t bytes, const char *name) {
-  on.call(Device::Disk, [=, this] { disk->wait(disk->read(from, to, bytes, name)); });
-}
-
-void DeviceTransfers::hostToDisk(const char *from, int64_t to, int64_t bytes, const char *name) {
-  on.call(Device::Disk, [=, this] { disk->wait(disk->write(to, from, bytes, name)); });
+/// All of it under way at once.
+void DeviceTransfers::betweenHostAndDisk(std::vector<zccrt_move> moves) {
+  on.call(Device::Disk, [this, host = arenas[kHost].base(), moves = std::move(moves)] {
+    std::vector<NvmeTicket> tickets;
+    for (const zccrt_move &m : moves)
+      tickets.push_back(m.from_space == kNvme ? disk->read(m.from, host + m.to, m.bytes, m.name)
+                                              : disk->write(m.to, host + m.from, m.bytes, m.name));
+    for (NvmeTicket t : tickets)
+      disk->wait(t);
+  });
 }
 
 /// Of one byte at least. In pieces, so many of which are under way between the disk and the bounce, each in the place of the one
@@ -71,12 +75,9 @@ void DeviceTransfers::move(const zccrt_move &m, Device::Stream s) {
   if (s != Device::Disk) {
     StreamScope span(s, s == Device::ToHost ? Lane::ToHost : Lane::FromHost, m.name, m.bytes);
     on.copy(s, arenas[m.to_space].base() + m.to, arenas[m.from_space].base() + m.from, m.bytes);
-  } else if (m.from_space == kDevice || m.to_space == kDevice)
+  } else {
     throughBounce(m);
-  else if (m.from_space == kNvme)
-    diskToHost(m.from, arenas[m.to_space].base() + m.to, m.bytes, m.name);
-  else
-    hostToDisk(arenas[m.from_space].base() + m.from, m.to, m.bytes, m.name);
+  }
 }
 
 void DeviceTransfers::start(int slot, const zccrt_move *moves, int n) {
@@ -84,13 +85,19 @@ void DeviceTransfers::start(int slot, const zccrt_move *moves, int n) {
   s = Slot();
   Device::Mark before = on.mark(Device::Compute);
   bool isBehind[Device::kStreams] = {};
+  std::vector<zccrt_move> ofHost; // to and from the disk
   for (int i = 0; i < n; ++i) {
     Device::Stream stream = streamOf(moves[i]);
     if (!isBehind[stream])
       on.wait(stream, before);
     isBehind[stream] = true;
-    move(moves[i], stream);
+    if (stream == Device::Disk && moves[i].from_space != kDevice && moves[i].to_space != kDevice)
+      ofHost.push_back(moves[i]);
+    else
+      move(moves[i], stream);
   }
+  if (!ofHost.empty())
+    betweenHostAndDisk(std::move(ofHost));
   for (int i = 0; i < Device::kStreams; ++i)
     if (isBehind[i])
       s.marks[i] = on.mark(static_cast<Device::Stream>(i));

@@ -39,8 +39,7 @@ private:
 
   void move(const zccrt_move &m, Device::Stream s);
   void throughBounce(const zccrt_move &m);
-  void diskToHost(int64_t from, char *to, int64_t bytes, const char *name);
-  void hostToDisk(const char *from, int64_t to, int64_t bytes, const char *name);
+  void betweenHostAndDisk(std::vector<zccrt_move> moves);
 };
 
 } // namespace zccrt

@@ -10,11 +10,13 @@
 #include "runtime/weights/RunReader.h"
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 namespace zccrt {
 
-constexpr int64_t kBandBytes = 32 << 20; // where a band's rows are short reads: the fewer the better
+constexpr int64_t kBandBytes = 32 << 20; // where a band's rows are short reads: the fewer the better; but no more
+constexpr int64_t kLeastBytes = 1 << 20;
 
 /// Whether a tensor that the model's file has transposed has two axes to swap.
 static bool swapsAxes(const zccrt_global &g, bool transposed) { return transposed && g.t.ndim >= 2; }
@@ -54,8 +56,10 @@ struct Pieces {
 
 class Writer {
 public:
-  Writer(const zccrt_program &p, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files)
-      : program(p), arenas(arenas), comm(comm), file(file), files(files) {}
+  Writer(const zccrt_program &p, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files, Scratch scratch)
+      : program(p), arenas(arenas), comm(comm), file(file), files(files),
+        most(scratch.base ? std::clamp(scratch.bytes / kBuffers / kPage * kPage, kLeastBytes, kBandBytes) : kBandBytes),
+        memory(scratch.bytes < kBuffers * most ? nullptr : scratch.base) {}
 
   void bytes(const char *data, int64_t n) {
     if (comm.rank == 0)
@@ -66,22 +70,19 @@ public:
   void tensor(const zccrt_global &g, bool transposed) {
     if (isFromFile(g))
       return comm.rank == 0 ? copyFromFile(g, transposed) : void();
-    if (g.role == ZCCRT_WHOLE)
-      return fromBoxes(g, transposed);
-    if (g.shards > 1)
-      gather(g, gathered);
-    if (comm.rank != 0)
+    const std::vector<const zccrt_global *> parts = partsOf(g);
+    const bool isPartitioned = std::any_of(parts.begin(), parts.end(), [](const zccrt_global *part) { return part->shards > 1; });
+    if (comm.rank != 0 && !isPartitioned)
       return;
-    const int64_t size = elemBytes(g.t.elem);
-    const char *inPlace = g.shards > 1 ? gathered.data() : arenas[g.space].onHost(g.t.offset);
+    const bool isWhole = parts.size() == 1 && !isPartitioned;
+    const char *inPlace = isWhole ? arenas[g.space].onHost(g.t.offset) : nullptr;
     if (inPlace && !swapsAxes(g, transposed) && g.export_elem == g.t.elem)
       return file.write(inPlace, globalBytes(g));
-    elements(g, transposed, inPlace ? kChunkBytes : kBandBytes, [&](int64_t at, int64_t n, char *to) {
-      if (inPlace)
-        std::memcpy(to, inPlace + at * size, n * size);
-      else
-        arenas[g.space].copyFrom(to, g.t.offset + at * size, n * size);
-    });
+    auto read = [&](const Run &run, char *to) { bring(g, parts, run, to); };
+    if (swapsAxes(g, transposed))
+      inBands(g, inPlace ? std::min(kChunkBytes, most) : most, read);
+    else
+      inChunks(g, g.t.elem, read);
   }
 
   void piece(const zccrt_piece &p) {
@@ -117,79 +118,86 @@ public:
   }
 
 private:
-  /// What of a tensor lies in one of its boxes: in an arena, or gathered.
-  struct Part {
-    const zccrt_global *box;
-    std::vector<char> gathered;
-  };
-
-  void fromBoxes(const zccrt_global &g, bool transposed) {
-    std::vector<Part> parts;
+  /// The boxes that a tensor lies in; itself, if it has none.
+  std::vector<const zccrt_global *> partsOf(const zccrt_global &g) const {
+    if (g.role != ZCCRT_WHOLE)
+      return {&g};
+    std::vector<const zccrt_global *> boxes;
     for (int i = 0; i < program.nglobals; ++i)
-      if (const zccrt_global &box = program.globals[i]; box.init == ZCCRT_INIT_BOX && &program.globals[box.copy_of] == &g) {
-        parts.push_back({&box, {}});
-        if (box.shards > 1)
-          gather(box, parts.back().gathered);
-      }
-    if (comm.rank != 0)
-      return;
+      if (const zccrt_global &box = program.globals[i]; box.init == ZCCRT_INIT_BOX && &wholeOf(program, box) == &g)
+        boxes.push_back(&box);
+    return boxes;
+  }
+
+  /// Elements of a tensor, on rank 0: of its own, then what each of the others has of them, as one message.
+  void bring(const zccrt_global &g, const std::vector<const zccrt_global *> &parts, const Run &run, char *to) {
     const std::vector<int64_t> dims = dimsOf(g.t);
     const int64_t size = elemBytes(g.t.elem);
-    elements(g, transposed, kBandBytes, [&](int64_t at, int64_t n, char *to) {
-      for (const Part &part : parts) {
-        const Run all = {runOf(program, *part.box, comm.rank).box, 0, elementCount(part.box->t)};
-        forEachCommon(dims, {Box::whole(dims), at, n}, all, [&](int64_t i, int64_t j, int64_t count) {
-          if (part.box->shards > 1)
-            std::memcpy(to + i * size, &part.gathered[j * size], count * size);
-          else
-            arenas[part.box->space].copyFrom(to + i * size, part.box->t.offset + j * size, count * size);
+    for (const zccrt_global *part : parts)
+      for (int r = 0; r < (part->shards > 1 ? comm.ranks : 1); ++r) {
+        const Run piece = runOf(program, *part, r);
+        auto read = [&](char *at, int64_t j, int64_t n) {
+          arenas[part->space].copyFrom(at, part->t.offset + j * size, n * size);
+        };
+        if (r == 0) {
+          if (comm.rank == 0)
+            forEachCommon(dims, run, piece, [&](int64_t i, int64_t j, int64_t n) { read(to + i * size, j, n); });
+          continue;
+        }
+        char *const brought = buffer(kBrought);
+        int64_t bytes = 0;
+        forEachCommon(dims, run, piece, [&](int64_t, int64_t j, int64_t n) {
+          if (comm.rank == r)
+            read(brought + bytes, j, n);
+          bytes += n * size;
         });
+        comm.bring(r, brought, brought, bytes);
+        const char *from = brought;
+        if (comm.rank == 0)
+          forEachCommon(dims, run, piece, [&](int64_t i, int64_t, int64_t n) {
+            std::memcpy(to + i * size, from, n * size);
+            from += n * size;
+          });
       }
-    });
   }
 
-  /// All of what is partitioned, on rank 0.
-  void gather(const zccrt_global &g, std::vector<char> &all) {
-    const int64_t size = elemBytes(g.t.elem);
-    const char *data = arenas[g.space].read(g.t.offset, pieceOf(g, comm.rank).count * size, aside);
-    all.resize(comm.rank == 0 ? std::max<int64_t>(elementCount(g.t) * size, 1) : 0);
-    comm.gather(data, all.data(), elementCount(g.t), g.t.elem);
-  }
-
-  /// Writes a tensor without ever having all of it; read(element, count, to) reads some. A band of what is transposed takes so
-  /// many bytes, twice.
-  template <class Fn> void elements(const zccrt_global &g, bool transposed, int64_t bandBytes, Fn read) {
-    if (swapsAxes(g, transposed))
-      inBands(g, bandBytes, read);
-    else
-      inChunks(g, g.t.elem, read);
-  }
-
-  /// All elements in their order; they are read as `elem`.
+  /// All elements in their order; read(run, to) reads them as `elem`.
   template <class Fn> void inChunks(const zccrt_global &g, int elem, Fn read) {
-    const int64_t size = elemBytes(elem), most = kChunkBytes / size, count = elementCount(g.t);
-    buffer.resize(std::min(count, most) * size);
-    for (int64_t at = 0; at < count; at += most) {
-      const int64_t n = std::min(most, count - at);
-      read(at, n, buffer.data());
+    const Box whole = Box::whole(dimsOf(g.t));
+    const int64_t count = elementCount(g.t),
+                  chunk = std::min(kChunkBytes, most) / std::max(elemBytes(elem), elemBytes(g.export_elem));
+    for (int64_t at = 0; at < count; at += chunk) {
+      const int64_t n = std::min(chunk, count - at);
+      read(Run{whole, at, n}, buffer(kTurned));
       put(g, elem, n);
     }
   }
 
-  /// Matrices with their axes swapped.
+  /// Matrices with their axes swapped, some of their columns at a time, or a part of one.
   template <class Fn> void inBands(const zccrt_global &g, int64_t bandBytes, Fn read) {
     const int64_t size = elemBytes(g.t.elem), rows = g.t.dims[g.t.ndim - 2], cols = g.t.dims[g.t.ndim - 1];
-    const int64_t band = std::max<int64_t>(1, bandBytes / (std::max<int64_t>(rows, 1) * size));
-    for (int64_t done = 0, total = elementCount(g.t); done < total; done += rows * cols)
-      for (int64_t c = 0; c < cols; c += band) {
-        const int64_t n = std::min(band, cols - c);
-        lines.resize(rows * n * size);
-        buffer.resize(rows * n * size);
-        for (int64_t r = 0; r < rows; ++r)
-          read(done + r * cols + c, n, &lines[r * n * size]);
-        transposeCopy(lines.data(), n, buffer.data(), rows, n, rows, size);
-        put(g, g.t.elem, n * rows);
+    const int64_t elements = bandBytes / std::max(size, elemBytes(g.export_elem));
+    const int64_t mostRows = std::min(rows, elements), mostCols = mostRows ? elements / mostRows : 0;
+    Box band = Box::whole(dimsOf(g.t));
+    int64_t &r = band.start[g.t.ndim - 2], &c = band.start[g.t.ndim - 1];
+    int64_t &m = band.shape[g.t.ndim - 2], &n = band.shape[g.t.ndim - 1];
+    for (int64_t matrix = 0, total = elementCount(g.t); matrix * rows * cols < total; ++matrix) {
+      int64_t rest = matrix;
+      for (int axis = g.t.ndim - 3; axis >= 0; --axis) {
+        band.start[axis] = rest % g.t.dims[axis];
+        band.shape[axis] = 1;
+        rest /= g.t.dims[axis];
       }
+      for (c = 0; c < cols; c += n) {
+        n = std::min(mostCols, cols - c);
+        for (r = 0; r < rows; r += m) {
+          m = std::min(mostRows, rows - r);
+          read(Run{band, 0, m * n}, buffer(kLines));
+          transposeCopy(buffer(kLines), n, buffer(kTurned), m, n, m, size);
+          put(g, g.t.elem, m * n);
+        }
+      }
+    }
   }
 
   void copyFromFile(const zccrt_global &g, bool transposed) {
@@ -197,18 +205,29 @@ private:
     TensorInFile t{g.file_offset, g.file_elem, dimsOf(g.t), transposed != bool(g.transposed)};
     if (swapsAxes(g, transposed))
       std::swap(t.dims[g.t.ndim - 2], t.dims.back());
-    inChunks(g, g.export_elem,
-             [&](int64_t at, int64_t n, char *to) { runs.read(from, t, {Box::whole(t.dims), at, n}, g.export_elem, to); });
+    inChunks(g, g.export_elem, [&](const Run &run, char *to) {
+      runs.read(from, t, {Box::whole(t.dims), run.begin, run.count}, g.export_elem, to);
+    });
     expectUnchanged(g, from);
   }
 
-  /// What is in the buffer.
+  /// Elements that have been read, in their order in the file.
   void put(const zccrt_global &g, int elem, int64_t n) {
+    if (comm.rank != 0)
+      return;
     if (elem == g.export_elem)
-      return file.write(buffer.data(), n * elemBytes(elem));
-    converted.resize(n * elemBytes(g.export_elem));
-    convert(buffer.data(), elem, converted.data(), g.export_elem, n);
-    file.write(converted.data(), converted.size());
+      return file.write(buffer(kTurned), n * elemBytes(elem));
+    convert(buffer(kTurned), elem, buffer(kConverted), g.export_elem, n);
+    file.write(buffer(kConverted), n * elemBytes(g.export_elem));
+  }
+
+  enum Buffer { kLines, kTurned, kBrought, kConverted, kBuffers };
+  char *buffer(Buffer b) {
+    if (memory)
+      return memory + b * most;
+    if (!heap[b])
+      heap[b].reset(new char[most]);
+    return heap[b].get();
   }
 
   const zccrt_program &program;
@@ -217,7 +236,9 @@ private:
   OutFile &file;
   ModelFiles &files;
   RunReader runs;
-  std::vector<char> gathered, lines, buffer, converted, aside;
+  const int64_t most; ///< bytes of each buffer
+  char *const memory; ///< nullptr: they are the heap's
+  std::unique_ptr<char[]> heap[kBuffers];
 };
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {
@@ -263,8 +284,8 @@ int64_t exportBytes(const zccrt_program &p, ExportForm form, const GraphPart *pa
 }
 
 void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files,
-                   const GraphPart *part) {
-  Writer writer(p, arenas, comm, file, files);
+                   const GraphPart *part, Scratch scratch) {
+  Writer writer(p, arenas, comm, file, files, scratch);
   if (isSafetensors(form)) {
     std::string header = safetensorsHeader(p, form);
     writer.bytes(header.data(), header.size());

@@ -49,7 +49,8 @@ int Session::runAll() {
   useTrace(nullptr);
   // Before anything else can fail.
   if (!o.exportFile.empty())
-    exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, files, partToExport());
+    exportWeights(p, exportForm(), spaces->arenas(), comm, exportFile, files, partToExport(),
+                  {arena->onHost(p.persistent_bytes), p.arena_bytes[kDevice] - p.persistent_bytes - p.device_library_bytes});
   if (trace)
     attempt([&] { writeTrace(); });
   onSignals(OnSignal::EndAtOnce);
@@ -268,22 +269,20 @@ void Session::writeReport() {
 
 /// Rank 0 writes what all ranks have recorded.
 void Session::writeTrace() {
-  constexpr int64_t kPiece = 1 << 20; // of each rank at once
   comm.barrier();
   std::string mine;
   together([&] { mine = trace->json(comm.rank); });
   std::vector<int64_t> lengths(comm.ranks);
   int64_t length = mine.size();
   comm.exchange(&length, sizeof length, lengths.data());
-  const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), piece = std::clamp<int64_t>(longest, 1, kPiece);
-  mine.resize((longest + piece - 1) / piece * piece);
   std::vector<std::string> all(comm.rank == 0 ? comm.ranks : 0);
-  std::vector<char> pieces(comm.rank == 0 ? piece * comm.ranks : 0);
-  for (int64_t at = 0; at < longest; at += piece) {
-    comm.gather(mine.data() + at, pieces.data(), piece * comm.ranks, ZCCRT_U8);
-    for (size_t r = 0; r < all.size(); ++r)
-      all[r].append(pieces.data() + int64_t(r) * piece, std::clamp<int64_t>(lengths[r] - at, 0, piece));
+  for (int r = 1; r < comm.ranks; ++r) {
+    if (comm.rank == 0)
+      all[r].resize(lengths[r]);
+    comm.bring(r, mine.data(), comm.rank == 0 ? all[r].data() : nullptr, lengths[r]);
   }
+  if (comm.rank == 0)
+    all[0] = std::move(mine);
   together([&] {
     if (comm.rank == 0)
       writeTrace(all);

@@ -112,14 +112,24 @@ int64_t addressSpaceLeft() {
   return std::max<int64_t>(0, int64_t(std::min<rlim_t>(limit.rlim_cur, INT64_MAX)) - used);
 }
 
-static int64_t aside = 0;
+static int64_t aside = 0, ofBudget = INT64_MAX;
 
-void setAside(int64_t bytes) { aside = bytes; }
+void setAside(int64_t bytes, int64_t budget) {
+  aside = bytes;
+  constexpr int64_t kSmall = 1 << 20; // no plan is that exact
+  ofBudget = budget ? std::max(budget - bytes, kSmall) : INT64_MAX;
+}
+
+void takeMemory(int64_t bytes) {
+  if (ofBudget != INT64_MAX)
+    ofBudget -= bytes;
+}
 
 // What a group uses includes page cache, which gives way; only the limit itself is firm.
 int64_t memoryLeft(int ranksOnNode) {
   const int64_t ranks = std::max(1, ranksOnNode);
-  return std::max<int64_t>(0, std::min({machineLeft() / ranks, groupLimit() / ranks - heldBytes(), addressSpaceLeft()}) - aside);
+  const int64_t left = std::min({machineLeft() / ranks, groupLimit() / ranks - heldBytes(), addressSpaceLeft()}) - aside;
+  return std::max<int64_t>(0, std::min(left, ofBudget));
 }
 
 void checkMemory(int64_t bytesPerRank, int64_t held, int ranksOnNode) {

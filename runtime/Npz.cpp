@@ -88,6 +88,7 @@ Array openMember(const std::shared_ptr<ZipArchive> &archive, const ZipArchive::M
       source = std::make_shared<Streamed>(archive, m, why);
     } else {
       auto memory = std::make_shared<Inflated>(m.bytes);
+      takeMemory(m.bytes);
       ZipArchive::Stream(*archive, m).read(memory->data, m.bytes);
       source = memory;
     }

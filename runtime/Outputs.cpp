@@ -14,18 +14,15 @@
 namespace zccrt {
 
 Outputs::Outputs(const zccrt_program &p, const std::string &path, Comm &comm) : comm(comm), path(path) {
-  int64_t largest = 0;
   for (int i = 0; i < p.noutputs; ++i) {
     const zccrt_io &out = p.outputs[i];
     if (!out.name || !*out.name)
       continue;
     members.push_back({&out, elementCount(out.t) * elemBytes(out.t.elem)});
-    largest = std::max(largest, members.back().bytes);
   }
   if (comm.rank != 0)
     return;
   file = OutFile(path);
-  gathered.resize(largest * comm.ranks);
   for (Member &m : members)
     m.spool = openSpool();
 }
@@ -54,15 +51,30 @@ const char *Outputs::mixed(const zccrt_program &p) {
 
 void Outputs::add(const Arena &arena, int64_t count, int64_t rows, int64_t batch) {
   for (Member &m : members) {
-    comm.gather(arena.read(m.output->t.offset, m.bytes, aside), gathered.data(), m.bytes * comm.ranks, ZCCRT_U8);
     int64_t bytes = count * m.bytes;
     if (rows < batch && m.output->by_rows)
       bytes -= m.bytes / batch * (batch - rows);
     m.written += bytes;
-    if (comm.rank == 0 && !writeAll(m.spool, gathered.data(), bytes))
-      failErrno("cannot write '%s'", path.c_str());
+    for (int r = 0; r < comm.ranks; ++r)
+      addRank(arena, m, r, std::clamp<int64_t>(bytes - r * m.bytes, 0, m.bytes));
   }
   batches += count;
+}
+
+/// The first bytes of what a rank has of an output, piece by piece.
+void Outputs::addRank(const Arena &arena, const Member &m, int r, int64_t bytes) {
+  constexpr int64_t kPiece = 1 << 20;
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const int64_t n = std::min(kPiece, bytes - at);
+    const char *piece = comm.rank == r ? arena.read(m.output->t.offset + at, n, aside) : nullptr;
+    if (r != 0) {
+      brought.resize(comm.rank == 0 ? n : 0);
+      comm.bring(r, piece, brought.data(), n);
+      piece = brought.data();
+    }
+    if (comm.rank == 0 && !writeAll(m.spool, piece, n))
+      failErrno("cannot write '%s'", path.c_str());
+  }
 }
 
 // ---- the archive: libzip writes through an OutFile

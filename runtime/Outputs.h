@@ -38,12 +38,13 @@ private:
 
   std::string headerOf(const Member &m) const;
   int openSpool() const;
+  void addRank(const Arena &arena, const Member &m, int r, int64_t bytes);
 
   Comm &comm;
   std::string path;
   OutFile file; ///< of rank 0
   std::vector<Member> members;
-  std::vector<char> gathered, aside;
+  std::vector<char> brought, aside;
   int64_t batches = 0;
 };
 

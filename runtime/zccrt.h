@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 20 };
+enum { ZCCRT_MAX_DIMS = 8, ZCCRT_ABI = 21 };
 
 /* The order is that of zcc::Elem. */
 typedef enum {
@@ -270,6 +270,8 @@ typedef struct {
   int32_t ranks, threads, grad_accum, zero;
   int32_t batches_per_call;     /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
   int64_t arena_bytes[3];       /* device, host, nvme */
+  int64_t persistent_bytes;     /* of the device's, at its begin: what lies behind them is free where no function runs */
+  int64_t memory_budget;        /* of a rank, by --memory; 0: none */
   int64_t library_bytes;        /* of the host, besides the arenas */
   int64_t device_library_bytes; /* of a device: the end of its arena, which libraries use */
   const zccrt_global *globals;

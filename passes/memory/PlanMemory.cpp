@@ -17,6 +17,8 @@
 #include "passes/memory/Liveness.h"
 #include "passes/memory/OccupiedMemory.h"
 #include "runtime/DeviceMemory.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <array>
@@ -341,6 +343,24 @@ static void addDeviceLibraries(Module &m, const PassContext &ctx) {
               int64_t(llvm::alignTo(arenaBytes(m, Space::Device), zccrt::kDeviceAlignment)) + bytes);
 }
 
+/// Those with storage. On a disk a parameter's states lie behind it, so that what an update reads and writes lies side by side.
+static std::vector<GlobalValue *> inOrderOfPlaces(Module &m) {
+  llvm::StringMap<size_t> number;
+  for (auto &g : m.globals)
+    number.try_emplace(g->name, number.size());
+  std::vector<std::pair<size_t, GlobalValue *>> all;
+  for (auto &g : m.globals)
+    if (g->hasStorage()) {
+      auto owner = g->type.space == Space::Nvme ? number.find(g->attrs.s("of")) : number.end();
+      all.push_back({owner != number.end() ? owner->second : number.lookup(g->name), g.get()});
+    }
+  llvm::stable_sort(all, llvm::less_first());
+  std::vector<GlobalValue *> out;
+  for (auto &[at, g] : all)
+    out.push_back(g);
+  return out;
+}
+
 static llvm::Error plan(Module &m, const PassContext &ctx, decltype(placeBuffers) placeInEntries) {
   unshareBodies(m); // a body lies at one place
   Extents extents(m);
@@ -352,9 +372,8 @@ static llvm::Error plan(Module &m, const PassContext &ctx, decltype(placeBuffers
     end = offset + extents.bytes(v);
     return offset;
   };
-  for (auto &g : m.globals)
-    if (g->hasStorage())
-      g->attrs.set("offset", take(*g));
+  for (GlobalValue *g : inOrderOfPlaces(m))
+    g->attrs.set("offset", take(*g));
   int64_t &device = at[int(Space::Device)];
   device = placeArguments(m, device, extents);
 

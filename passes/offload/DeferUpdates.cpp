@@ -144,7 +144,8 @@ std::optional<llvm::SetVector<Node *>> Deferrer::nodesOf(const GlobalValue &para
     for (auto &use : work.pop_back_val()->uses) {
       if (llvm::is_contained(u.nodes, use.node))
         continue;
-      isOwnAlone &= use.node->phase == Phase::Update && use.node->parent() == &from_ && !use.node->op->writes;
+      if (use.node->phase != Phase::Update || use.node->parent() != &from_ || use.node->op->writes)
+        return std::nullopt;
       add(use.node, use.index);
     }
   if (!isOwnAlone)

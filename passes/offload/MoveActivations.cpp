@@ -173,8 +173,6 @@ llvm::Expected<bool> zcc::moveActivations(Module &m, PassContext &ctx) {
   if (noted)
     to = *noted;
   m.attrs.erase("activations_place");
-  if (to == Space::Device && ctx.options.offloadActivations == Offload::Cpu)
-    ctx.remarks.push_back("host memory is the device's own on this target: --offload-activations=cpu moves nothing");
   Function *micro = m.function("micro");
   bool moves = to != Space::Device && micro && ActivationOffloader(*micro, to, ctx).run();
   return moves || noted;

@@ -485,7 +485,9 @@ llvm::Expected<bool> Offloader::run() {
 
 llvm::Expected<bool> zcc::offloadStates(Module &m, PassContext &ctx) {
   const Options &o = ctx.options;
-  for (auto [place, flag] : {std::pair(o.offloadOptimizer, "--offload-optimizer"), {o.offloadParam, "--offload-param"}}) {
+  for (auto [place, flag] : {std::pair(o.offloadOptimizer, "--offload-optimizer"),
+                             {o.offloadParam, "--offload-param"},
+                             {o.offloadActivations, "--offload-activations"}}) {
     if (place == Offload::Cpu && !o.separateHost)
       ctx.remarks.push_back("host memory is the device's own on this target: " + std::string(flag) + "=cpu moves nothing");
     if (place == Offload::Auto && !o.hasBudget())

@@ -504,19 +504,29 @@ static Node *firstReadBehind(const Node &out, const Positions &at) {
   const int here = at.lookup(&out);
   int lastAt = here;
   Node *last = nullptr;
-  for (const Value *g : writtenBy(out))
-    for (auto &u : g->uses) {
+  bool isReadItself = false;
+  // Of views, those of what is written.
+  auto follow = [&](auto &self, Value &v, const Range &written) -> void {
+    for (auto &u : v.uses) {
       if (u.node->parent() != out.parent() || assigns(*u.node))
         continue;
-      if (at.lookup(u.node) > here)
-        return nullptr;
+      if (u.node->op->view) {
+        if (auto view = storageOf(u.node->result()); !view || rangeOf(*view).overlaps(written))
+          self(self, *u.node->result(), written);
+        continue;
+      }
+      isReadItself |= at.lookup(u.node) > here;
       Node *first = isTransfer(*u.node) ? firstReader(*u.node, at) : nullptr;
       if (first && at.lookup(first) > lastAt) {
         last = first;
         lastAt = at.lookup(first);
       }
     }
-  return last;
+  };
+  for (auto &r : out.results)
+    for (auto &u : r->uses)
+      follow(follow, *u.node->operand(0), assigned(*u.node));
+  return isReadItself ? nullptr : last;
 }
 
 /// What is written over a global goes behind the first readers of what was brought from it before: a transfer is done where it is

@@ -68,10 +68,18 @@ void Resolver::walk(const std::string &section, const Object &o, StringRef type)
       takeAuto(*k, written);
       continue;
     }
-    if (auto device = o.getString("device");
-        k->treatment == Treatment::NvmePath && device && *device != "nvme" && v->getAsString()) {
+    auto device = o.getString("device");
+    if (k->treatment == Treatment::NvmePath && device && *device != "nvme" && v->getAsString()) {
       out_.set(k->path(), jsonText(*v), "no effect: the device is not nvme");
       continue;
+    }
+    if (StringRef(k->target) == "offload-optimizer-ratio" && !isGiven(k->target) && v->getAsNumber()) {
+      const bool isFlag = isGiven("offload-optimizer");
+      const std::string place = isFlag ? given_.at("offload-optimizer") : device ? device->lower() : "none";
+      if (place != "cpu" && place != "nvme") {
+        out_.set(k->path(), jsonText(*v), "no effect: " + (isFlag ? "--offload-optimizer is " + place : "no state is moved"));
+        continue;
+      }
     }
     auto truth = k->type == KeyType::Bool ? truthOf(v) : std::nullopt;
     if (const char *expected = truth ? nullptr : expectedInstead(*k, *v))

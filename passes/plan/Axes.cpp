@@ -52,13 +52,14 @@ private:
   void addReuse(std::vector<Axis> &out) const;
   /// Whether a flag moves parameters, states or both: how that is done is to be decided whatever the search moves.
   bool movesParams() const { return o_.away(o_.offloadParam) != Space::Device; }
-  bool movesStates() const { return movesParams() || o_.away(o_.offloadOptimizer) != Space::Device; }
+  bool movesStates() const { return movesParams() || (trains_ && o_.away(o_.offloadOptimizer) != Space::Device); }
 
   const Module &m_;
   const PassContext &ctx_;
   const Options &o_;
-  const Function &micro_;
-  bool isSmall_; ///< all there is to decide is tried
+  const bool trains_;
+  const Function &step_; ///< @micro, or @eval where nothing is trained
+  bool isSmall_;         ///< all there is to decide is tried
 };
 } // namespace
 
@@ -77,8 +78,9 @@ static Axis numbers(const char *name, const char *note, std::vector<int64_t> val
   return a;
 }
 
-Axes::Axes(const Module &m, const PassContext &ctx) : m_(m), ctx_(ctx), o_(ctx.options), micro_(*m.function("micro")) {
-  size_t forward = llvm::count_if(micro_.nodes, [](auto &n) { return n->phase == Phase::Forward && !n->op->view; });
+Axes::Axes(const Module &m, const PassContext &ctx)
+    : m_(m), ctx_(ctx), o_(ctx.options), trains_(!ctx.options.inference), step_(*m.function(trains_ ? "micro" : "eval")) {
+  size_t forward = llvm::count_if(step_.nodes, [](auto &n) { return n->phase == Phase::Forward && !n->op->view; });
   size_t params = llvm::count_if(m.globals, [](auto &g) { return g->role == GlobalValue::Param; });
   isSmall_ = forward <= kFewNodes && params <= kFewParams;
 }
@@ -122,34 +124,34 @@ private:
 } // namespace
 
 void Axes::addRecomputation(std::vector<Axis> &out) const {
-  bool isNoted = llvm::any_of(micro_.nodes, [](auto &n) { return n->attrs.has("recompute"); });
+  bool isNoted = llvm::any_of(step_.nodes, [](auto &n) { return n->attrs.has("recompute"); });
   if (!o_.seeksCheckpoints() || isNoted)
     return;
   std::vector<RecomputeNotes> first;
   if (isSmall_)
-    first = allRecomputations(micro_, kTriedAll);
+    first = allRecomputations(step_, kTriedAll);
   // Beside other axes, steps down this one should all save something.
   const LadderEnd end = spaces().empty() ? LadderEnd::Blocks : LadderEnd::Segments;
   const Machine machine = machineOf(ctx_.target);
   const bool areAll = !first.empty();
   if (!areAll)
-    first = recomputationLadder(micro_, machine, end);
+    first = recomputationLadder(step_, machine, end);
   auto ways = std::make_shared<Ways>(first);
   Axis a;
   a.name = "recompute";
   a.mayBeForbidden = true;
   a.levels = unsigned(first.size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*ways)[level]); };
-  a.text = [=, f = &micro_](unsigned level) { return namesOf(*f, (*ways)[level]); };
-  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(micro_, first.back(), machine).empty()) {
-    a.near = [=, f = &micro_](unsigned level) {
+  a.text = [=, f = &step_](unsigned level) { return namesOf(*f, (*ways)[level]); };
+  if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(step_, first.back(), machine).empty()) {
+    a.near = [=, f = &step_](unsigned level) {
       std::vector<unsigned> levels;
       for (RecomputeNotes &less : keepingOneMore(*f, (*ways)[level], machine))
         levels.push_back(ways->add(std::move(less)));
       return levels;
     };
-    a.changes = [=, f = &micro_](unsigned level) { return keptBeside(*f, (*ways)[level], machine); };
-    a.changed = [=, f = &micro_](unsigned level, unsigned change) {
+    a.changes = [=, f = &step_](unsigned level) { return keptBeside(*f, (*ways)[level], machine); };
+    a.changed = [=, f = &step_](unsigned level, unsigned change) {
       std::optional<RecomputeNotes> more = keepingOneLess(*f, (*ways)[level], change, machine);
       return more ? std::optional(ways->add(std::move(*more))) : std::nullopt;
     };
@@ -172,8 +174,8 @@ std::vector<Space> Axes::spaces() const {
 }
 
 bool Axes::movesAnything() const {
-  bool seeks = !spaces().empty() && (o_.seeks(o_.offloadOptimizer) || (o_.seeks(o_.offloadParam) && mayMoveParams()));
-  return seeks || o_.moves();
+  const bool seeksStates = trains_ && o_.seeks(o_.offloadOptimizer), seeksParams = o_.seeks(o_.offloadParam) && mayMoveParams();
+  return (!spaces().empty() && (seeksStates || seeksParams)) || movesStates();
 }
 
 int64_t Axes::Moves::bytes(unsigned level) const {
@@ -184,17 +186,17 @@ int64_t Axes::Moves::bytes(unsigned level) const {
 }
 
 /// Nanoseconds that are left of a step where a parameter's gradient is there: the backward comes back from where the parameter
-/// is first read, and takes twice the time of the forward.
+/// is first read, and takes twice the time of the forward. Without one, those until it is first read.
 llvm::DenseMap<const GlobalValue *, int64_t> Axes::timeLeft() const {
   const Machine machine = machineOf(ctx_.target);
   llvm::DenseMap<const GlobalValue *, int64_t> left;
   int64_t ns = 0;
-  for (auto &n : micro_.nodes) {
+  for (auto &n : step_.nodes) {
     if (n->phase != Phase::Forward)
       break;
     for (Value *v : n->operands())
       if (v && v->isGlobal())
-        left.try_emplace(static_cast<GlobalValue *>(v), 2 * ns);
+        left.try_emplace(static_cast<GlobalValue *>(v), trains_ ? 2 * ns : ns);
     ns += int64_t(costOf(*n, m_.ranks).seconds(machine) * 1e9);
   }
   return left;
@@ -204,7 +206,8 @@ llvm::DenseMap<const GlobalValue *, int64_t> Axes::timeLeft() const {
 std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) const {
   const Machine machine = machineOf(ctx_.target);
   const Space away = spaces().front();
-  const double twice = 2 / machine[rateOfMove(away, Space::Device)] + 2 / machine[rateOfMove(Space::Device, away)];
+  const double there = 1 / machine[rateOfMove(away, Space::Device)], back = 1 / machine[rateOfMove(Space::Device, away)];
+  const double each = trains_ ? 2 * there + 2 * back : there; // seconds a byte
   const int64_t small = zeroLimits(m_, o_).persistence;
   auto left = timeLeft();
   std::vector<std::pair<int64_t, const GlobalValue *>> beside, behind;
@@ -212,7 +215,7 @@ std::vector<const GlobalValue *> Axes::movable(bool isParam, size_t &exposed) co
     bool isOpen = g->role == GlobalValue::Param && g->type.count() > small && (isParam || g->trained);
     if (!isOpen)
       continue;
-    int64_t late = int64_t(double(g->type.localBytes()) * twice * 1e9) - left.lookup(g.get());
+    int64_t late = int64_t(double(g->type.localBytes()) * each * 1e9) - left.lookup(g.get());
     (late > 0 ? behind : beside).push_back({late > 0 ? late : left.lookup(g.get()), g.get()});
   }
   std::vector<const GlobalValue *> out;
@@ -268,7 +271,7 @@ void Axes::addPlaces(std::vector<Axis> &out) const {
     return;
   std::string to = spaceName(spaces().front()).str();
   for (bool isParam : {false, true}) {
-    if (!o_.seeks(isParam ? o_.offloadParam : o_.offloadOptimizer) || (isParam && !mayMoveParams()))
+    if (!o_.seeks(isParam ? o_.offloadParam : o_.offloadOptimizer) || !(isParam ? mayMoveParams() : trains_))
       continue;
     auto moves = std::make_shared<Moves>(movesOf(isParam));
     const char *note = isParam ? "place" : "states_place";
@@ -362,7 +365,7 @@ void Axes::addDiskShare(std::vector<Axis> &out) const {
 
 /// What the forward keeps, as much as compute hides.
 void Axes::addActivations(std::vector<Axis> &out) const {
-  bool isLarge = llvm::any_of(micro_.nodes, [](auto &n) {
+  bool isLarge = llvm::any_of(step_.nodes, [](auto &n) {
     return n->phase == Phase::Forward && holdsActivation(*n) && n->result()->type.localBytes() >= kLeastMoved;
   });
   if (spaces().empty() || !o_.seeks(o_.offloadActivations) || !isLarge)
@@ -451,16 +454,22 @@ void Axes::addReuse(std::vector<Axis> &out) const {
 
 std::vector<Axis> Axes::all() const {
   std::vector<Axis> out;
-  addRecomputation(out);
+  if (trains_)
+    addRecomputation(out);
   addPlaces(out);
-  addLate(out);
-  addUpdatePlace(out);
+  if (trains_) {
+    addLate(out);
+    addUpdatePlace(out);
+  }
   addDiskShare(out);
-  addActivations(out);
-  addOrder(out);
+  if (trains_) {
+    addActivations(out);
+    addOrder(out);
+  }
   if (movesAnything()) {
     addWindow(out);
-    addSubGroup(out);
+    if (trains_)
+      addSubGroup(out);
   }
   addReuse(out);
   return out;

@@ -19,8 +19,13 @@ using namespace zcc;
 /// With other options than those asked for: what a plan needs that would fit, or nullopt.
 static llvm::Expected<std::optional<Needs>> leastWith(const Module &m, const Options &o, const PassContext &ctx) {
   PassContext other{o, ctx.target};
-  std::vector<Axis> axes = openAxes(m, other);
-  PlanSearch search(m, other, axes);
+  std::unique_ptr<Module> copy = m.clone();
+  if (Function *micro = copy->function("micro"); micro && o.checkpointActivations != ctx.options.checkpointActivations)
+    for (auto &n : micro->nodes) // what choose-checkpoints has noted
+      for (const char *note : {"recompute", "recompute_shared"})
+        n->attrs.erase(note);
+  std::vector<Axis> axes = openAxes(*copy, other);
+  PlanSearch search(*copy, other, axes);
   if (auto e = search.runLeast())
     return e;
   if (!search.hasFit())
@@ -32,7 +37,8 @@ static llvm::Expected<std::optional<Needs>> leastWith(const Module &m, const Opt
 static llvm::Error advise(PlanReport &r, const Module &m, const PassContext &ctx) {
   auto mib = [](int64_t bytes) { return std::to_string(((bytes - 1) >> 20) + 1) + "MiB"; };
   const Options &given = ctx.options;
-  bool keepsStates = given.offloadOptimizer == Offload::None, keepsParams = given.offloadParam == Offload::None;
+  const bool trains = !given.inference;
+  const bool keepsStates = trains && given.offloadOptimizer == Offload::None, keepsParams = given.offloadParam == Offload::None;
   const Needs over = excessOf(r.taken.needs, given);
   struct Change {
     std::string flags;
@@ -40,10 +46,10 @@ static llvm::Error advise(PlanReport &r, const Module &m, const PassContext &ctx
     void (*apply)(Options &);
   };
   const Change changes[] = {
-      {"--checkpoint-activations=auto", given.checkpointActivations >= 0,
+      {"--checkpoint-activations=auto", trains && given.checkpointActivations >= 0,
        [](Options &o) { o.checkpointActivations = Options::kAuto; }},
       {"", !given.nvmeBudget || over.disk, [](Options &o) { o.nvmeBudget = INT64_MAX; }}, // --nvme, by what it takes
-      {"--offload-optimizer=auto --offload-param=auto", keepsStates || keepsParams,
+      {trains ? "--offload-optimizer=auto --offload-param=auto" : "--offload-param=auto", keepsStates || keepsParams,
        [](Options &o) { o.offloadOptimizer = o.offloadParam = Offload::Auto; }},
   };
   Options o = given;
@@ -101,11 +107,11 @@ static llvm::Expected<PlanReport> reportOf(const PlanSearch &s, const Module &m,
 }
 
 llvm::Expected<bool> zcc::choosePlan(Module &m, PassContext &ctx) {
-  if (!m.function("micro") || !ctx.options.seeksPlan())
+  if (!m.function(ctx.options.inference ? "eval" : "micro") || !ctx.options.seeksPlan())
     return false;
+  if (!ctx.options.inference && !m.has(Property::Differentiated))
+    return refuse("a plan is chosen behind differentiate");
   std::vector<Axis> axes = openAxes(m, ctx);
-  if (axes.empty())
-    return false;
   Point taken;
   { // its threads may read the module until it is gone
     PlanSearch search(m, ctx, axes);

@@ -60,6 +60,7 @@ private:
   std::set<std::string> known;                  ///< names of all that could be split
   llvm::DenseMap<GlobalValue *, int64_t> named; ///< parameters of products that are named and whose rows do not become tiles
   llvm::DenseSet<GlobalValue *> inRows;         ///< of products whose rows do
+  llvm::DenseSet<GlobalValue *> besideRows;     ///< of other products of the same rows: boxes only by their name
 };
 } // namespace
 
@@ -145,6 +146,9 @@ bool Choice::note(Function &f) {
       dropResults(f, region.returned(), "in tiles and never whole", ctx);
     else if (!region.returned().empty())
       continue;
+    for (const Node *member : region.all())
+      if (Value *base = member->is(ops::matmul) ? behindViews(member->operand(1)) : nullptr; base && base->isGlobal())
+        besideRows.insert(static_cast<GlobalValue *>(base));
     n->attrs.set("tiles", std::min(w.count, region.rows()));
     regions.push_back(std::move(region));
   }
@@ -158,9 +162,14 @@ bool Choice::noteParams() {
     if (g->role != GlobalValue::Param)
       continue;
     Wanted w = wanted({}, {g->name, g->onnxName}, bytesOf(g->type));
-    int64_t count = named.count(g.get()) ? named[g.get()] : inRows.contains(g.get()) ? 0 : w.count;
+    const bool isInRows = inRows.contains(g.get()) || (w.by == Wanted::Size && besideRows.contains(g.get()));
+    int64_t count = named.count(g.get()) ? named[g.get()] : isInRows ? 0 : w.count;
     if (count < 2)
       continue;
+    if (ctx.options.isLow() && !g->trained && g->init.kind != Init::File) {
+      ctx.remarks.push_back("not split into tiles: parameter '" + g->name + "', frozen and drawn at random, is f32");
+      continue;
+    }
     ParameterTiles tiles(m, *g);
     if (!tiles.whyNot().empty()) {
       if (g->type.ndim() > 1)

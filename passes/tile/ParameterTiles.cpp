@@ -96,17 +96,22 @@ Value *ParameterTiles::product(const Reader &r) {
   Builder b(*n.parent(), &n, n.loc);
   const unsigned inner = r.isTransposed ? 1 : 0, outer = 1 - inner, last = n.operand(0)->type.ndim() - 1;
   std::vector<Value *> parts, columns;
+  auto noted = [&](Value *v) { // of a tile of rows
+    if (n.attrs.has("tile"))
+      v->def->attrs.set("tile", n.attrs.ints("tile"));
+    return v;
+  };
   for (int64_t i = 0; i < count(inner); ++i)
     parts.push_back(b.slice(n.operand(0), int(last), begin(inner, i), begin(inner, i + 1)));
   for (int64_t j = 0; j < count(outer); ++j) {
     Value *sum = nullptr;
     for (int64_t i = 0; i < count(inner); ++i) {
       Value *box = boxAt(inner, i, j), *w = r.isTransposed ? b.swapLast(box) : box;
-      sum = sum ? b.make(ops::add_matmul, {sum, parts[i], w}) : b.make(ops::matmul, {parts[i], w});
+      sum = noted(sum ? b.make(ops::add_matmul, {sum, parts[i], w}) : b.make(ops::matmul, {parts[i], w}));
     }
     columns.push_back(sum);
   }
-  return columns.size() == 1 ? columns[0] : b.make(ops::concat, columns, {{"axis", int64_t(last)}}, n.result()->name);
+  return columns.size() == 1 ? columns[0] : noted(b.make(ops::concat, columns, {{"axis", int64_t(last)}}, n.result()->name));
 }
 
 /// Each box gives the rows that it has, and zeros, of a row behind its last, for all others; they are added one after the other

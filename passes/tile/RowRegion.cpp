@@ -223,6 +223,7 @@ std::optional<RowRegion::Place> RowRegion::placeOf(const Node &n) {
   } else if (n.is(ops::concat) || n.is(ops::gather_elements)) {
     keeps = isFromAxis({n.attrs.i("axis")}, at->axes);
   }
+  keeps &= llvm::all_of(n.results, [&](auto &r) { return rowAxes(r->type, at->space); });
   return keeps ? at : std::nullopt;
 }
 
@@ -231,12 +232,13 @@ bool RowRegion::finish() {
   llvm::sort(nodes, [&](Node *a, Node *b) { return order.lookup(a) < order.lookup(b); });
   for (Node *n : nodes)
     for (auto &r : n->results) {
-      auto result = llvm::find(fn.results, r.get());
-      bool isResult = result != fn.results.end();
+      bool isResult = llvm::is_contained(fn.results, r.get());
       bool isRead = llvm::any_of(r->uses, [&](auto &u) { return !members.contains(u.node); });
-      if (isWide(*r) && isResult)
-        results.push_back(unsigned(result - fn.results.begin()));
-      else if (isRead || isResult) {
+      if (isWide(*r) && isResult) {
+        for (unsigned i = 0; i < fn.results.size(); ++i)
+          if (fn.results[i] == r.get())
+            results.push_back(i);
+      } else if (isRead || isResult) {
         auto at = inside.find(r.get());
         if (at == inside.end() || at->second.space + 1 != spaces.size())
           why = "'%" + r->name + "' is read whole";

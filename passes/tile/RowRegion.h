@@ -26,6 +26,7 @@ public:
   /// Whether a value is one of its wide ones.
   bool holds(const Value &v) const { return isWide(v); }
   bool contains(const Node &n) const { return members.contains(&n); }
+  llvm::ArrayRef<Node *> all() const { return nodes; }
   int64_t rows() const { return spaces.back().rows; }
   /// Computes it in so many tiles, which get the note `tile`, with this number of a split.
   void split(int64_t count, int64_t number);

@@ -112,6 +112,13 @@ bool Lowering::isExact(const Value *v) const {
   return llvm::all_of(v->def->attrs.floats("value"), [&](double x) { return x != x || roundTo(low_, x) == x; });
 }
 
+/// A conversion within a tile is of that tile.
+static void noteTile(Node &cast, const Node *from, const Node &user) {
+  if (!from || !from->attrs.has("tile") || from->attrs.ints("tile") != user.attrs.ints("tile"))
+    return;
+  cast.attrs.set("tile", from->attrs.ints("tile"));
+}
+
 /// `v` in another precision, converted once, before the first that wants it.
 Value *Lowering::as(Value *v, Elem e, Node &user) {
   if (v->type.elem == e)
@@ -119,6 +126,7 @@ Value *Lowering::as(Value *v, Elem e, Node &user) {
   if (Value *known = other_.lookup(v))
     return known;
   Value *other = Builder(*user.parent(), &user, v->def ? v->def->loc : user.loc).cast(v, e);
+  noteTile(*other->def, v->def, user);
   other_[v] = other;
   other_[other] = v; // never converted there and back
   return other;
@@ -129,6 +137,8 @@ void Lowering::round(Node &n, unsigned i) {
   Value *v = n.result(i);
   Node *rounded = Builder(*n.parent(), n.next(), n.loc).node(ops::cast, {v}, {{"to", elemName(low_).str()}});
   rounded->attrs.set("rounds", int64_t(1));
+  for (auto &u : v->uses)
+    noteTile(*rounded, &n, *u.node);
   v->replaceAllUsesWith(rounded->result());
   rounded->setOperand(0, v);
 }

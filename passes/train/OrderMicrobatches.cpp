@@ -26,7 +26,6 @@
 #include "passes/zero/Zero.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/SmallPtrSet.h"
-#include <numeric>
 
 using namespace zcc;
 
@@ -373,9 +372,7 @@ void Orderer::run() {
   for (auto &a : f_.args)
     a->type = a->type.withDims(stacked(trips_, a->type.dims));
   Builder top(f_, f_.first(), stretches_[0].before ? stretches_[0].before->loc : loss->def->loc);
-  std::vector<int64_t> counted(trips_);
-  std::iota(counted.begin(), counted.end(), 0);
-  numbers_ = top.ints(counted);
+  numbers_ = top.make(ops::iota, {}, {{"dims", std::vector<int64_t>{trips_}}, {"axis", int64_t(0)}});
   for (size_t i = 0; i < stretches_.size(); ++i)
     build(stretches_[i], i);
   for (Value *&v : f_.results)

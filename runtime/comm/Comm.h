@@ -35,12 +35,7 @@ public:
   /// out[count] = the ranks' in[piece(count)] in rank order. in may be this rank's piece of out.
   void allGather(const void *in, void *out, int64_t count, int elem) {
     const Part part = {in, out, count};
-    collect(Parts(&part, 1), elem, true);
-  }
-  /// The same for rank 0 only; `out` of the others is not looked at.
-  void gather(const void *in, void *out, int64_t count, int elem) {
-    const Part part = {in, out, count};
-    collect(Parts(&part, 1), elem, false);
+    allGather(Parts(&part, 1), elem);
   }
   /// out[piece(count)] = this rank's piece of the sum of every rank's in[count], zero beyond its
   /// end; out may be in.
@@ -50,8 +45,10 @@ public:
   }
   /// The same for the tensors of a bucket, each with pieces of its own.
   virtual void allReduce(Parts parts, int elem, bool mean) = 0;
-  void allGather(Parts parts, int elem) { collect(parts, elem, true); }
+  virtual void allGather(Parts parts, int elem) = 0;
   virtual void reduceScatter(Parts parts, int elem, bool mean) = 0;
+  /// to[bytes] on rank 0 = data[bytes] of rank `from`, another one; every rank calls it.
+  virtual void bring(int from, const void *data, void *to, int64_t bytes) = 0;
   /// Tells the other ranks that this one has failed. Ranks of a node then wait a second at most until rank 0, which has a run's
   /// page to write, has ended: a launcher kills them all once the first has.
   virtual void abort() = 0;
@@ -74,9 +71,6 @@ public:
   /// Hands every rank's error ("" for none) round; if there is one, rank 0 prints each once and all
   /// ranks throw AgreedFailure.
   void agree(const std::string &error);
-
-protected:
-  virtual void collect(Parts parts, int elem, bool everyone) = 0;
 };
 
 /// Joins the job: MPI if the program was started by mpirun, one rank otherwise. Ranks that share a

@@ -56,19 +56,16 @@ void MessageComm::reduceScatter(Parts tensors, int elem, bool mean) {
   }
 }
 
-void MessageComm::collect(Parts tensors, int elem, bool everyone) {
+void MessageComm::allGather(Parts tensors, int elem) {
   const int64_t size = elemBytes(elem);
-  auto receives = [&](int r) { return everyone || r == 0; };
   Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
   const int64_t chunk = by->gathersAtOnce() ? packed.total : messageBytes / size;
   for (int64_t at = 0; at < packed.total; at += chunk) {
     packed.each(at, std::min(at + chunk, packed.total), [&](const Part &p, int64_t offset, int64_t length, int64_t) {
       int64_t bytes = pieceLength(p.count, rank, offset, length) * size;
       for (int r = 0; r < ranks; ++r) {
-        if (r != rank && receives(r))
+        if (r != rank)
           send(from(p, offset * size), bytes, r);
-        if (!receives(rank))
-          continue;
         char *target = to(p, (r * piece(p.count) + offset) * size);
         if (r != rank)
           receive(target, pieceLength(p.count, r, offset, length) * size, r);
@@ -76,6 +73,17 @@ void MessageComm::collect(Parts tensors, int elem, bool everyone) {
           by->copy(target, from(p, offset * size), bytes);
       }
     });
+    by->finish();
+  }
+}
+
+void MessageComm::bring(int from, const void *data, void *to, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += messageBytes) {
+    const int64_t n = std::min(messageBytes, bytes - at);
+    if (rank == from)
+      send(static_cast<const char *>(data) + at, n, 0);
+    else if (rank == 0)
+      receive(static_cast<char *>(to) + at, n, from);
     by->finish();
   }
 }

@@ -44,12 +44,12 @@ public:
       : Comm(rank, ranks), by(std::move(by)), messageBytes(messageBytes), staging(this->by->allocate(messageBytes * ranks)) {}
 
   void allReduce(Parts tensors, int elem, bool mean) override;
+  void allGather(Parts tensors, int elem) override;
   void reduceScatter(Parts tensors, int elem, bool mean) override;
+  void bring(int from, const void *data, void *to, int64_t bytes) override;
   void abort() override {}
 
 private:
-  void collect(Parts tensors, int elem, bool everyone) override;
-
   void send(const char *data, int64_t bytes, int to) {
     if (bytes)
       by->send(data, bytes, to);

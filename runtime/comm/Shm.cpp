@@ -176,7 +176,7 @@ void ShmComm::allReduce(Parts tensors, int elem, bool mean) {
   }
 }
 
-void ShmComm::collect(Parts tensors, int elem, bool everyone) {
+void ShmComm::allGather(Parts tensors, int elem) {
   const int64_t size = elemBytes(elem), chunk = chunkBytes / size;
   Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
   for (int64_t at = 0; at < packed.total; at += chunk) {
@@ -185,7 +185,7 @@ void ShmComm::collect(Parts tensors, int elem, bool everyone) {
       std::memcpy(buffer(rank) + behind * size, from(p, offset * size), pieceLength(p.count, rank, offset, length) * size);
     });
     barrier();
-    for (int r = 0; r < ranks && (everyone || rank == 0); ++r)
+    for (int r = 0; r < ranks; ++r)
       packed.each(at, end, [&](const Part &p, int64_t offset, int64_t length, int64_t behind) {
         char *target = to(p, (r * piece(p.count) + offset) * size);
         const char *source = r == rank ? from(p, offset * size) : buffer(r) + behind * size;
@@ -216,6 +216,18 @@ void ShmComm::reduceScatter(Parts tensors, int elem, bool mean) {
       sumInOrder(to(p, offset * size), parts.data(), ranks, mine, elem, mean);
       std::memset(to(p, (offset + mine) * size), 0, (length - mine) * size);
     });
+    turn ^= 1;
+  }
+}
+
+void ShmComm::bring(int from, const void *data, void *to, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += chunkBytes) {
+    const int64_t n = std::min(chunkBytes, bytes - at);
+    if (rank == from)
+      std::memcpy(buffer(from), static_cast<const char *>(data) + at, n);
+    barrier();
+    if (rank == 0)
+      std::memcpy(static_cast<char *>(to) + at, buffer(from), n);
     turn ^= 1;
   }
 }

@@ -22,14 +22,14 @@ public:
   ShmComm(int rank, int ranks, void *window, int64_t chunkBytes);
 
   void allReduce(Parts parts, int elem, bool mean) override;
+  void allGather(Parts parts, int elem) override;
   void reduceScatter(Parts parts, int elem, bool mean) override;
+  void bring(int from, const void *data, void *to, int64_t bytes) override;
   void abort() override;
   void barrier() override;
   void look() override;
 
 private:
-  void collect(Parts parts, int elem, bool everyone) override;
-
   struct Control;
   char *buffer(int r) const;
   void wait(uint32_t generation);

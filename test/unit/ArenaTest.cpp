@@ -20,12 +20,11 @@ class LoneRank : public Comm {
 public:
   using Comm::Comm;
   void allReduce(Parts, int, bool) override {}
+  void allGather(Parts, int) override {}
   void reduceScatter(Parts, int, bool) override {}
+  void bring(int, const void *, void *, int64_t) override {}
   void abort() override {}
   void barrier() override {}
-
-private:
-  void collect(Parts, int, bool) override {}
 };
 
 zccrt_global global(const char *name, const zccrt_tensor &t, zccrt_init init) {
@@ -86,6 +85,10 @@ TEST(Arena, MemoryIsChecked) {
   EXPECT_GT(left, 0);
   setAside(int64_t(1) << 50);
   EXPECT_EQ(memoryLeft(1), 0);
+  setAside(1 << 30, (1 << 30) + (8 << 20)); // by a budget
+  EXPECT_EQ(memoryLeft(1), 8 << 20);
+  takeMemory(3 << 20);
+  EXPECT_EQ(memoryLeft(1), 5 << 20);
   setAside(0);
   checkMemory(1 << 20, 0, 4);
   if (groupLimit() == INT64_MAX) // what is held is no more taken from what is left

@@ -109,10 +109,12 @@ void checkGathers(Comm &comm) {
     comm.allGather(whole.data() + begin, whole.data(), n, ZCCRT_I64);
     for (int64_t i = 0; i < n; ++i)
       ASSERT_EQ(whole[i], i);
-    std::vector<int64_t> root(comm.rank ? 0 : n);
-    comm.gather(mine.data(), root.data(), n, ZCCRT_I64);
-    for (size_t i = 0; i < root.size(); ++i)
-      ASSERT_EQ(root[i], int64_t(i));
+    for (int r = 1; r < comm.ranks; ++r) {
+      std::vector<int64_t> brought(comm.rank ? 0 : piece + 1, -1);
+      comm.bring(r, mine.data(), brought.data(), piece * 8);
+      for (int64_t i = 0; comm.rank == 0 && i <= piece; ++i)
+        ASSERT_EQ(brought[i], i < piece ? r * piece + i : -1);
+    }
   }
 }
 

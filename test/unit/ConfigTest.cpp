@@ -172,6 +172,8 @@ TEST(Config, EachKeyIsTreatedAsTheTableSays) {
       EXPECT_EQ(c->nvmePath, "other") << path;
     } else if (k.treatment == Treatment::Param) {
       EXPECT_TRUE(llvm::is_contained(llvm::make_first_range(c->scheduleParams), k.name)) << path;
+    } else if (StringRef(k.name) == "ratio") { // of a section without a device
+      EXPECT_TRUE(StringRef(shown(*c, path)).ends_with("(no effect: no state is moved)")) << path;
     } else if (!*k.target) {
       EXPECT_TRUE(StringRef(shown(*c, path)).ends_with("(a hint, not used: derived)")) << path << shown(*c, path);
     } else {
@@ -256,6 +258,21 @@ TEST(Config, OneFolderOfDisks) {
       "offload_optimizer": {"device": "nvme", "nvme_path": "/a"}, "offload_param": {"device": "nvme", "nvme_path": "/b"}}})"));
   EXPECT_EQ(c.nvmePath, "/a");
   EXPECT_TRUE(contains(c.warnings, "zero_optimization.offload_param.nvme_path: no effect"));
+}
+
+TEST(Config, AShareOfWhatDoesNotMove) {
+  auto said = [](const char *device, FlagValues given) {
+    std::string text =
+        std::string(R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": ")") + device + R"(", "ratio": 0.3}}})";
+    auto c = llvm::cantFail(resolve(text, given));
+    EXPECT_EQ(c.flags.count("offload-optimizer-ratio"),
+              shown(c, "zero_optimization.offload_optimizer.ratio") == "0.3 (config)" ? 1u : 0u);
+    return shown(c, "zero_optimization.offload_optimizer.ratio");
+  };
+  EXPECT_EQ(said("cpu", {}), "0.3 (config)");
+  EXPECT_EQ(said("none", {}), "0.3 (no effect: no state is moved)");
+  EXPECT_EQ(said("cpu", {{"offload-optimizer", "none"}}), "0.3 (no effect: --offload-optimizer is none)");
+  EXPECT_EQ(said("cpu", {{"offload-optimizer", "auto"}}), "0.3 (no effect: --offload-optimizer is auto)");
 }
 
 // ---- batch sizes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The workloads of the benchmarks: their exported files, their data, and PyTorch running them.
 
-    workloads.py NAME --onnx M.onnx --data D.npz [--ranks N]        # the model with its loss, and samples as zcc reads them
+    workloads.py NAME --onnx M.onnx --data D.npz [--ranks N] [--batch N]     # the model with its loss, and samples as zcc reads them
     workloads.py NAME --mode eager|compile|max-autotune|ddp|fsdp2|ds1|ds2|ds3 [--ranks N] [--dtype fp32|bf16] [--threads N] [--steps 8]
 
 The second prints one line of JSON. Run by a Python that has PyTorch, torchvision, transformers, timm and onnx, and deepspeed for its modes. Weights are drawn
@@ -232,12 +232,15 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("name", choices=WORKLOADS)
     p.add_argument("--onnx"); p.add_argument("--data"); p.add_argument("--ranks", type=int, default=1)
+    p.add_argument("--batch", type=int, help="of the file and the data, instead of the workload's own")
     p.add_argument("--mode", choices=["eager", "compile", "max-autotune", "ddp", "fsdp2", "ds1", "ds2", "ds3"])
     p.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
     p.add_argument("--threads", type=int); p.add_argument("--steps", type=int, default=8)
     p.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
     a = p.parse_args()
     warnings.simplefilter("ignore")
+    if a.batch:
+        WORKLOADS[a.name] = WORKLOADS[a.name]._replace(batch=a.batch)
     if a.onnx:
         export(a.name, a.onnx, a.ranks)
     if a.data:

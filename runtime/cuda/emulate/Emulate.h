@@ -40,6 +40,7 @@ class Watcher {
 public:
   /// Memory of the device; the page on either side of it is nobody's.
   virtual void addMemory(const char *begin, int64_t bytes) = 0;
+  virtual void dropMemory(const char *begin) = 0;
   virtual std::shared_ptr<const Watched> launch(int stream, const char *kernel) = 0;
   /// Calls `blocks`, which runs the blocks one after the other on this thread.
   virtual void run(const Watched &w, const std::function<void()> &blocks) = 0;

@@ -146,8 +146,11 @@ class EmulatedDevice : public Device {
 public:
   ~EmulatedDevice() override {
     streams.clear();
-    for (auto [memory, bytes] : mappings)
+    for (auto [memory, bytes] : mappings) {
+      if (watcher)
+        watcher->dropMemory(static_cast<char *>(memory) + sysconf(_SC_PAGESIZE));
       munmap(memory, bytes);
+    }
   }
 
   std::string name() const override { return "an emulated GPU"; }

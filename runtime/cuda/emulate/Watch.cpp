@@ -100,9 +100,15 @@ enum class Does { Read, Write };
 
 class AccessWatcher : public Watcher {
 public:
+  ~AccessWatcher() { watcher = nullptr; } // a device may be freed later
   void addMemory(const char *begin, int64_t bytes) override {
     std::lock_guard lock(mutex);
     device.emplace_back(begin, bytes);
+  }
+  void dropMemory(const char *begin) override {
+    std::lock_guard lock(mutex);
+    std::erase_if(device,
+                  [&](const Memory &m) { return m.begin == begin && munmap(m.known, size_t(m.bytes) * sizeof(Byte)) == 0; });
   }
   std::shared_ptr<const Watched> launch(int stream, const char *kernel) override {
     constexpr int kCompute = 0;

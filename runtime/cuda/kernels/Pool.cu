@@ -8,45 +8,59 @@ namespace zccrt::cuda {
 
 namespace {
 
+/// Positions along an axis have 32 bits, those in a plane the index's type.
 struct Pool : cpu::PoolShape {
   using PoolShape::PoolShape;
 
   /// Calls f(position in the input plane, tap) for each tap of output position o that reads inside the input.
-  template <typename F> __device__ void forTaps(int64_t o, F f) const {
-    int64_t at[3] = {o / (out[1] * out[2]), o / out[2] % out[1], o % out[2]};
-    for (int64_t a = 0; a < kernel[0]; ++a)
-      for (int64_t b = 0; b < kernel[1]; ++b)
-        for (int64_t c = 0; c < kernel[2]; ++c) {
-          int64_t d = at[0] * stride[0] - lo[0] + a * dilation[0], h = at[1] * stride[1] - lo[1] + b * dilation[1],
-                  w = at[2] * stride[2] - lo[2] + c * dilation[2];
-          if (d >= 0 && d < in[0] && h >= 0 && h < in[1] && w >= 0 && w < in[2])
-            f((d * in[1] + h) * in[2] + w, tapOf(a, b, c));
-        }
-  }
-  /// Taps of a window are numbered row by row.
-  __device__ int64_t tapOf(int64_t a, int64_t b, int64_t c) const { return (a * kernel[1] + b) * kernel[2] + c; }
-  /// The output position along an axis that reads input position i with a tap; -1: none.
-  __device__ int64_t reader(int axis, int64_t i, int64_t tap) const {
-    return readerOf(i, tap, stride[axis], dilation[axis], lo[axis], out[axis]);
-  }
-  /// Calls f(output position, tap) for each window, and tap of it, that input position i is in; positions ascend.
-  template <typename F> __device__ void forReaders(int64_t i, F f) const {
-    int64_t at[3] = {i / (in[1] * in[2]), i / in[2] % in[1], i % in[2]};
-    for (int64_t a = kernel[0]; a-- > 0;)
-      for (int64_t b = kernel[1]; b-- > 0;)
-        for (int64_t c = kernel[2]; c-- > 0;) {
-          int64_t d = reader(0, at[0], a), h = reader(1, at[1], b), w = reader(2, at[2], c);
+  template <typename I, typename F> __device__ void forTaps(I o, F f) const {
+    const int z = int(o / I(out[1] * out[2])), y = int(o / I(out[2]) % I(out[1])), x = int(o % I(out[2]));
+    for (int a = 0; a < kernel[0]; ++a)
+      for (int b = 0; b < kernel[1]; ++b)
+        for (int c = 0; c < kernel[2]; ++c) {
+          const int d = read(0, z, a), h = read(1, y, b), w = read(2, x, c);
           if (d >= 0 && h >= 0 && w >= 0)
-            f((d * out[1] + h) * out[2] + w, tapOf(a, b, c));
+            f((I(d) * I(in[1]) + I(h)) * I(in[2]) + I(w), tapOf(a, b, c));
         }
   }
-  /// What the sum of an output position is divided by.
-  __device__ double divisor(int64_t o) const {
+  /// Calls f(output position, tap, its positions along the axes) for each window, and tap of it, that input position i is in;
+  /// positions ascend.
+  template <typename I, typename F> __device__ void forReaders(I i, F f) const {
+    const int z = int(i / I(in[1] * in[2])), y = int(i / I(in[2]) % I(in[1])), x = int(i % I(in[2]));
+    for (int a = int(kernel[0]); a-- > 0;) {
+      const int d = reader(0, z, a);
+      for (int b = int(kernel[1]); d >= 0 && b-- > 0;) {
+        const int h = reader(1, y, b);
+        for (int c = int(kernel[2]); h >= 0 && c-- > 0;)
+          if (const int w = reader(2, x, c); w >= 0)
+            f((I(d) * I(out[1]) + I(h)) * I(out[2]) + I(w), tapOf(a, b, c), d, h, w);
+      }
+    }
+  }
+  /// What the sum of a window is divided by.
+  __device__ double divisor(int d, int h, int w) const {
     if (countPad)
       return double(kernel[0] * kernel[1] * kernel[2]);
-    int64_t taps = 0;
-    forTaps(o, [&](int64_t, int64_t) { ++taps; });
-    return double(taps);
+    return double(tapsInside(0, d)) * tapsInside(1, h) * tapsInside(2, w);
+  }
+
+private:
+  /// Taps of a window are numbered row by row.
+  __device__ int tapOf(int a, int b, int c) const { return int((a * kernel[1] + b) * kernel[2] + c); }
+  /// The input position along an axis that a tap of output position o reads; -1: none.
+  __device__ int read(int axis, int o, int tap) const {
+    const int i = o * int(stride[axis]) - int(lo[axis]) + tap * int(dilation[axis]);
+    return i < int(in[axis]) ? i : -1;
+  }
+  /// The output position along an axis that reads input position i with a tap; -1: none.
+  __device__ int reader(int axis, int i, int tap) const {
+    return readerOf(i, tap, int(stride[axis]), int(dilation[axis]), int(lo[axis]), int(out[axis]));
+  }
+  __device__ int tapsInside(int axis, int o) const {
+    int taps = 0;
+    for (int tap = 0; tap < kernel[axis]; ++tap)
+      taps += read(axis, o, tap) >= 0;
+    return taps;
   }
 };
 
@@ -54,11 +68,12 @@ struct Pool : cpu::PoolShape {
 
 /// Of a window wholly in the padding there is no tap: -1, 255 as a byte.
 template <typename T, typename I> static void maxima(const Pool p, const T *x, T *y, I *taps) {
-  each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
-    const T *in = x + e / p.outPlane() * p.inPlane();
+  eachIndex(p.planes * p.outPlane(), [=] __device__(auto e) {
+    using N = decltype(e);
+    const T *in = x + e / N(p.outPlane()) * p.inPlane();
     T best = T(-__builtin_inff());
-    int64_t taken = -1;
-    p.forTaps(e % p.outPlane(), [&](int64_t at, int64_t tap) {
+    int taken = -1;
+    p.forTaps(e % N(p.outPlane()), [&](N at, int tap) {
       T v = in[at];
       if (taken < 0 || Sum<T>(v) > Sum<T>(best) || Sum<T>(v) != Sum<T>(v)) {
         best = v;
@@ -71,10 +86,11 @@ template <typename T, typename I> static void maxima(const Pool p, const T *x, T
 }
 
 template <typename T, typename I> static void maximaGrad(const Pool p, const T *dy, const I *taps, T *dx) {
-  each(p.planes * p.inPlane(), [=] __device__(int64_t e) {
-    const int64_t plane = e / p.inPlane() * p.outPlane();
+  eachIndex(p.planes * p.inPlane(), [=] __device__(auto e) {
+    using N = decltype(e);
+    const int64_t plane = e / N(p.inPlane()) * p.outPlane();
     Sum<T> sum = 0;
-    p.forReaders(e % p.inPlane(), [&](int64_t o, int64_t tap) {
+    p.forReaders(e % N(p.inPlane()), [&](N o, int tap, int, int, int) {
       if (taps[plane + o] == I(tap))
         sum += Sum<T>(dy[plane + o]);
     });
@@ -83,19 +99,22 @@ template <typename T, typename I> static void maximaGrad(const Pool p, const T *
 }
 
 template <typename T> static void means(const Pool p, const T *x, T *y) {
-  each(p.planes * p.outPlane(), [=] __device__(int64_t e) {
-    const T *in = x + e / p.outPlane() * p.inPlane();
+  eachIndex(p.planes * p.outPlane(), [=] __device__(auto e) {
+    using N = decltype(e);
+    const N o = e % N(p.outPlane());
+    const T *in = x + e / N(p.outPlane()) * p.inPlane();
     Sum<T> sum = 0;
-    p.forTaps(e % p.outPlane(), [&](int64_t at, int64_t) { sum += in[at]; });
-    y[e] = T(sum / Sum<T>(p.divisor(e % p.outPlane())));
+    p.forTaps(o, [&](N at, int) { sum += in[at]; });
+    y[e] = T(sum / Sum<T>(p.divisor(int(o / N(p.out[1] * p.out[2])), int(o / N(p.out[2]) % N(p.out[1])), int(o % N(p.out[2])))));
   });
 }
 
 template <typename T> static void meansGrad(const Pool p, const T *dy, T *dx) {
-  each(p.planes * p.inPlane(), [=] __device__(int64_t e) {
-    const T *from = dy + e / p.inPlane() * p.outPlane();
+  eachIndex(p.planes * p.inPlane(), [=] __device__(auto e) {
+    using N = decltype(e);
+    const T *from = dy + e / N(p.inPlane()) * p.outPlane();
     Sum<T> sum = 0;
-    p.forReaders(e % p.inPlane(), [&](int64_t o, int64_t) { sum += Sum<T>(from[o]) / Sum<T>(p.divisor(o)); });
+    p.forReaders(e % N(p.inPlane()), [&](N o, int, int d, int h, int w) { sum += Sum<T>(from[o]) / Sum<T>(p.divisor(d, h, w)); });
     dx[e] = T(sum);
   });
 }

@@ -7,6 +7,7 @@
 #include "runtime/zccrt.h"
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -24,7 +25,8 @@ static const char *nodeName() {
 /// What runs beside the host is reported late, at some other node.
 static bool isLate(cudaError_t e) {
   return e == cudaErrorIllegalAddress || e == cudaErrorMisalignedAddress || e == cudaErrorLaunchFailure || e == cudaErrorAssert ||
-         e == cudaErrorIllegalInstruction || e == cudaErrorLaunchTimeout || e == cudaErrorECCUncorrectable;
+         e == cudaErrorIllegalInstruction || e == cudaErrorLaunchTimeout || e == cudaErrorECCUncorrectable ||
+         e == cudaErrorHardwareStackError || e == cudaErrorInvalidAddressSpace || e == cudaErrorInvalidPc;
 }
 
 static const char *adviceFor(cudaError_t e) {
@@ -38,8 +40,9 @@ static const char *adviceFor(cudaError_t e) {
 }
 
 void check(cudaError_t e, const char *what) {
+  const bool isNodes = !isLate(e) || getenv("CUDA_LAUNCH_BLOCKING"); // else it is some other node's
   if (e != cudaSuccess)
-    zccrt_fail(nodeName(), "the GPU fails to %s: %s%s", what, cudaGetErrorString(e), adviceFor(e));
+    zccrt_fail(isNodes ? nodeName() : "", "the GPU fails to %s: %s%s", what, cudaGetErrorString(e), adviceFor(e));
 }
 
 void checkLaunch(const char *kernel) {
