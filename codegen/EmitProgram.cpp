@@ -7,6 +7,7 @@
 #include "ir/Control.h"
 #include "ir/Op.h"
 #include "ir/Phase.h"
+#include "passes/memory/Budget.h"
 #include "passes/memory/Liveness.h"
 #include "passes/memory/SavedStates.h"
 #include "passes/offload/LateNodes.h"
@@ -447,8 +448,8 @@ std::string ProgramEmitter::record() const {
   number("batches_per_call", batchesPerCall(m));
   field("arena_bytes",
         formatv("{{{0}, {1}, {2}}", arenaBytes(m, Space::Device), arenaBytes(m, Space::Host), arenaBytes(m, Space::Nvme)).str());
-  number("persistent_bytes", m.attrs.i("persistent_bytes"));
-  number("memory_budget", o.memoryBudget);
+  number("persistent_bytes", persistentBytes(m, Space::Device));
+  number("host_budget", hostBudgetOf(o, *info.target));
   number("library_bytes", info.libraryBytes);
   number("device_library_bytes", m.attrs.i(kDeviceLibraryBytes));
   table("globals", "nglobals", "nglobals");

@@ -62,8 +62,6 @@ struct Options {
   bool seeksOrder() const {
     return gradAccum > 1 && (accumOrder == AccumOrder::Auto || (hasBudget() && accumOrder == AccumOrder::WithBudget));
   }
-  /// Whether a flag moves states or parameters: how much of them is there at once is still to be found.
-  bool moves() const { return away(offloadOptimizer) != Space::Device || away(offloadParam) != Space::Device; }
   /// With a budget also where flags leave nothing open: what is said of it, and what would fit, is the search's.
   bool seeksPlan() const { return hasBudget() || (!inference && seeksOrder()); }
   bool isLow() const { return dtype != Elem::F32; }

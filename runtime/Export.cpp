@@ -58,8 +58,10 @@ class Writer {
 public:
   Writer(const zccrt_program &p, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files, Scratch scratch)
       : program(p), arenas(arenas), comm(comm), file(file), files(files),
-        most(scratch.base ? std::clamp(scratch.bytes / kBuffers / kPage * kPage, kLeastBytes, kBandBytes) : kBandBytes),
-        memory(scratch.bytes < kBuffers * most ? nullptr : scratch.base) {}
+        isConverted(std::any_of(p.globals, p.globals + p.nglobals, [](auto &g) { return g.export_elem != g.t.elem; })),
+        buffers(kBrought + (comm.ranks > 1) + isConverted),
+        most(scratch.base ? std::clamp(scratch.bytes / buffers / kPage * kPage, kLeastBytes, kBandBytes) : kBandBytes),
+        memory(scratch.bytes < buffers * most ? nullptr : scratch.base) {}
 
   void bytes(const char *data, int64_t n) {
     if (comm.rank == 0)
@@ -74,7 +76,7 @@ public:
     const bool isPartitioned = std::any_of(parts.begin(), parts.end(), [](const zccrt_global *part) { return part->shards > 1; });
     if (comm.rank != 0 && !isPartitioned)
       return;
-    const bool isWhole = parts.size() == 1 && !isPartitioned;
+    const bool isWhole = g.role != ZCCRT_WHOLE && !isPartitioned;
     const char *inPlace = isWhole ? arenas[g.space].onHost(g.t.offset) : nullptr;
     if (inPlace && !swapsAxes(g, transposed) && g.export_elem == g.t.elem)
       return file.write(inPlace, globalBytes(g));
@@ -168,7 +170,7 @@ private:
                   chunk = std::min(kChunkBytes, most) / std::max(elemBytes(elem), elemBytes(g.export_elem));
     for (int64_t at = 0; at < count; at += chunk) {
       const int64_t n = std::min(chunk, count - at);
-      read(Run{whole, at, n}, buffer(kTurned));
+      read(Run{whole, at, n}, comm.rank == 0 ? buffer(kTurned) : nullptr);
       put(g, elem, n);
     }
   }
@@ -192,8 +194,9 @@ private:
         n = std::min(mostCols, cols - c);
         for (r = 0; r < rows; r += m) {
           m = std::min(mostRows, rows - r);
-          read(Run{band, 0, m * n}, buffer(kLines));
-          transposeCopy(buffer(kLines), n, buffer(kTurned), m, n, m, size);
+          read(Run{band, 0, m * n}, comm.rank == 0 ? buffer(kLines) : nullptr);
+          if (comm.rank == 0)
+            transposeCopy(buffer(kLines), n, buffer(kTurned), m, n, m, size);
           put(g, g.t.elem, m * n);
         }
       }
@@ -221,13 +224,15 @@ private:
     file.write(buffer(kConverted), n * elemBytes(g.export_elem));
   }
 
-  enum Buffer { kLines, kTurned, kBrought, kConverted, kBuffers };
+  enum Buffer { kLines, kTurned, kBrought, kConverted };
+  /// The third is of several ranks, the last of them of what is converted.
   char *buffer(Buffer b) {
+    const int64_t at = b == kConverted ? buffers - 1 : int64_t(b);
     if (memory)
-      return memory + b * most;
-    if (!heap[b])
-      heap[b].reset(new char[most]);
-    return heap[b].get();
+      return memory + at * most;
+    if (!heap[at])
+      heap[at].reset(new char[most]);
+    return heap[at].get();
   }
 
   const zccrt_program &program;
@@ -236,9 +241,10 @@ private:
   OutFile &file;
   ModelFiles &files;
   RunReader runs;
-  const int64_t most; ///< bytes of each buffer
-  char *const memory; ///< nullptr: they are the heap's
-  std::unique_ptr<char[]> heap[kBuffers];
+  const bool isConverted;
+  const int64_t buffers, most; ///< how many; bytes of each
+  char *const memory;          ///< nullptr: they are the heap's
+  std::unique_ptr<char[]> heap[kConverted + 1];
 };
 
 Pieces piecesOf(const zccrt_program &p, ExportForm form) {

@@ -25,8 +25,9 @@ struct Scratch {
 
 /// Writes the file on rank 0 and commits it; every rank calls it, to hand over its pieces of
 /// partitioned tensors, of which no rank ever has all. What is computed in 16 bits and frozen is copied from its file.
-/// `file` is open on rank 0 only. With `scratch` it takes 4 MiB besides at most, and none where that has as much; without, up to
-/// 128 MiB. Throws a Failure if the disk is full, or what is copied is not what the program was compiled with.
+/// `file` is open on rank 0 only. With `scratch` it takes 4 MiB besides at most, and none where that has as much (what is copied
+/// from files goes through 8 MiB); without, up to 128 MiB. Throws a Failure if the disk is full, or what is copied is not what
+/// the program was compiled with.
 void exportWeights(const zccrt_program &p, ExportForm form, const Arenas &arenas, Comm &comm, OutFile &file, ModelFiles &files,
                    const GraphPart *part = nullptr, Scratch scratch = {});
 

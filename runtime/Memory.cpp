@@ -122,8 +122,10 @@ void setAside(int64_t bytes, int64_t budget) {
 
 void takeMemory(int64_t bytes) {
   if (ofBudget != INT64_MAX)
-    ofBudget -= bytes;
+    ofBudget = std::max<int64_t>(ofBudget - bytes, 0);
 }
+
+int64_t budgetLeft() { return ofBudget; }
 
 // What a group uses includes page cache, which gives way; only the limit itself is firm.
 int64_t memoryLeft(int ranksOnNode) {

@@ -64,8 +64,8 @@ std::string whyNoRoom(int64_t bytes, const std::string &where) {
   const int64_t left = memoryLeft(readLaunch().ranksOnNode);
   if (bytes <= left)
     return "";
-  return format("%s: compressed, and takes %.2f GiB of memory when it is inflated, of which %.2f GiB are left", where.c_str(),
-                bytes / kGiB, left / kGiB);
+  return format("%s: compressed, and takes %.2f GiB of memory when it is inflated, of which %.2f GiB are left%s", where.c_str(),
+                bytes / kGiB, left / kGiB, left == budgetLeft() ? " of zcc's --memory" : "");
 }
 
 Array openMember(const std::shared_ptr<ZipArchive> &archive, const ZipArchive::Member &m, const std::shared_ptr<File> &file,

@@ -117,7 +117,7 @@ void Session::start(const GivenWeights &given) {
   together([&] {
     const int64_t needed = (p.device ? 0 : p.arena_bytes[kDevice]) + p.arena_bytes[kHost] + p.library_bytes +
                            (o.save.empty() ? 0 : p.save_bytes) + Trace::bytes(p, o);
-    setAside(needed, p.memory_budget);
+    setAside(needed, p.host_budget);
     openData();
     if (!o.save.empty() && !data && o.resume.empty())
       fail("--save: this run does not train, there is nothing to save");

@@ -268,11 +268,11 @@ typedef struct {
   uint64_t hash;            /* of program and configuration: equal on all ranks */
   const char *isa;          /* space-separated cpuid names the code needs: "avx2 fma avx512f" */
   int32_t ranks, threads, grad_accum, zero;
-  int32_t batches_per_call;     /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
-  int64_t arena_bytes[3];       /* device, host, nvme */
-  int64_t persistent_bytes;     /* of the device's, at its begin: what lies behind them is free where no function runs */
-  int64_t memory_budget;        /* of a rank, by --memory; 0: none */
-  int64_t library_bytes;        /* of the host, besides the arenas */
+  int32_t batches_per_call; /* micro-batches that micro_fn takes, one behind the other, as it does their losses */
+  int64_t arena_bytes[3];   /* device, host, nvme */
+  int64_t persistent_bytes; /* of the device's, at its begin: what lies behind them is free where no function runs */
+  int64_t host_budget;      /* bytes of a rank in memory of the host, by --memory and --host-memory; 0: as many as there are */
+  int64_t library_bytes;    /* of the host, besides the arenas */
   int64_t device_library_bytes; /* of a device: the end of its arena, which libraries use */
   const zccrt_global *globals;
   int32_t nglobals;

@@ -20,6 +20,12 @@ Needs zcc::needsOf(const Module &m, const Options &o, const Target *target) {
   return n;
 }
 
+int64_t zcc::hostBudgetOf(const Options &o, const Target &target) {
+  if (!target.deviceSymbol().empty())
+    return o.hostBudget;
+  return o.memoryBudget ? o.memoryBudget + o.hostBudget : 0;
+}
+
 Needs zcc::excessOf(const Needs &n, const Options &o) {
   auto over = [](int64_t bytes, int64_t budget) { return budget ? std::max<int64_t>(bytes - budget, 0) : 0; };
   return {over(n.memory, o.memoryBudget), over(n.host, o.hostBudget), over(n.disk, o.nvmeBudget)};

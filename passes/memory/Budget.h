@@ -13,6 +13,8 @@ struct Needs {
   int64_t disk = 0;
 };
 Needs needsOf(const Module &m, const Options &o, const Target *target);
+/// Bytes of the host's memory that a rank may take in all; 0: nothing bounds them.
+int64_t hostBudgetOf(const Options &o, const Target &target);
 /// What of a budget is exceeded by how much; all 0 where everything fits.
 Needs excessOf(const Needs &n, const Options &o);
 bool fits(const Needs &n, const Options &o);

@@ -440,6 +440,8 @@ static llvm::Error verifySpace(const Function &f, const Liveness &l, const Exten
     if (o < 0)
       return errorAt(g->loc, "[V7] global '%" + g->name + "' has no offset");
     globals.push_back({g.get(), nullptr, o, o + g->type.localBytes(), {}});
+    if (globals.back().end > persistentBytes(m, space))
+      return errorAt(g->loc, "[V7] global '%" + g->name + "' lies behind what persists");
   }
   if (auto e = collectPlaced(f, l, extents, space, values))
     return e;

@@ -367,7 +367,7 @@ void Offloader::offload(Function &f, GlobalValue *param, llvm::ArrayRef<GlobalVa
 }
 
 static llvm::Error checkShards(const Module &m, const Options &o) {
-  if (m.ranks == 1 || o.zero == 3)
+  if (m.ranks == 1 || o.zero == 3 || o.inference) // without training each rank has all of them
     return llvm::Error::success();
   return refuse("--offload-param needs --zero=3, or one rank: with several ranks it is a parameter's shard that lives elsewhere");
 }

@@ -161,7 +161,7 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
 
 // ---- what lives elsewhere
 
-bool Axes::mayMoveParams() const { return m_.ranks == 1 || o_.zero == 3; }
+bool Axes::mayMoveParams() const { return m_.ranks == 1 || o_.zero == 3 || !trains_; }
 
 /// Where what is to move can go, the nearest first.
 std::vector<Space> Axes::spaces() const {
@@ -440,7 +440,7 @@ void Axes::addSubGroup(std::vector<Axis> &out) const {
 }
 
 void Axes::addReuse(std::vector<Axis> &out) const {
-  bool gathers = m_.ranks > 1 && o_.zero == 3;
+  bool gathers = trains_ && m_.ranks > 1 && o_.zero == 3;
   bool fetches = (o_.seeks(o_.offloadParam) && mayMoveParams() && !spaces().empty()) || movesParams();
   if (o_.maxReuse >= 0 || !(gathers || fetches))
     return;

@@ -42,7 +42,7 @@ llvm::Expected<PlanBound> zcc::boundOf(const Module &m, const PassContext &ctx, 
   for (auto &g : copy->globals) {
     if (!g->hasStorage() || g->role == GlobalValue::Const || g->type.isScalar())
       continue;
-    const bool changes = g->role == GlobalValue::State || g->trained;
+    const bool changes = !o.inference && (g->role == GlobalValue::State || g->trained);
     (changes ? all.changing : all.fixed) += g->type.localBytes();
     if (g->type.space == Space::Nvme)
       (changes ? given.changing : given.fixed) += g->type.localBytes();

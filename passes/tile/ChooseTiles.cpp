@@ -167,7 +167,7 @@ bool Choice::noteParams() {
     if (count < 2)
       continue;
     if (ctx.options.isLow() && !g->trained && g->init.kind != Init::File) {
-      ctx.remarks.push_back("not split into tiles: parameter '" + g->name + "', frozen and drawn at random, is f32");
+      ctx.remarks.push_back("not split into tiles: parameter '" + g->name + "', frozen and of no file, is f32");
       continue;
     }
     ParameterTiles tiles(m, *g);
@@ -176,7 +176,10 @@ bool Choice::noteParams() {
         ctx.remarks.push_back("not split into tiles: parameter '" + g->name + "', " + tiles.whyNot());
       continue;
     }
-    g->attrs.set("tiles", tiles.grid(count));
+    const std::vector<int64_t> grid = tiles.grid(count);
+    if (llvm::all_of(grid, [](int64_t boxes) { return boxes == 1; }))
+      continue;
+    g->attrs.set("tiles", grid);
     changed = true;
   }
   return changed;

@@ -218,6 +218,74 @@ TEST(Export, GathersPieces) {
   EXPECT_EQ(readFile(f / "out").substr(0, 28), "head" + bytesOf(kTransposed));
 }
 
+// Columns of several images, each longer than what is turned at once; of four ranks the last has less. In memory that is given,
+// or too little of it.
+TEST(Export, PartsOfColumns) {
+  const int ranks = 4;
+  const int64_t images = 2, rows = 300001, cols = 3, count = images * rows * cols;
+  auto valueAt = [&](int64_t i) { return Bf16(float(i % 1009)); };
+  std::vector<Bf16> expected;
+  for (int64_t n = 0; n < images; ++n)
+    for (int64_t c = 0; c < cols; ++c)
+      for (int64_t r = 0; r < rows; ++r)
+        expected.push_back(valueAt((n * rows + r) * cols + c));
+  for (int64_t given : {int64_t(4) << 20, int64_t(100)}) {
+    int64_t bytes = ShmComm::windowBytes(ranks, 4096);
+    void *window = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    Folder f;
+    inProcesses(ranks, [&](int r) {
+      ShmComm comm(r, ranks, window, 4096);
+      zccrt_global g = {};
+      g.name = g.onnx_name = "w";
+      g.t = tensor(0, ZCCRT_F32, {images, rows, cols});
+      g.export_elem = ZCCRT_BF16;
+      g.shards = ranks;
+      const zccrt_piece pieces[] = {{"", 0, 0, 1}};
+      zccrt_program p = {};
+      p.globals = &g;
+      p.nglobals = 1;
+      p.onnx = pieces;
+      p.npieces = 1;
+      const Piece own = pieceOf(g, r);
+      std::vector<float> values(own.count);
+      for (int64_t i = 0; i < own.count; ++i)
+        values[i] = float((own.begin + i) % 1009);
+      FarArena arena(reinterpret_cast<char *>(values.data()));
+      std::vector<char> scratch(given);
+      OutFile file;
+      if (r == 0)
+        file = OutFile(f / "out");
+      ModelFiles files(p);
+      exportWeights(p, ExportForm::Onnx, {{&arena}}, comm, file, files, nullptr, {scratch.data(), given});
+    });
+    munmap(window, bytes);
+    EXPECT_TRUE(readFile(f / "out") == bytesOf(expected)) << given << ", of " << count;
+  }
+}
+
+// The tensor has no place of its own, also where one box is all of it.
+TEST(Export, OneBox) {
+  Model m;
+  const int64_t starts[ZCCRT_MAX_DIMS] = {};
+  m.globals[2].t.offset = 128;
+  m.globals[2].init = ZCCRT_INIT_BOX;
+  m.globals[2].copy_of = 0;
+  std::copy(starts, starts + ZCCRT_MAX_DIMS, m.globals[2].start);
+  memcpy(m.bytes + 128, m.bytes, 24);
+  memset(m.bytes, 1, 24);
+  m.globals[0].role = ZCCRT_WHOLE;
+  m.globals[0].t.offset = 0;
+  HostArena arena(m.bytes);
+  Folder f;
+  OutFile file(f / "out");
+  ModelFiles files(m.program);
+  m.pieces[0].transposed = 0;
+  exportWeights(m.program, ExportForm::Onnx, {{&arena}}, *singleRank(), file, files);
+  std::vector<float> values(6);
+  std::iota(values.begin(), values.end(), 0.f);
+  EXPECT_EQ(readFile(f / "out").substr(0, 28), "head" + bytesOf(values));
+}
+
 TEST(OutFile, WholeOrNotAtAll) {
   Folder f;
   writeFile(f / "a", "old");

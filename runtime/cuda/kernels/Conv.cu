@@ -1,5 +1,6 @@
 // conv, conv_grad_input, conv_grad_weight as products: the taps of images are laid out as the columns of matrices, of as many
-// images at once as scratch holds. A convolution of single points is its own matrix; ConvDepthwise.cu has depthwise ones.
+// images at once as scratch holds. A convolution of single points is its own matrix, unless its rows are unaligned;
+// ConvDepthwise.cu has depthwise ones.
 //   y[n] = w col(x[n])      dcol[n] = w^T dy[n], dx[n] = what of dcol each point is read from      dw = [dy] [col(x)]^T, [] of
 //   all images side by side
 #include "runtime/cuda/Conv.h"
@@ -12,8 +13,8 @@ namespace zccrt::cuda {
 
 namespace {
 
-/// A convolution and its matrices. Those in scratch have rows of whole vectors of 16 bytes, zeros behind an image's own elements:
-/// products of 16-bit factors whose rows begin anywhere are several times as slow.
+/// A convolution and its matrices. Those in scratch have rows of whole vectors of 16 bytes, of operands with zeros behind an
+/// image's own elements: products of 16-bit factors whose rows begin anywhere are several times as slow.
 struct ConvMatrices : Conv {
   using Conv::Conv;
 

@@ -47,7 +47,7 @@ struct Pool : cpu::PoolShape {
 private:
   /// Taps of a window are numbered row by row.
   __device__ int tapOf(int a, int b, int c) const { return int((a * kernel[1] + b) * kernel[2] + c); }
-  /// The input position along an axis that a tap of output position o reads; -1: none.
+  /// The input position along an axis that a tap of output position o reads; below 0: none.
   __device__ int read(int axis, int o, int tap) const {
     const int i = o * int(stride[axis]) - int(lo[axis]) + tap * int(dilation[axis]);
     return i < int(in[axis]) ? i : -1;
