@@ -432,6 +432,7 @@ static llvm::Error checkOverlaps(const Liveness &l, llvm::ArrayRef<Placed> value
 
 static llvm::Error verifySpace(const Function &f, const Liveness &l, const Extents &extents, Space space) {
   const Module &m = *f.module;
+  const int64_t persistent = persistentBytes(m, space);
   std::vector<Placed> globals, values;
   for (auto &g : m.globals) {
     if (g->type.space != space || !g->hasStorage())
@@ -440,7 +441,7 @@ static llvm::Error verifySpace(const Function &f, const Liveness &l, const Exten
     if (o < 0)
       return errorAt(g->loc, "[V7] global '%" + g->name + "' has no offset");
     globals.push_back({g.get(), nullptr, o, o + g->type.localBytes(), {}});
-    if (globals.back().end > persistentBytes(m, space))
+    if (globals.back().end > persistent)
       return errorAt(g->loc, "[V7] global '%" + g->name + "' lies behind what persists");
   }
   if (auto e = collectPlaced(f, l, extents, space, values))

@@ -46,8 +46,8 @@ void check(cudaError_t e, const char *what) {
 }
 
 void checkLaunch(const char *kernel) {
-  const cudaError_t e = cudaPeekAtLastError();
-  check(e, isLate(e) ? "run its kernels" : (std::string("run ") + kernel).c_str());
+  if (cudaError_t e = cudaPeekAtLastError(); e != cudaSuccess)
+    check(e, isLate(e) ? "run its kernels" : (std::string("run ") + kernel).c_str());
 }
 
 // ---- opening
