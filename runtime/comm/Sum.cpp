@@ -1,6 +1,8 @@
 // Adds ranks' elements in their type, rank by rank.
 #include "runtime/comm/Sum.h"
+#include "runtime/Clones.h"
 #include "runtime/Elem.h"
+#include "runtime/cpu/Number.h"
 #include <algorithm>
 #include <type_traits>
 
@@ -18,14 +20,14 @@ template <class T> struct Wrapping<T, true> {
 };
 template <class T> using Accumulator = typename Wrapping<T>::type;
 
-template <class T> static T finish(Accumulator<T> sum, int n, bool mean) {
+template <class T> ZCC_INLINE static inline T finish(Accumulator<T> sum, int n, bool mean) {
   if constexpr (std::is_integral_v<T>)
     return mean ? static_cast<T>(static_cast<T>(sum) / static_cast<T>(n)) : static_cast<T>(sum);
   else
     return T(mean ? sum / static_cast<decltype(sum)>(n) : sum);
 }
 
-template <class T> static void sumTyped(T *out, const void *const *parts, int n, int64_t count, bool mean) {
+template <class T> ZCC_INLINE static inline void sumTyped(T *out, const void *const *parts, int n, int64_t count, bool mean) {
   using A = Accumulator<T>;
   A sums[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {
@@ -44,8 +46,25 @@ template <class T> static void sumTyped(T *out, const void *const *parts, int n,
   }
 }
 
+ZCC_CLONES static void sumOf(float *out, const void *const *parts, int n, int64_t count, bool mean) {
+  sumTyped(out, parts, n, count, mean);
+}
+
+// 16-bit floats as kernels have them, whose conversions vectorise.
+ZCC_CLONES static void sumOf(Bf16 *out, const void *const *parts, int n, int64_t count, bool mean) {
+  sumTyped(reinterpret_cast<cpu::Bf16 *>(out), parts, n, count, mean);
+}
+
+ZCC_CLONES static void sumOf(F16 *out, const void *const *parts, int n, int64_t count, bool mean) {
+  sumTyped(reinterpret_cast<cpu::F16 *>(out), parts, n, count, mean);
+}
+
+template <class T> static void sumOf(T *out, const void *const *parts, int n, int64_t count, bool mean) {
+  sumTyped(out, parts, n, count, mean);
+}
+
 void sumInOrder(void *out, const void *const *parts, int n, int64_t count, int elem, bool mean) {
-  withType(elem, [&](auto t) { sumTyped(static_cast<decltype(t) *>(out), parts, n, count, mean); });
+  withType(elem, [&](auto t) { sumOf(static_cast<decltype(t) *>(out), parts, n, count, mean); });
 }
 
 } // namespace zccrt

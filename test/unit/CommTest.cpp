@@ -3,8 +3,10 @@
 #include "runtime/comm/Shm.h"
 #include "runtime/comm/Sum.h"
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <numeric>
+#include <random>
 #include <sys/mman.h>
 #include <thread>
 
@@ -172,6 +174,32 @@ TEST(Sum, InOrderAndRoundedOnce) {
   int64_t wrapped;
   sumInOrder(&wrapped, ints, 2, 1, ZCCRT_I64, false);
   EXPECT_EQ(wrapped, INT64_MIN);
+}
+
+/// Rows longer than a block of sums, of an odd length, as a loop over single elements has them.
+template <class T> static void checkSums(int elem, bool mean) {
+  constexpr int64_t kCount = 2 * 1024 + 37;
+  std::vector<T> parts[3], out(kCount);
+  std::minstd_rand draw(7);
+  for (auto &part : parts)
+    for (int64_t i = 0; i < kCount; ++i)
+      part.push_back(T(std::ldexp(float(draw()) / float(draw.max()) - 0.5f, int(draw() % 28) - 20))); // some below normal in f16
+  parts[0][3] = parts[1][5] = T(HUGE_VALF), parts[2][7] = T(NAN);
+  const void *all[] = {parts[0].data(), parts[1].data(), parts[2].data()};
+  sumInOrder(out.data(), all, 3, kCount, elem, mean);
+  for (int64_t i = 0; i < kCount; ++i) {
+    const float sum = float(parts[0][i]) + float(parts[1][i]) + float(parts[2][i]);
+    const float expected = float(T(mean ? sum / 3.0f : sum));
+    ASSERT_TRUE(float(out[i]) == expected || (std::isnan(expected) && std::isnan(float(out[i])))) << elem << " " << i;
+  }
+}
+
+TEST(Sum, LongRows) {
+  for (bool mean : {false, true}) {
+    checkSums<float>(ZCCRT_F32, mean);
+    checkSums<Bf16>(ZCCRT_BF16, mean);
+    checkSums<F16>(ZCCRT_F16, mean);
+  }
 }
 
 TEST(Comm, AllReduce) {
