@@ -36,8 +36,8 @@ struct ConvPlan {
   Primitive primitive, adding;   ///< `adding`, if it is there: for all images but the first
   int64_t images = 0, batch = 0; ///< of a call of the primitive, and in all
   int64_t libraryScratch = 0, bytes = 0;
-  bool isGemm = false;    ///< as in Choice
-  bool byColumns = false; ///< no primitive
+  bool isGemm = false;                  ///< as in Choice
+  std::unique_ptr<BlockedGrad> blocked; ///< no primitive; nor with the next two
   std::unique_ptr<FewPixels> few;
   std::unique_ptr<ColumnProduct> columns;
   Scratch scratch;
@@ -312,7 +312,7 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
   ConvPlan p;
   makePrimitivePlan(p, kind, c, For::Workspace);
   const int64_t elements = count(operand(c, 0)) + count(operand(c, 1)) + count(result(c, 0));
-  return p.isGemm && p.bytes > elements * elemBytes(ZCCRT_F32) && p.bytes > columnsWorkspace(s, c->threads);
+  return p.isGemm && p.bytes > elements * elemBytes(ZCCRT_F32) && p.bytes > BlockedGrad::scratchBytes(s, c->threads);
 }
 
 /// The same for 16-bit floats, where all images together have few pixels: as the call says. Where it does not, as measured on
@@ -320,11 +320,10 @@ bool goesByColumns(ConvKind kind, const zccrt_call *c, const ConvShape &s) {
 /// The more where channels are in blocks, which the library's other kernels would reorder: for 256 filters of 3x3x256 over 32
 /// images of 4x4 2.5 ms and 1.8.
 bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &t) {
-  constexpr int64_t kMostReads = 1 << 18; // which the process keeps in a table
   const int64_t most = hasBlocks(s) ? 2048 : 1024, few = hasBlocks(s) ? 512 : 256;
   const char *way = attrString(c, "way", "");
-  const int64_t pixels = s.batch * volume(s.out, s.spatial), reads = pixels * extent(*t.w, 2, t.w->ndim);
-  if (s.group != 1 || !isHalf(t.x->elem) || pixels > most || reads > kMostReads || count(*t.x) > INT32_MAX)
+  const int64_t pixels = s.batch * volume(s.out, s.spatial);
+  if (s.group != 1 || !isHalf(t.x->elem) || pixels > most || !fitsTable(s))
     return false;
   return *way ? !strcmp(way, "columns") : pixels <= few || hasSteps(s);
 }
@@ -334,10 +333,9 @@ bool multipliesColumns(const zccrt_call *c, const ConvShape &s, const Operands &
 /// and both gradients, cold: 32 images of 2x2 10.9 ms instead of 11.8 by blocks; 4 of 7x7 16.1 instead of 16.7.
 bool hasFewPixels(const zccrt_call *c, const ConvShape &s, const Operands &t) {
   constexpr int64_t kFewPixels = 256, kManyFilters = 1 << 17; // of all channels
-  constexpr int64_t kMostPixels = 1024, kMostReads = 1 << 18; // which the process keeps in a table
-  const int64_t pixels = s.batch * volume(s.out, s.spatial), reads = pixels * extent(*t.w, 2, t.w->ndim);
-  if (hasBlocks(s) || s.group != 1 || t.x->elem != ZCCRT_F32 || isProduct(s) || pixels > kMostPixels || reads > kMostReads ||
-      count(*t.x) > INT32_MAX)
+  constexpr int64_t kMostPixels = 1024;
+  const int64_t pixels = s.batch * volume(s.out, s.spatial);
+  if (hasBlocks(s) || s.group != 1 || t.x->elem != ZCCRT_F32 || isProduct(s) || pixels > kMostPixels || !fitsTable(s))
     return false;
   return !strcmp(attrString(c, "way", ""), "columns") || (pixels <= kFewPixels && s.filters * s.channels >= kManyFilters);
 }
@@ -364,11 +362,13 @@ void makePlan(ConvPlan &p, ConvKind kind, const zccrt_call *c, For purpose) {
     }
     return;
   }
-  p.byColumns = isFew || goesByColumns(kind, c, s);
-  if (!p.byColumns)
+  if (!isFew && !goesByColumns(kind, c, s))
     return makePrimitivePlan(p, kind, c, purpose);
-  keepFreedMemory();
-  p.bytes = columnsWorkspace(s, c->threads);
+  p.bytes = BlockedGrad::scratchBytes(s, c->threads);
+  if (purpose == For::Run) {
+    keepFreedMemory();
+    p.blocked = std::make_unique<BlockedGrad>(s);
+  }
 }
 
 void move(Part &part, char *from, char *to, char *library) {
@@ -379,8 +379,8 @@ void move(Part &part, char *from, char *to, char *library) {
 
 void run(ConvPlan &p, ConvKind kind, char *arena, const zccrt_call *c) {
   char *scratch = p.bytes ? p.scratch.get(arena, c) : nullptr;
-  if (p.byColumns)
-    return columnsGradWeight(arena, c, scratch);
+  if (p.blocked)
+    return p.blocked->run(arena, c, scratch);
   if (p.columns)
     return p.columns->run(arena, c, scratch);
   if (p.few)

@@ -67,12 +67,21 @@ void takePixels(const ColumnBlocks &b, const float *plane, int64_t tap, int64_t 
   }
 }
 
-void takeColumns(const ColumnBlocks &b, const float *x, int64_t channel, int64_t channels, int64_t begin, int64_t end,
-                 float *to) {
-  for (int64_t ch = channel; ch < channel + channels; ++ch)
-    for (int64_t tap = 0; tap < b.taps(); ++tap, to += end - begin)
+/// `n` elements of a channel as a table has them, 0 in the padding; `plane`: the channel in the first image.
+template <typename T> void takeReads(const int32_t *reads, int64_t n, const T *plane, T *to) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = reads[i] < 0 ? T(0) : plane[reads[i]];
+}
+
+/// A channel's columns for pixels [begin, end), a row a tap; `reads`: as readBy() has it, or empty.
+void takeColumns(const ColumnBlocks &b, const std::vector<int32_t> &reads, const float *x, int64_t channel, int64_t begin,
+                 int64_t end, float *to) {
+  for (int64_t tap = 0; tap < b.taps(); ++tap, to += end - begin)
+    if (!reads.empty())
+      takeReads(&reads[size_t(tap * b.pixels() + begin)], end - begin, x + channel * b.ins(), to);
+    else
       forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t n, int64_t at) {
-        takePixels(b, x + (image * b.channels + ch) * b.ins(), tap, first, n, to + at);
+        takePixels(b, x + (image * b.channels + channel) * b.ins(), tap, first, n, to + at);
       });
 }
 
@@ -80,7 +89,10 @@ void takeColumns(const ColumnBlocks &b, const float *x, int64_t channel, int64_t
 void takeGrad(const ColumnBlocks &b, const float *dy, int64_t begin, int64_t end, float *grad, int threads) {
   forEach(b.filters, threads, [&](int64_t filter) {
     forImages(b, begin, end, [&](int64_t image, int64_t first, int64_t length, int64_t at) {
-      std::copy_n(dy + (image * b.filters + filter) * b.outs() + first, length, grad + filter * (end - begin) + at);
+      const float *from = dy + (image * b.filters + filter) * b.outs() + first;
+      float *to = grad + filter * (end - begin) + at;
+      for (int64_t i = 0; i < length; ++i) // of few, mostly
+        to[i] = from[i];
     });
   });
 }
@@ -116,13 +128,26 @@ matmul::primitive_desc makeColumnProduct(const ColumnBlocks &b, int32_t elem) {
 
 } // namespace
 
-int64_t columnsWorkspace(const ConvShape &s, int threads) {
+bool fitsTable(const ConvShape &s) {
+  constexpr int64_t kMostReads = 1 << 18; // which the process keeps
+  const ColumnBlocks b(s);
+  return b.taps() * b.pixels() <= kMostReads && b.batch * b.channels * b.ins() <= INT32_MAX;
+}
+
+BlockedGrad::BlockedGrad(const ConvShape &s) : shape_(s) {
+  constexpr int64_t kShortLine = 16; // of results; longer ones are copied in less time than a table is followed
+  const ColumnBlocks b(s);
+  if (b.out[2] <= kShortLine && fitsTable(s))
+    reads_ = readBy(s, b.channels * b.ins());
+}
+
+int64_t BlockedGrad::scratchBytes(const ConvShape &s, int threads) {
   ColumnBlocks b(s);
   return b.gradBytes() + b.columnBytes() * threads;
 }
 
-void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
-  const ColumnBlocks b(ConvShape(c, operand(c, 0), result(c, 0), operand(c, 1)));
+void BlockedGrad::run(char *arena, const zccrt_call *c, char *scratch) const {
+  const ColumnBlocks b(shape_);
   const float *x = at<float>(arena, operand(c, 0)), *dy = at<float>(arena, operand(c, 1));
   float *dw = at<float>(arena, result(c, 0));
   const int64_t together = b.together(), row = b.channels * b.taps();
@@ -136,7 +161,8 @@ void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch) {
       const int64_t channel = part * together, channels = std::min(together, b.channels - channel), width = channels * b.taps();
       auto *columns =
           reinterpret_cast<float *>(scratch + b.gradBytes() + (threads > 1 ? omp_get_thread_num() : 0) * b.columnBytes());
-      takeColumns(b, x, channel, channels, begin, end, columns);
+      for (int64_t ch = 0; ch < channels; ++ch)
+        takeColumns(b, reads_, x, channel + ch, begin, end, columns + ch * b.taps() * n);
       expectMultiplied(dnnl_sgemm('N', 'T', b.filters, width, n, 1.0f, grad, n, columns, n, begin ? 1.0f : 0.0f,
                                   dw + channel * b.taps(), row));
     });
@@ -189,12 +215,8 @@ void forwardByColumns(const ColumnBlocks &b, const std::vector<int32_t> &reads, 
   const int64_t width = b.channels * b.taps(), pixels = b.pixels(), block = sharedChannels(b), row = b.taps() * pixels;
   for (int64_t first = 0, n; first < b.channels; first += n) {
     n = std::min(block, b.channels - first);
-    forEach(n, threads, [&](int64_t channel) {
-      const float *plane = x + (first + channel) * b.ins();
-      float *to = columns + channel * row;
-      for (int64_t i = 0; i < row; ++i)
-        to[i] = reads[i] < 0 ? 0.0f : plane[reads[i]];
-    });
+    forEach(n, threads,
+            [&](int64_t channel) { takeReads(reads.data(), row, x + (first + channel) * b.ins(), columns + channel * row); });
     forEach((b.filters + kFilters - 1) / kFilters, threads, [&](int64_t part) {
       const int64_t filter = part * kFilters, filters = std::min(kFilters, b.filters - filter);
       multiply(false, filters, pixels, n * b.taps(), w + filter * width + first * b.taps(), width, columns, first > 0,
@@ -271,9 +293,7 @@ void ColumnProduct::run(char *arena, const zccrt_call *c, char *scratch) {
       takeChannel(at<uint16_t>(arena, operand(c, 0)), channel, b.batch, b.channels, b.ins(), shape_.xBlock, own);
       x = own;
     }
-    uint16_t *to = columns + channel * row;
-    for (int64_t i = 0; i < row; ++i)
-      to[i] = reads_[i] < 0 ? 0 : x[reads_[i]];
+    takeReads(reads_.data(), row, x, columns + channel * row);
   });
   product_.bind(0, grad);
   product_.bind(1, columns);

@@ -6,9 +6,20 @@
 
 namespace zccrt::cpu {
 
+/// Whether a table of what is read is small, and its entries are 32 bits: what FewPixels and ColumnProduct need.
+bool fitsTable(const ConvShape &s);
+
 /// The weights' gradient in f32, of less workspace (in bytes) than a primitive's. The call is conv_grad_weight's.
-int64_t columnsWorkspace(const ConvShape &s, int threads);
-void columnsGradWeight(char *arena, const zccrt_call *c, char *scratch);
+class BlockedGrad {
+public:
+  explicit BlockedGrad(const ConvShape &s);
+  static int64_t scratchBytes(const ConvShape &s, int threads);
+  void run(char *arena, const zccrt_call *c, char *scratch) const;
+
+private:
+  ConvShape shape_;
+  std::vector<int32_t> reads_; ///< as readBy() has it, where lines of the result are short; else empty
+};
 
 /// The convolution and its input's gradient in f32, where all images together have few pixels: the weights, of which there is
 /// more than of all else, are read as they lie. The calls are conv's and conv_grad_input's.

@@ -74,7 +74,8 @@ std::vector<std::string> waysOf(const std::string &kind) {
                                       : std::vector<std::string>{"sgemm", "primitive"};
   if (kind.find(" blocks") != std::string::npos)
     return {"blocked", "columns"};
-  if (kind.starts_with("conv_grad_weight f32") || kind == "conv_grad_weight bf16 windows")
+  if (kind.starts_with("conv_grad_weight f32") || kind == "conv_grad_weight bf16 windows" || kind == "conv f32 windows" ||
+      kind == "conv_grad_input f32 windows")
     return {"plain", "blocked", "columns"};
   if (kind.starts_with("conv") && kind.ends_with("bf16 points"))
     return {"plain", "blocked", "product"};
