@@ -1,8 +1,8 @@
-// Prints grids: a thread for each element, or for neighbours; a warp or a block for each row; for columns blocks of 32 of them by
-// 8 threads, each with every eighth row; for totals a block for each unit. Where rows or columns are few and long, too, a block
-// has a unit of one, and who reads its sum, the next pass over the row or another kernel, adds up those of its units first. Where
-// rows have sums over them beside them, a block has a unit of rows. What threads sum is added up in an order that the extents
-// give.
+// Prints grids: a thread for each element, or for neighbours (in tiles: CudaTiles.cpp); a warp or a block for each row; for
+// columns blocks of 32 of them by 8 threads, each with every eighth row; for totals a block for each unit. Where rows or columns
+// are few and long, too, a block has a unit of one, and who reads its sum, the next pass over the row or another kernel, adds up
+// those of its units first. Where rows have sums over them beside them, a block has a unit of rows. What threads sum is added up
+// in an order that the extents give.
 #include "codegen/cuda/CudaLoops.h"
 #include "codegen/ScalarCode.h"
 #include "ir/Op.h"
@@ -81,6 +81,8 @@ CudaLoops::CudaLoops(const LoopPlan &plan, std::string casts) : LoopValues(plan)
 }
 
 std::string CudaLoops::element(const LoopAccess &a) {
+  if (auto t = turned.find(&a); t != turned.end())
+    return t->second;
   if (together == 1 || !isVector(a))
     return LoopValues::element(a);
   auto [v, isNew] = vectors.try_emplace(&a, "");

@@ -24,6 +24,7 @@ private:
   bool isFlat = false;  ///< they are so along all axes of the loop, not only along the last one
   llvm::DenseMap<const LoopAccess *, std::string> vectors; ///< what a thread reads or writes of them at once
   std::vector<const LoopAccess *> touched;                 ///< which these are, in order
+  llvm::DenseMap<const LoopAccess *, std::string> turned;  ///< their elements in a block's tile, while that is computed
   std::string buffered;                                    ///< index of the element in a thread's part of a row
 
   void finishKernel(const std::string &grid, const std::string &block, const std::string &bounds = "");
@@ -38,7 +39,12 @@ private:
                   const std::string &lane = "");
 
   void elementwise() override;
-  void tiles() override { elementwise(); }
+  void tiles() override;
+  bool isOfTile(size_t axis) const;
+  std::string beginOf(size_t axis);
+  std::string tilesOf(size_t axis);
+  void splitTile(const std::string &tile);
+  void eachOfTile(size_t across, size_t along, llvm::function_ref<void()> inTile);
   void rows() override;
   void row();
   void rowPass(const LoopPass &w);

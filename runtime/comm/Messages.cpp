@@ -58,8 +58,10 @@ void MessageComm::reduceScatter(Parts tensors, int elem, bool mean) {
 
 void MessageComm::allGather(Parts tensors, int elem) {
   const int64_t size = elemBytes(elem);
+  if (by->gathersAtOnce())
+    return gatherAtOnce(tensors, size);
   Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
-  const int64_t chunk = by->gathersAtOnce() ? packed.total : messageBytes / size;
+  const int64_t chunk = messageBytes / size;
   for (int64_t at = 0; at < packed.total; at += chunk) {
     packed.each(at, std::min(at + chunk, packed.total), [&](const Part &p, int64_t offset, int64_t length, int64_t) {
       int64_t bytes = pieceLength(p.count, rank, offset, length) * size;
@@ -75,6 +77,16 @@ void MessageComm::allGather(Parts tensors, int elem) {
     });
     by->finish();
   }
+}
+
+void MessageComm::gatherAtOnce(Parts tensors, int64_t size) {
+  for (const Part &p : tensors) {
+    std::vector<int64_t> bytes;
+    for (int r = 0; r < ranks; ++r)
+      bytes.push_back(pieceLength(p.count, r, 0, piece(p.count)) * size);
+    by->gather(from(p, 0), to(p, 0), piece(p.count) * size, bytes);
+  }
+  by->finish();
 }
 
 void MessageComm::bring(int from, const void *data, void *to, int64_t bytes) {

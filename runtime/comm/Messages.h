@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/comm/Comm.h"
+#include <vector>
 
 namespace zccrt {
 
@@ -27,8 +28,10 @@ public:
   virtual void receive(char *data, int64_t bytes, int from) = 0;
   /// What comes behind it runs when all messages since the last time have arrived.
   virtual void finish() = 0;
-  /// Whether messages may be of any length: what is gathered needs no staging, and then is one chunk.
+  /// Whether gather() is there, which messages' staging does not bound.
   virtual bool gathersAtOnce() const { return false; }
+  /// To every rank: rank r's piece of bytes[r], at all + r * step; this rank's lies at `mine`, which may be its place there.
+  virtual void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) {}
 
   virtual void copy(char *to, const char *from, int64_t bytes) = 0;
   virtual void zero(char *to, int64_t bytes) = 0;
@@ -50,6 +53,7 @@ public:
   void abort() override {}
 
 private:
+  void gatherAtOnce(Parts tensors, int64_t elemBytes);
   void send(const char *data, int64_t bytes, int to) {
     if (bytes)
       by->send(data, bytes, to);

@@ -196,4 +196,32 @@ static void checkTruthsInShortRows(On on) {
 TEST(CompiledOps, TruthsInShortRows) { checkTruthsInShortRows(On::Cpu); }
 TEST(CompiledOpsEmulatedGpu, TruthsInShortRows) { checkTruthsInShortRows(On::EmulatedGpu); }
 
+/// Operands that lie across the results, in tiles, whole and cut ones: more of them than have tiles, and truth values.
+static void checkOperandsAcross(On on) {
+  Batch b;
+  b.eval = b.module.addFunction("eval");
+  std::mt19937 random(8);
+  Loc loc = makeLoc("node", "Op");
+  Builder build(*b.eval, nullptr, loc);
+  for (Elem elem : {Elem::F32, Elem::BF16, Elem::F64})
+    for (int64_t wide : {9, 32, 45, 100}) {
+      auto draw = [&](Dims dims) {
+        return build.cast(b.draw({"neg", Type(Elem::F32, dims).str().c_str(), {}}, build, false, random)[0], elem);
+      };
+      auto across = [&](Value *x) { return build.transpose(x, {0, 2, 1}); };
+      Value *y = draw({3, 70, wide});
+      for (int i = 0; i < 6; ++i)
+        y = build.make(ops::add, {y, across(draw({3, wide, 70}))});
+      Value *keep = across(build.make(ops::ge, {draw({3, wide, 70}), draw({3, wide, 70})}));
+      for (Value *v : {build.make(ops::select, {keep, y, build.make(ops::neg, {y})}), build.make(ops::mul, {y, y})}) {
+        b.eval->results.push_back(build.cast(v, Elem::F32));
+        b.what.push_back("result of " + y->type.str());
+      }
+    }
+  check(b, on);
+}
+
+TEST(CompiledOps, OperandsAcross) { checkOperandsAcross(On::Cpu); }
+TEST(CompiledOpsEmulatedGpu, OperandsAcross) { checkOperandsAcross(On::EmulatedGpu); }
+
 } // namespace compiled_kernels_test

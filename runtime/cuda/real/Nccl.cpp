@@ -1,10 +1,11 @@
-// Messages between GPUs by NCCL, whose communicator the ranks make with an id that rank 0 hands round. Messages between two
-// finish() are one group of it.
+// Between GPUs by NCCL, whose communicator the ranks make with an id that rank 0 hands round. What is queued between two
+// finish() is one group of it.
 #include "runtime/Fail.h"
 #include "runtime/comm/Messages.h"
 #include "runtime/cuda/Sum.h"
 #include "runtime/cuda/real/CudaDevice.h"
 #include "runtime/cuda/real/Library.h"
+#include <algorithm>
 #include <cstring>
 #include <nccl.h>
 #include <vector>
@@ -24,7 +25,9 @@ struct Nccl {
   F(ncclGroupStart)                                                                                                              \
   F(ncclGroupEnd)                                                                                                                \
   F(ncclSend)                                                                                                                    \
-  F(ncclRecv)
+  F(ncclRecv)                                                                                                                    \
+  F(ncclAllGather)                                                                                                               \
+  F(ncclBroadcast)
 #define ZCC_MEMBER(NAME) decltype(::NAME) *NAME = nullptr;
   ZCC_NCCL(ZCC_MEMBER)
 #undef ZCC_MEMBER
@@ -52,7 +55,7 @@ struct Nccl {
 
 class NcclTransport : public Transport {
 public:
-  NcclTransport(CudaDevice &on, std::unique_ptr<Nccl> library, Comm &comm) : on(on), nccl(std::move(library)) {
+  NcclTransport(CudaDevice &on, std::unique_ptr<Nccl> library, Comm &comm) : on(on), nccl(std::move(library)), self(comm.rank) {
     if (!nccl)
       return; // one rank
     ncclUniqueId id = {};
@@ -74,6 +77,17 @@ public:
     open();
     nccl->expect(nccl->ncclRecv(data, size_t(bytes), ncclInt8, from, ranks, on.stream(kStream)), "receive");
   }
+  /// By rings and trees between nodes, where messages would cross the network once for each rank.
+  void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) override {
+    open();
+    const auto queue = on.stream(kStream);
+    if (std::all_of(bytes.begin(), bytes.end(), [&](int64_t b) { return b == step; }))
+      return nccl->expect(nccl->ncclAllGather(mine, all, size_t(step), ncclInt8, ranks, queue), "gather");
+    for (size_t r = 0; r < bytes.size(); ++r)
+      if (char *to = all + int64_t(r) * step; bytes[r]) // its sender alone reads
+        nccl->expect(nccl->ncclBroadcast(int(r) == self ? mine : to, to, size_t(bytes[r]), ncclInt8, int(r), ranks, queue),
+                     "gather");
+  }
   void finish() override {
     if (isOpen)
       nccl->expect(nccl->ncclGroupEnd(), "exchange messages");
@@ -92,6 +106,7 @@ private:
 
   CudaDevice &on;
   std::unique_ptr<Nccl> nccl; ///< nullptr: there is one rank
+  const int self;
   ncclComm_t ranks = nullptr;
   bool isOpen = false; ///< a group
 
