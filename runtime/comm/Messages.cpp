@@ -58,7 +58,7 @@ void MessageComm::reduceScatter(Parts tensors, int elem, bool mean) {
 
 void MessageComm::allGather(Parts tensors, int elem) {
   const int64_t size = elemBytes(elem);
-  if (by->gathersAtOnce())
+  if (ranks > 1 && by->gathersAtOnce())
     return gatherAtOnce(tensors, size);
   Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
   const int64_t chunk = messageBytes / size;

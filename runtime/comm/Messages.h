@@ -2,6 +2,7 @@
 // devices.
 #pragma once
 
+#include "runtime/Fail.h"
 #include "runtime/comm/Comm.h"
 #include <vector>
 
@@ -31,7 +32,9 @@ public:
   /// Whether gather() is there, which messages' staging does not bound.
   virtual bool gathersAtOnce() const { return false; }
   /// To every rank: rank r's piece of bytes[r], at all + r * step; this rank's lies at `mine`, which may be its place there.
-  virtual void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) {}
+  virtual void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) {
+    fail("internal: these messages gather nothing at once");
+  }
 
   virtual void copy(char *to, const char *from, int64_t bytes) = 0;
   virtual void zero(char *to, int64_t bytes) = 0;
