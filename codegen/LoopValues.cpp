@@ -40,14 +40,20 @@ std::string LoopValues::product(llvm::ArrayRef<size_t> axes) {
 
 /// Names the axes' indices of an element, the last axis changing fastest.
 void LoopValues::splitIndex(const std::string &element, llvm::ArrayRef<size_t> axes) {
-  if (axes.size() == 1) {
-    out.line("const " + index + " " + axisName(axes[0]) + " = " + element + ";");
-    return;
-  }
-  std::string rest = element;
+  auto name = [&](size_t axis, const std::string &at) { out.line("const " + index + " " + axisName(axis) + " = " + at + ";"); };
+  if (axes.size() == 1)
+    return name(axes[0], element);
+  splitNumber(element, axes, [&](size_t axis) { return extent(axis); }, name);
+}
+
+/// `place` for each axis, the last one first, with where along it a number lies that counts `count` of them.
+void LoopValues::splitNumber(const std::string &number, llvm::ArrayRef<size_t> axes,
+                             llvm::function_ref<std::string(size_t axis)> count,
+                             llvm::function_ref<void(size_t axis, const std::string &at)> place) {
+  std::string rest = number;
   for (size_t i = axes.size(); i-- > 0;) {
-    std::string d = extent(axes[i]);
-    out.line("const " + index + " " + axisName(axes[i]) + " = " + (i ? rest + " % " + d : rest) + ";");
+    std::string d = count(axes[i]);
+    place(axes[i], i ? rest + " % " + d : rest);
     if (i == 0)
       break;
     std::string next = fresh("q");

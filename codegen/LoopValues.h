@@ -77,6 +77,8 @@ protected:
   std::string extent(size_t axis);
   std::string product(llvm::ArrayRef<size_t> axes);
   void splitIndex(const std::string &element, llvm::ArrayRef<size_t> axes);
+  void splitNumber(const std::string &number, llvm::ArrayRef<size_t> axes, llvm::function_ref<std::string(size_t axis)> count,
+                   llvm::function_ref<void(size_t axis, const std::string &at)> place);
   std::string stride(const LoopAccess &a, size_t axis);
   std::string offset(const LoopAccess &a);
   /// An element of memory, as it is read or written.

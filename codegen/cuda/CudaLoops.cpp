@@ -55,7 +55,7 @@ void CudaLoops::finishKernel(const std::string &grid, const std::string &block, 
 
 // ---- indices
 
-static std::vector<size_t> allAxes(const LoopPlan &p) {
+std::vector<size_t> zcc::allAxes(const LoopPlan &p) {
   std::vector<size_t> axes(p.dims.size());
   for (size_t i = 0; i < axes.size(); ++i)
     axes[i] = i;

@@ -9,6 +9,9 @@ namespace zcc {
 /// How many kernels a plan is, one launched behind the other.
 int64_t gridsOf(const LoopPlan &plan);
 
+/// Of the loop, in order.
+std::vector<size_t> allAxes(const LoopPlan &p);
+
 class CudaLoops : public LoopValues {
 public:
   CudaLoops(const LoopPlan &plan, std::string casts);
@@ -43,7 +46,6 @@ private:
   bool isOfTile(size_t axis) const;
   std::string beginOf(size_t axis);
   std::string tilesOf(size_t axis);
-  void splitTile(const std::string &tile);
   void eachOfTile(size_t across, size_t along, llvm::function_ref<void()> inTile);
   void rows() override;
   void row();

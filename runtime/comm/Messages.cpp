@@ -56,37 +56,30 @@ void MessageComm::reduceScatter(Parts tensors, int elem, bool mean) {
   }
 }
 
+void Transport::gather(const Pieces &p) {
+  const int64_t mine = p.bytes(p.rank);
+  for (int r = 0; r < p.ranks; ++r)
+    if (r != p.rank) {
+      if (mine)
+        send(p.mine, mine, r);
+      if (const int64_t bytes = p.bytes(r))
+        receive(p.of(r), bytes, r);
+    } else if (mine && p.of(r) != p.mine) {
+      copy(p.of(r), p.mine, mine);
+    }
+}
+
 void MessageComm::allGather(Parts tensors, int elem) {
   const int64_t size = elemBytes(elem);
-  if (ranks > 1 && by->gathersAtOnce())
-    return gatherAtOnce(tensors, size);
   Packed packed(tensors, [this](const Part &p) { return piece(p.count); });
-  const int64_t chunk = messageBytes / size;
+  const int64_t chunk = by->gathersAtOnce() ? packed.total : messageBytes / size;
   for (int64_t at = 0; at < packed.total; at += chunk) {
     packed.each(at, std::min(at + chunk, packed.total), [&](const Part &p, int64_t offset, int64_t length, int64_t) {
-      int64_t bytes = pieceLength(p.count, rank, offset, length) * size;
-      for (int r = 0; r < ranks; ++r) {
-        if (r != rank)
-          send(from(p, offset * size), bytes, r);
-        char *target = to(p, (r * piece(p.count) + offset) * size);
-        if (r != rank)
-          receive(target, pieceLength(p.count, r, offset, length) * size, r);
-        else if (target != from(p, offset * size))
-          by->copy(target, from(p, offset * size), bytes);
-      }
+      by->gather({from(p, offset * size), to(p, offset * size), piece(p.count) * size, length * size, (p.count - offset) * size,
+                  rank, ranks});
     });
     by->finish();
   }
-}
-
-void MessageComm::gatherAtOnce(Parts tensors, int64_t size) {
-  for (const Part &p : tensors) {
-    std::vector<int64_t> bytes;
-    for (int r = 0; r < ranks; ++r)
-      bytes.push_back(pieceLength(p.count, r, 0, piece(p.count)) * size);
-    by->gather(from(p, 0), to(p, 0), piece(p.count) * size, bytes);
-  }
-  by->finish();
 }
 
 void MessageComm::bring(int from, const void *data, void *to, int64_t bytes) {

@@ -2,9 +2,8 @@
 // devices.
 #pragma once
 
-#include "runtime/Fail.h"
 #include "runtime/comm/Comm.h"
-#include <vector>
+#include <algorithm>
 
 namespace zccrt {
 
@@ -15,6 +14,17 @@ struct Addends {
   int rank, ranks;
 
   constexpr const char *of(int r) const { return r == rank ? own : others + r * step; }
+};
+
+/// What ranks gather: rank r's piece of `length` bytes, at all + r * step, but what is at `all` + `end` and behind it.
+struct Pieces {
+  const char *mine; ///< may be this rank's place of `all`
+  char *all;
+  int64_t step, length, end;
+  int rank, ranks;
+
+  char *of(int r) const { return all + r * step; }
+  int64_t bytes(int r) const { return std::clamp<int64_t>(end - r * step, 0, length); }
 };
 
 /// What carries messages between ranks, and works on what they bring: at once, or in the order of a device's stream.
@@ -29,12 +39,10 @@ public:
   virtual void receive(char *data, int64_t bytes, int from) = 0;
   /// What comes behind it runs when all messages since the last time have arrived.
   virtual void finish() = 0;
-  /// Whether gather() is there, which messages' staging does not bound.
+  /// Whether messages may be of any length: what is gathered needs no staging, and then is one chunk.
   virtual bool gathersAtOnce() const { return false; }
-  /// To every rank: rank r's piece of bytes[r], at all + r * step; this rank's lies at `mine`, which may be its place there.
-  virtual void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) {
-    fail("internal: these messages gather nothing at once");
-  }
+  /// To every rank; by messages, unless a library does.
+  virtual void gather(const Pieces &p);
 
   virtual void copy(char *to, const char *from, int64_t bytes) = 0;
   virtual void zero(char *to, int64_t bytes) = 0;
@@ -56,7 +64,6 @@ public:
   void abort() override {}
 
 private:
-  void gatherAtOnce(Parts tensors, int64_t elemBytes);
   void send(const char *data, int64_t bytes, int to) {
     if (bytes)
       by->send(data, bytes, to);

@@ -50,13 +50,12 @@ ZCC_CLONES static void sumOf(float *out, const void *const *parts, int n, int64_
   sumTyped(out, parts, n, count, mean);
 }
 
-// 16-bit floats as kernels have them, whose conversions vectorise.
-ZCC_CLONES static void sumOf(Bf16 *out, const void *const *parts, int n, int64_t count, bool mean) {
-  sumTyped(reinterpret_cast<cpu::Bf16 *>(out), parts, n, count, mean);
+ZCC_CLONES static void sumOf(cpu::Bf16 *out, const void *const *parts, int n, int64_t count, bool mean) {
+  sumTyped(out, parts, n, count, mean);
 }
 
-ZCC_CLONES static void sumOf(F16 *out, const void *const *parts, int n, int64_t count, bool mean) {
-  sumTyped(reinterpret_cast<cpu::F16 *>(out), parts, n, count, mean);
+ZCC_CLONES static void sumOf(cpu::F16 *out, const void *const *parts, int n, int64_t count, bool mean) {
+  sumTyped(out, parts, n, count, mean);
 }
 
 template <class T> static void sumOf(T *out, const void *const *parts, int n, int64_t count, bool mean) {
@@ -64,7 +63,7 @@ template <class T> static void sumOf(T *out, const void *const *parts, int n, in
 }
 
 void sumInOrder(void *out, const void *const *parts, int n, int64_t count, int elem, bool mean) {
-  withType(elem, [&](auto t) { sumOf(static_cast<decltype(t) *>(out), parts, n, count, mean); });
+  cpu::withNumber(elem, [&](auto *t) { sumOf(static_cast<decltype(t)>(out), parts, n, count, mean); });
 }
 
 } // namespace zccrt

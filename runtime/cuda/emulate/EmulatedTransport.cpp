@@ -10,7 +10,7 @@ namespace {
 
 class EmulatedTransport : public Transport {
 public:
-  EmulatedTransport(Device &on, int rank) : on(on), mpi(mpiTransport()), rank(rank) {}
+  explicit EmulatedTransport(Device &on) : on(on), mpi(mpiTransport()) {}
 
   char *allocate(int64_t bytes) override { return on.take(bytes); }
   void send(const char *data, int64_t bytes, int to) override { sends.push_back({const_cast<char *>(data), bytes, to}); }
@@ -27,18 +27,6 @@ public:
     });
   }
   bool gathersAtOnce() const override { return true; } ///< as NCCL's
-  void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) override {
-    char *const place = all + rank * step;
-    if (place != mine && bytes[rank])
-      copy(place, mine, bytes[rank]);
-    for (int r = 0; r < int(bytes.size()); ++r)
-      if (r != rank) {
-        if (bytes[rank])
-          send(mine, bytes[rank], r);
-        if (bytes[r])
-          receive(all + r * step, bytes[r], r);
-      }
-  }
 
   void copy(char *to, const char *from, int64_t bytes) override { on.copy(kStream, to, from, bytes); }
   void zero(char *to, int64_t bytes) override { on.fill(kStream, to, 0, bytes); }
@@ -56,12 +44,11 @@ private:
 
   Device &on;
   std::unique_ptr<Transport> mpi;
-  const int rank;
   std::vector<Message> sends, receives;
 };
 
 } // namespace
 
-std::unique_ptr<Transport> emulatedTransport(Device &on, int rank) { return std::make_unique<EmulatedTransport>(on, rank); }
+std::unique_ptr<Transport> emulatedTransport(Device &on) { return std::make_unique<EmulatedTransport>(on); }
 
 } // namespace zccrt::emulate

@@ -7,6 +7,6 @@ namespace zccrt {
 class Device;
 
 namespace emulate {
-std::unique_ptr<Transport> emulatedTransport(Device &on, int rank);
+std::unique_ptr<Transport> emulatedTransport(Device &on);
 }
 } // namespace zccrt

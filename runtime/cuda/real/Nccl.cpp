@@ -5,7 +5,6 @@
 #include "runtime/cuda/Sum.h"
 #include "runtime/cuda/real/CudaDevice.h"
 #include "runtime/cuda/real/Library.h"
-#include <algorithm>
 #include <cstring>
 #include <nccl.h>
 #include <vector>
@@ -55,7 +54,7 @@ struct Nccl {
 
 class NcclTransport : public Transport {
 public:
-  NcclTransport(CudaDevice &on, std::unique_ptr<Nccl> library, Comm &comm) : on(on), nccl(std::move(library)), self(comm.rank) {
+  NcclTransport(CudaDevice &on, std::unique_ptr<Nccl> library, Comm &comm) : on(on), nccl(std::move(library)) {
     if (!nccl)
       return; // one rank
     ncclUniqueId id = {};
@@ -78,14 +77,16 @@ public:
     nccl->expect(nccl->ncclRecv(data, size_t(bytes), ncclInt8, from, ranks, on.stream(kStream)), "receive");
   }
   /// By rings and trees between nodes, where messages would cross the network once for each rank.
-  void gather(const char *mine, char *all, int64_t step, const std::vector<int64_t> &bytes) override {
+  void gather(const Pieces &p) override {
+    if (!nccl)
+      return Transport::gather(p);
     open();
     const auto queue = on.stream(kStream);
-    if (std::all_of(bytes.begin(), bytes.end(), [&](int64_t b) { return b == step; }))
-      return nccl->expect(nccl->ncclAllGather(mine, all, size_t(step), ncclInt8, ranks, queue), "gather");
-    for (size_t r = 0; r < bytes.size(); ++r)
-      if (char *to = all + int64_t(r) * step; bytes[r]) // its sender alone reads
-        nccl->expect(nccl->ncclBroadcast(int(r) == self ? mine : to, to, size_t(bytes[r]), ncclInt8, int(r), ranks, queue),
+    if (p.length == p.step && p.bytes(p.ranks - 1) == p.step)
+      return nccl->expect(nccl->ncclAllGather(p.mine, p.all, size_t(p.step), ncclInt8, ranks, queue), "gather");
+    for (int r = 0; r < p.ranks; ++r)
+      if (const int64_t bytes = p.bytes(r)) // its sender alone reads
+        nccl->expect(nccl->ncclBroadcast(r == p.rank ? p.mine : p.of(r), p.of(r), size_t(bytes), ncclInt8, r, ranks, queue),
                      "gather");
   }
   void finish() override {
@@ -106,7 +107,6 @@ private:
 
   CudaDevice &on;
   std::unique_ptr<Nccl> nccl; ///< nullptr: there is one rank
-  const int self;
   ncclComm_t ranks = nullptr;
   bool isOpen = false; ///< a group
 
