@@ -166,6 +166,7 @@ class Ladder {
 public:
   Ladder(const Function &f, const Machine &machine, int ranks);
   std::vector<RecomputeNotes> rungs(LadderEnd end);
+  std::vector<RecomputeNotes> before(LadderEnd end, unsigned number);
   std::vector<RecomputeNotes> all(size_t most) const;
   std::vector<RecomputeNotes> keepingOneMore(const RecomputeNotes &some) const;
   std::vector<unsigned> keptBeside(const RecomputeNotes &some) const;
@@ -176,7 +177,7 @@ private:
   void findJointMoves(int64_t most);
   std::vector<BlockMoves::Move> movesOf(unsigned begin, unsigned end) const;
   int64_t keptIn(unsigned begin, unsigned end) const;
-  void addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const;
+  void addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out);
   bool goesBlockwise() const;
   void addBlockwise(std::vector<RecomputeNotes> &out) const;
   void addSegmentRungs(Numbers how, std::vector<RecomputeNotes> &out) const;
@@ -200,6 +201,7 @@ private:
   llvm::DenseMap<const Node *, unsigned> place; ///< in the function
   llvm::DenseMap<const Node *, unsigned> index; ///< in blocks.nodes
   std::vector<unsigned> blockOf;                ///< each of blocks.nodes; 0: in none
+  std::map<size_t, std::vector<std::vector<bool>>> before_; ///< by a rung, what was left out
 };
 } // namespace
 
@@ -351,15 +353,18 @@ int64_t Ladder::savedBytes() const {
 }
 
 /// Ways that save more than `from` bytes, so many apart, and the last.
-void Ladder::addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) const {
+void Ladder::addRungs(int64_t from, int64_t apart, std::vector<RecomputeNotes> &out) {
   std::vector<Step> all = steps();
   int64_t saved = 0, next = from;
   std::vector<bool> again(blocks.nodes.size(), false);
   for (size_t i = 0; i < all.size(); ++i) {
     take(all[i], again);
     saved += all[i].move->bytes;
-    if (saved < next && i + 1 < all.size())
+    if (saved < next && i + 1 < all.size()) {
+      if (saved > next - apart)
+        before_[out.size()].push_back(again);
       continue;
+    }
     out.push_back(notesOf(again, Numbers::Together));
     next = std::max(next, (saved / apart + 1) * apart);
   }
@@ -407,6 +412,14 @@ std::vector<RecomputeNotes> Ladder::rungs(LadderEnd end) {
   addSegmentRungs(Numbers::Together, out);
   if (end == LadderEnd::Blocks && goesBlockwise())
     addBlockwise(out);
+  return out;
+}
+
+std::vector<RecomputeNotes> Ladder::before(LadderEnd end, unsigned number) {
+  rungs(end);
+  std::vector<RecomputeNotes> out;
+  for (const std::vector<bool> &again : before_[number])
+    out.push_back(notesOf(again, Numbers::Together));
   return out;
 }
 
@@ -528,4 +541,8 @@ std::optional<RecomputeNotes> zcc::keepingOneLess(const Function &f, const Recom
 
 std::vector<RecomputeNotes> zcc::recomputationLadder(const Function &f, const Machine &machine, LadderEnd end) {
   return Ladder(f, machine, f.module->ranks).rungs(end);
+}
+
+std::vector<RecomputeNotes> zcc::recomputationsBefore(const Function &f, const Machine &machine, LadderEnd end, unsigned number) {
+  return Ladder(f, machine, f.module->ranks).before(end, number);
 }

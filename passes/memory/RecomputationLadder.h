@@ -24,6 +24,8 @@ enum class LadderEnd {
 /// Ways to recompute more and more, the cheapest first: by what the backward need not keep for the time that computing it again
 /// takes; the first is nothing. They depend on the function and the machine, not on a budget.
 std::vector<RecomputeNotes> recomputationLadder(const Function &f, const Machine &machine, LadderEnd end);
+/// Ways between the one of this number and the one before it, in the same order; none where these are not a step apart.
+std::vector<RecomputeNotes> recomputationsBefore(const Function &f, const Machine &machine, LadderEnd end, unsigned number);
 
 /// Where the ladder goes block by block: ways that keep what one node makes besides, of which keeping it saves most time for its
 /// bytes; and those that share what one node makes, of which most others are computed.

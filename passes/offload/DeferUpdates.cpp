@@ -365,10 +365,26 @@ void Deferrer::erase(const Move &m) {
   }
 }
 
+/// The node that reads what views make of a value, if it is the only one and follows right behind `use`; `use` itself if it is none.
+static const Node *onlyReader(const Node &use) {
+  const Node *n = &use;
+  for (const Node *next = n; n->op->view; n = next) {
+    if (n->result()->uses.size() != 1 || n->result()->uses.front().node->parent() != use.parent())
+      return nullptr;
+    const Node *reader = n->result()->uses.front().node;
+    while (next != reader && next->op->view)
+      next = next->next();
+    if (next != reader)
+      return nullptr;
+  }
+  return n;
+}
+
 /// Whether a node of the forward would bring the parameter from where the update has just taken it.
 bool Deferrer::isFetched(const GlobalValue &param, const Node &use) const {
-  bool isAway = places_.lookup(&param).own != Space::Device;
-  return isAway && !isSplit() && use.phase == Phase::Forward && !use.op->view && use.op->collective == Collective::None;
+  const bool isAway = places_.lookup(&param).own != Space::Device;
+  const Node *reader = isAway && !isSplit() ? onlyReader(use) : nullptr;
+  return reader && reader->phase == Phase::Forward && reader->op->collective == Collective::None;
 }
 
 void Deferrer::prepare(const Loc &loc) {

@@ -143,6 +143,14 @@ void Axes::addRecomputation(std::vector<Axis> &out) const {
   a.levels = unsigned(first.size());
   a.note = [=](Module &m, unsigned level) { note(*m.function("micro"), (*ways)[level]); };
   a.text = [=, f = &step_](unsigned level) { return namesOf(*f, (*ways)[level]); };
+  if (!areAll)
+    a.before = [=, f = &step_, known = std::map<unsigned, std::vector<unsigned>>()](unsigned level) mutable {
+      auto [at, isNew] = known.try_emplace(level);
+      if (isNew)
+        for (RecomputeNotes &way : recomputationsBefore(*f, machine, end, level))
+          at->second.push_back(ways->add(std::move(way)));
+      return at->second;
+    };
   if (!areAll && end == LadderEnd::Blocks && !keepingOneMore(step_, first.back(), machine).empty()) {
     a.near = [=, f = &step_](unsigned level) {
       std::vector<unsigned> levels;

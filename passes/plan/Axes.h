@@ -24,6 +24,8 @@ struct Axis {
   bool mayBeWhole = false;     ///< a flag may say that it is at its last level, or at what is nearly that
   bool tightens = false;       ///< a level takes less memory for little more time, whatever the others are at
   bool shifts = false;         ///< its levels do not take less of a rank's memory, but more of one space and less of another
+  /// Adds levels behind the others that lie between the one before this and this one, in order.
+  std::function<std::vector<unsigned>(unsigned level)> before;
   /// Adds levels behind the others that are near this one: each is meant to take a little more memory for less time.
   std::function<std::vector<unsigned>(unsigned level)> near;
   /// Numbers of changes to a level, each of which is meant to take less memory for more time; and the level that one of them

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "passes/plan/PlanChain.h"
+#include <cmath>
 
 namespace zcc {
 
@@ -10,7 +11,7 @@ namespace zcc {
 /// axis fixed is found with it left open, too, as far as the number of trials allows. A chain that can no longer end with less
 /// than what fits is left. Where an axis has further levels near each, another way leads up from what needs least, whatever the
 /// budget is, as far as that allows; and what almost fits is changed until it does. At the end what the best of each way takes
-/// along one axis is exchanged for more along another. Then a smaller budget is looked at the same way. Of all that was
+/// along one axis is exchanged for more along another, and what lies near the best of all is looked at. Then a smaller budget is looked at the same way. Of all that was
 /// tried on the way the fastest that fits is taken. Where nothing else fits, what needs least is taken: if that does not fit,
 /// nothing does. Where there are few plans, all are tried.
 class PlanSearch {
@@ -48,13 +49,25 @@ private:
   bool isNearFit(const Trial &t) const;
   std::vector<Point> almostFits() const;
   llvm::Error stepDown(size_t axis);
-  llvm::Error fall(size_t axis, Point at, size_t mostTrials);
+  /// What an axis' level may be changed in.
+  struct Change {
+    unsigned number;
+    double rate = INFINITY; ///< bytes a nanosecond, when it was tried last
+  };
+  std::vector<Change> changesOf(size_t axis, const Point &at) const;
+  llvm::Expected<std::optional<Point>> tryChanges(size_t axis, const Point &at, llvm::MutableArrayRef<Change> changes,
+                                                  int64_t most, double &best);
+  llvm::Error fall(size_t axis, Point at, std::vector<Change> changes, size_t mostTrials);
+  llvm::Error swap(size_t axis);
   llvm::Error tighten(size_t axis);
   std::vector<Point> untried(llvm::ArrayRef<std::vector<Point>> lists) const;
   llvm::Error goDown(llvm::ArrayRef<Point> down, llvm::ArrayRef<std::vector<Point>> later, size_t mostTrials);
   llvm::Error exchange(const Point &from, size_t mostTrials);
   std::vector<Point> ways() const;
   llvm::Error exchange();
+  const Point *fastest() const;
+  llvm::Error lookCloser(size_t axis, size_t mostTrials);
+  llvm::Error lookCloser();
   void choose();
   bool isFit(const Point &p) const { return excess(trials_.at(p), options_) == 0; }
   bool needsLess(const Point &a, const Point &b) const;
