@@ -198,9 +198,9 @@ private:
   const Machine &machine;
   int ranks;
   std::vector<BlockGroup> groups;
-  llvm::DenseMap<const Node *, unsigned> place; ///< in the function
-  llvm::DenseMap<const Node *, unsigned> index; ///< in blocks.nodes
-  std::vector<unsigned> blockOf;                ///< each of blocks.nodes; 0: in none
+  llvm::DenseMap<const Node *, unsigned> place;             ///< in the function
+  llvm::DenseMap<const Node *, unsigned> index;             ///< in blocks.nodes
+  std::vector<unsigned> blockOf;                            ///< each of blocks.nodes; 0: in none
   std::map<size_t, std::vector<std::vector<bool>>> before_; ///< by a rung, what was left out
 };
 } // namespace

@@ -365,7 +365,8 @@ void Deferrer::erase(const Move &m) {
   }
 }
 
-/// The node that reads what views make of a value, if it is the only one and follows right behind `use`; `use` itself if it is none.
+/// The node that reads what views make of a value, if it is the only one and follows right behind `use`; `use` itself if it is
+/// none.
 static const Node *onlyReader(const Node &use) {
   const Node *n = &use;
   for (const Node *next = n; n->op->view; n = next) {

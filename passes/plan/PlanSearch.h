@@ -11,9 +11,9 @@ namespace zcc {
 /// axis fixed is found with it left open, too, as far as the number of trials allows. A chain that can no longer end with less
 /// than what fits is left. Where an axis has further levels near each, another way leads up from what needs least, whatever the
 /// budget is, as far as that allows; and what almost fits is changed until it does. At the end what the best of each way takes
-/// along one axis is exchanged for more along another, and what lies near the best of all is looked at. Then a smaller budget is looked at the same way. Of all that was
-/// tried on the way the fastest that fits is taken. Where nothing else fits, what needs least is taken: if that does not fit,
-/// nothing does. Where there are few plans, all are tried.
+/// along one axis is exchanged for more along another, and what lies near the best of all is looked at. Then a smaller budget is
+/// looked at the same way. Of all that was tried on the way the fastest that fits is taken. Where nothing else fits, what needs
+/// least is taken: if that does not fit, nothing does. Where there are few plans, all are tried.
 class PlanSearch {
 public:
   PlanSearch(const Module &m, const PassContext &ctx, llvm::ArrayRef<Axis> axes)
@@ -29,7 +29,11 @@ public:
   bool hasFit() const { return isFit(taken_); }
 
 private:
+  /// So many of those that are looked at next other threads may begin with.
+  static constexpr size_t kExpected = 8;
+
   bool mayTryAll() const;
+  size_t trialsFor(size_t nodes) const;
   size_t mostTrials() const;
   llvm::Error tryAll();
   llvm::Error findLeast();

@@ -6,6 +6,7 @@
 // Two transfers that touch the same bytes of the file or of memory, one of them writing, are ordered by waiting for the first.
 #pragma once
 
+#include "runtime/nvme/PageSum.h"
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,9 +14,6 @@
 #include <vector>
 
 namespace zccrt {
-
-/// Offsets, sizes and addresses of all transfers are multiples of it.
-inline constexpr uint64_t kNvmePage = 4096;
 
 enum class NvmeEngine { Auto, Uring, Threads };
 

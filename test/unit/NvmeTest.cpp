@@ -85,6 +85,16 @@ std::string engineName(const testing::TestParamInfo<NvmeEngine> &i) { return i.p
 
 INSTANTIATE_TEST_SUITE_P(Nvme, Engines, testing::Values(NvmeEngine::Uring, NvmeEngine::Threads), engineName);
 
+TEST(PageSum, IsTheSameOnAllMachines) {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    Pages page(kPage);
+    page.fill(seed);
+    EXPECT_EQ(pageSum()(page.data), pageSumAnywhere(page.data));
+    page.data[seed * 511] ^= 1;
+    EXPECT_EQ(pageSum()(page.data), pageSumAnywhere(page.data));
+  }
+}
+
 TEST_P(Engines, RoundTrip) {
   Folder f;
   for (unsigned seed = 1; seed <= 3; ++seed)

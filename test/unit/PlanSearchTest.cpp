@@ -320,6 +320,66 @@ TEST(PlanSearch, ChangesWhatAlmostFits) {
   EXPECT_TRUE(hasGained) << "no changed plan is taken";
 }
 
+/// No plan that keeps one value more and one less is faster than what is taken.
+TEST(PlanSearch, SwapsWhatIsKept) {
+  std::unique_ptr<Module> m = differentiated(unlike(12));
+  Options o;
+  const int64_t least = leastBytes(*m, o);
+  for (int64_t percent : {120, 190, 200}) {
+    o.memoryBudget = least / 100 * percent;
+    PassContext ctx{o, nullptr};
+    std::vector<Axis> axes = openAxes(*m, ctx);
+    PlanSearch s(*m, ctx, axes);
+    ASSERT_FALSE(bool(s.run()));
+    const Point taken = s.taken();
+    ASSERT_EQ(axes.size(), 1u);
+    std::vector<Point> swapped;
+    for (unsigned less : axes[0].near(taken[0]))
+      for (unsigned change : axes[0].changes(less))
+        if (std::optional<unsigned> level = axes[0].changed(less, change))
+          swapped.push_back({*level});
+    Trials trials(*m, ctx, axes);
+    ASSERT_FALSE(bool(trials.carryOut(swapped)));
+    int64_t best = INT64_MAX;
+    for (const Point &p : swapped)
+      if (trials.at(p).isPossible && fits(trials.at(p).needs, o))
+        best = std::min(best, trials.at(p).ns);
+    EXPECT_LE(s.trials().at(taken).ns, best) << percent << " % of the least";
+  }
+}
+
+TEST(PlanSearch, LooksCloserBetweenSteps) {
+  std::string params, body;
+  for (int i = 0; i < 48; ++i) {
+    const std::string n = std::to_string(i), next = std::to_string(i + 1);
+    params += "  param %w" + n + " : f32[64x256] = zero {trained}\n  param %v" + n + " : f32[256x64] = zero {trained}\n";
+    body += "    %a" + n + " = matmul %x" + n + ", %w" + n + " : f32[128x256]\n    %g" + n + " = gelu %a" + n +
+            " : f32[128x256]\n    %t" + n + " = tanh %g" + n + " : f32[128x256]\n    %s" + n + " = sigmoid %t" + n +
+            " : f32[128x256]\n    %b" + n + " = matmul %s" + n + ", %v" + n + " : f32[128x64]\n    %x" + next + " = add %x" + n +
+            ", %b" + n + " : f32[128x64]\n";
+  }
+  std::unique_ptr<Module> m = differentiated("module @m {\n" + params + "  func @micro(%x0 : f32[128x64]) -> (f32[]) {\n" + body +
+                                             "    %s = reduce_sum %x48 {axes = [0, 1]} : f32[1x1]\n"
+                                             "    %loss = reshape %s {dims = []} : f32[]\n    return %loss\n  }\n}\n");
+  Options o;
+  const int64_t least = leastBytes(*m, o);
+  int64_t before = INT64_MAX;
+  for (int64_t percent : {102, 114, 122}) {
+    o.memoryBudget = least / 100 * percent;
+    PassContext ctx{o, nullptr};
+    std::vector<Axis> axes = openAxes(*m, ctx), coarse = axes;
+    for (Axis &a : coarse)
+      a.before = nullptr;
+    PlanSearch with(*m, ctx, axes), without(*m, ctx, coarse);
+    ASSERT_FALSE(bool(with.run()));
+    ASSERT_FALSE(bool(without.run()));
+    const int64_t ns = with.trials().at(with.taken()).ns, nsBefore = without.trials().at(without.taken()).ns;
+    EXPECT_LT(ns, nsBefore) << percent << " % of the least: no plan between those of the ladder is taken";
+    EXPECT_LE(ns, before) << percent << " % of the least: more memory is slower";
+    before = ns;
+  }
+}
+
 TEST(PlanSearch, LooksNoFurtherThanForWhatFits) {
   std::unique_ptr<Module> m = differentiated(blocksOf(4));
   Options o;
