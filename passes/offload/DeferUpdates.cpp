@@ -33,6 +33,7 @@
 #include "ir/Builder.h"
 #include "passes/Pass.h"
 #include "passes/offload/Updates.h"
+#include "passes/zero/Zero.h"
 #include "llvm/Support/FormatVariadic.h"
 
 using namespace zcc;
@@ -365,20 +366,15 @@ void Deferrer::erase(const Move &m) {
   }
 }
 
-/// The node that reads what views make of a value, if it is the only one and follows right behind `use`; `use` itself if it is
-/// none.
+/// `use`, or of a view the node that alone reads it, if nothing but views stands between them.
 static const Node *onlyReader(const Node &use) {
+  if (!use.op->view)
+    return &use;
+  const auto readers = readersOf(*use.result());
   const Node *n = &use;
-  for (const Node *next = n; n->op->view; n = next) {
-    if (n->result()->uses.size() != 1 || n->result()->uses.front().node->parent() != use.parent())
-      return nullptr;
-    const Node *reader = n->result()->uses.front().node;
-    while (next != reader && next->op->view)
-      next = next->next();
-    if (next != reader)
-      return nullptr;
-  }
-  return n;
+  while (n && n->op->view)
+    n = n->next();
+  return readers.size() == 1 && readers.front() == n ? n : nullptr;
 }
 
 /// Whether a node of the forward would bring the parameter from where the update has just taken it.

@@ -38,31 +38,24 @@ std::vector<PlanSearch::Change> PlanSearch::changesOf(size_t axis, const Point &
   return changes;
 }
 
-/// Tries some changes: what each frees of `most` bytes that have to be freed for its time. The best of those that are better than
-/// `best`, or nothing.
-llvm::Expected<std::optional<Point>> PlanSearch::tryChanges(size_t axis, const Point &at, llvm::MutableArrayRef<Change> changes,
-                                                            int64_t most, double &best) {
-  std::vector<std::pair<Change *, Point>> tried;
+/// Tries some changes: what each frees of `most` bytes that have to be freed for its time.
+llvm::Error PlanSearch::rate(size_t axis, const Point &at, llvm::MutableArrayRef<Change> changes, int64_t most) {
   std::vector<Point> points;
   for (Change &c : changes) {
-    c.rate = 0;
-    if (std::optional<unsigned> level = axes_[axis].changed(at[axis], c.number)) {
-      points.push_back(withLevel(at, axis, *level));
-      tried.push_back({&c, points.back()});
-    }
+    const std::optional<unsigned> level = axes_[axis].changed(at[axis], c.number);
+    c.to = level ? std::optional(withLevel(at, axis, *level)) : std::nullopt;
+    if (c.to)
+      points.push_back(*c.to);
   }
   if (llvm::Error e = offer(points))
     return e;
   const Trial &now = trials_.at(at);
-  std::optional<Point> found;
-  for (auto &[c, p] : tried) {
-    const Trial &t = trials_.at(p);
-    if (const int64_t freed = t.isPossible ? now.needs.memory - t.needs.memory : 0; freed > 0)
-      c->rate = double(std::min(freed, most)) / double(std::max<int64_t>(t.ns - now.ns, 1));
-    if (c->rate > best)
-      found = p, best = c->rate;
+  for (Change &c : changes) {
+    const Trial *t = c.to ? &trials_.at(*c.to) : nullptr;
+    const int64_t freed = t && t->isPossible ? now.needs.memory - t->needs.memory : 0;
+    c.rate = freed > 0 ? double(std::min(freed, most)) / double(std::max<int64_t>(t->ns - now.ns, 1)) : 0;
   }
-  return found;
+  return llvm::Error::success();
 }
 
 /// Change by change, the best of an axis' first, until it fits or is no longer faster. What a change is worth depends on the
@@ -72,19 +65,19 @@ llvm::Expected<std::optional<Point>> PlanSearch::tryChanges(size_t axis, const P
 llvm::Error PlanSearch::fall(size_t axis, Point at, std::vector<Change> changes, size_t mostTrials) {
   while (!isFit(at) && trials_.at(at).ns < best_ && trials_.all().size() < mostTrials) {
     const int64_t over = excessOf(trials_.at(at).needs, options_).memory;
-    std::optional<Point> best;
-    double bestRate = 0;
-    for (size_t i = 0; i < changes.size() && changes[i].rate > bestRate; i += kAtOnce) {
-      auto found = tryChanges(axis, at, llvm::MutableArrayRef(changes).slice(i).take_front(kAtOnce), over, bestRate);
-      if (!found)
-        return found.takeError();
-      if (*found)
-        best = std::move(**found);
+    llvm::stable_sort(changes, [](const Change &a, const Change &b) { return a.rate > b.rate; });
+    const Change *best = nullptr;
+    auto bestRate = [&] { return best ? best->rate : 0; };
+    for (size_t i = 0; i < changes.size() && changes[i].rate > bestRate(); i += kAtOnce) {
+      auto some = llvm::MutableArrayRef(changes).slice(i).take_front(kAtOnce);
+      if (llvm::Error e = rate(axis, at, some, over))
+        return e;
+      for (const Change &c : some)
+        best = c.rate > bestRate() ? &c : best;
     }
     if (!best)
       break;
-    at = *best;
-    llvm::stable_sort(changes, [](const Change &a, const Change &b) { return a.rate > b.rate; });
+    at = *best->to;
   }
   return isFit(at) && axes_[axis].near ? climb(axis, at) : llvm::Error::success();
 }
@@ -96,11 +89,8 @@ llvm::Error PlanSearch::swap(size_t axis) {
   for (const Point *at = fastest(); at && known.insert(*at).second && trials_.all().size() < most; at = fastest()) {
     const Point from = *at;
     std::vector<Change> changes = changesOf(axis, from);
-    double best = 0;
-    auto tried = tryChanges(axis, from, changes, INT64_MAX, best);
-    if (!tried)
-      return tried.takeError();
-    llvm::stable_sort(changes, [](const Change &a, const Change &b) { return a.rate > b.rate; });
+    if (llvm::Error e = rate(axis, from, changes, INT64_MAX))
+      return e;
     std::vector<Point> points;
     for (unsigned level : axes_[axis].near(from[axis]))
       points.push_back(withLevel(from, axis, level));

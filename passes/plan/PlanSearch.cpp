@@ -374,7 +374,7 @@ llvm::Error PlanSearch::tryAll() {
 }
 
 /// Small modules are tried in no time.
-bool PlanSearch::mayTryAll() const { return countOf(axes_) <= std::min(kTriedAll, kTriedNodes / countNodes(module_)); }
+bool PlanSearch::mayTryAll() const { return countOf(axes_) <= std::min(kTriedAll, trialsFor(kTriedNodes)); }
 
 /// Within the budgets as they are now; what is slower than what was found before is not followed.
 llvm::Error PlanSearch::search(bool triesAll) {

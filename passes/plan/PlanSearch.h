@@ -56,11 +56,11 @@ private:
   /// What an axis' level may be changed in.
   struct Change {
     unsigned number;
-    double rate = INFINITY; ///< bytes a nanosecond, when it was tried last
+    double rate = INFINITY;  ///< bytes a nanosecond, when it was tried last
+    std::optional<Point> to; ///< where it led then; nothing where it changes nothing
   };
   std::vector<Change> changesOf(size_t axis, const Point &at) const;
-  llvm::Expected<std::optional<Point>> tryChanges(size_t axis, const Point &at, llvm::MutableArrayRef<Change> changes,
-                                                  int64_t most, double &best);
+  llvm::Error rate(size_t axis, const Point &at, llvm::MutableArrayRef<Change> changes, int64_t most);
   llvm::Error fall(size_t axis, Point at, std::vector<Change> changes, size_t mostTrials);
   llvm::Error swap(size_t axis);
   llvm::Error tighten(size_t axis);

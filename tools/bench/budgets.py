@@ -101,11 +101,12 @@ def main():
                 f"{predicted:.3f}", f"{bound:.3f}", f"{100 * (predicted / bound - 1):.0f} %" if bound else "", f"{step:.3f}", same)
             if max(needs(got), peak) > budget:
                 broken.append(f"{100 * i // a.parts} %: {max(needs(got), peak)} bytes are above the budget of {budget}")
-            if slowest is not None and round(predicted * 1e9) > slowest:  # plans are compared by whole nanoseconds
+            ns = round(predicted * 1e9)  # plans are compared by whole nanoseconds
+            if slowest is not None and ns > slowest:
                 broken.append(f"{100 * i // a.parts} %: a larger budget is slower")
             if not same:
                 broken.append(f"{100 * i // a.parts} %: other losses: {losses_here} and not {losses}")
-            slowest = round(predicted * 1e9)
+            slowest = ns
         print(f"{made} of {a.parts} compile")
         print("\n".join(broken) if broken else "every promise was kept")
         sys.exit(bool(broken))
